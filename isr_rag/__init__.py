@@ -1,0 +1,70 @@
+"""Decide whether retrieved evidence carries an answer, whatever order it stands in.
+
+``import isr_rag`` loads numpy at most: every name below is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from isr_rag.acquisition import Trail, aacquire, acquire
+    from isr_rag.decision import Action, Decision, Reason
+    from isr_rag.errors import ISRError
+    from isr_rag.evidence import Chunk
+    from isr_rag.gate import ISRGate
+    from isr_rag.predicates import Choice, Custom, Sufficient, Supported
+    from isr_rag.scorers.cache import CachedScorer
+    from isr_rag.scorers.transformers import TransformersScorer
+
+_HOMES = {
+    "Action": "isr_rag.decision",
+    "CachedScorer": "isr_rag.scorers.cache",
+    "Choice": "isr_rag.predicates",
+    "Chunk": "isr_rag.evidence",
+    "Custom": "isr_rag.predicates",
+    "Decision": "isr_rag.decision",
+    "ISRError": "isr_rag.errors",
+    "ISRGate": "isr_rag.gate",
+    "Reason": "isr_rag.decision",
+    "Sufficient": "isr_rag.predicates",
+    "Supported": "isr_rag.predicates",
+    "Trail": "isr_rag.acquisition",
+    "TransformersScorer": "isr_rag.scorers.transformers",
+    "aacquire": "isr_rag.acquisition",
+    "acquire": "isr_rag.acquisition",
+}
+
+__all__ = [
+    "Action",
+    "CachedScorer",
+    "Choice",
+    "Chunk",
+    "Custom",
+    "Decision",
+    "ISRError",
+    "ISRGate",
+    "Reason",
+    "Sufficient",
+    "Supported",
+    "Trail",
+    "TransformersScorer",
+    "__version__",
+    "aacquire",
+    "acquire",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

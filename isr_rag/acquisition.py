@@ -1,0 +1,244 @@
+"""The bounded loop that fetches more evidence while a gate does not answer, without any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from isr_rag.decision import Action, Decision, Reason
+from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
+from isr_rag.evidence import EvidenceLike, as_chunks, one_line
+from isr_rag.gate import ISRGate, Item
+from isr_rag.predicates import Predicate, predicate_for
+from isr_rag.references.base import Reference
+
+Chunks = Sequence[EvidenceLike]
+Search = Callable[[str, int], Chunks]
+"""A retriever with a depth: query and top-k in, chunks out."""
+
+
+class Retrieve(Protocol):
+    """What the loop calls for evidence."""
+
+    def __call__(self, query: str, look: int, previous: Decision | None, /) -> Chunks:
+        """Chunks for a query; ``look`` counts from 0, ``previous`` is the decision that was not enough."""
+        ...
+
+
+class ARetrieve(Protocol):
+    """As :class:`Retrieve`, awaited."""
+
+    def __call__(self, query: str, look: int, previous: Decision | None, /) -> Awaitable[Chunks]:
+        """Chunks for a query."""
+        ...
+
+
+Stop = Literal["answered", "nothing_new", "looks_spent", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """What a loop did.
+
+    Attributes:
+        decision: the last decision: ANSWER, or ABSTAIN with its reason; never ACQUIRE.
+        decisions: every decision, one a look.
+        evidence: all evidence gathered, in the order it was first seen: the caller's own objects.
+        stop: why the loop ended.
+        h_star: the error budget of the whole loop.
+        h_star_per_look: what each look was allowed: h_star / looks, so that the budgets of all looks add up to it.
+    """
+
+    decision: Decision
+    decisions: tuple[Decision, ...]
+    evidence: tuple[EvidenceLike, ...]
+    stop: Stop
+    h_star: float
+    h_star_per_look: float
+
+    def __str__(self) -> str:
+        head = (
+            f"{len(self.decisions)} look(s), {self.stop.replace('_', ' ')}; {len(self.evidence)} chunks; "
+            f"h* = {self.h_star:.3g} split into {self.h_star_per_look:.3g} a look"
+        )
+        return "\n".join([head, *(f"look {i}: {decision}" for i, decision in enumerate(self.decisions))])
+
+
+def acquire(
+    gate: ISRGate,
+    retrieve: Retrieve,
+    *,
+    question: str | None = None,
+    answer: str | None = None,
+    claim: str | None = None,
+    predicate: Predicate | None = None,
+    reference: Reference | None = None,
+    looks: int = 2,
+) -> Trail:
+    """Retrieve, decide, and retrieve again while the gate does not answer.
+
+    Every look is a chance to answer wrongly, so the error budget is split: each look decides at h* / looks. Evidence
+    accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
+
+    Args:
+        gate: decides; its ``h_star`` is the budget of the whole loop.
+        retrieve: called as ``retrieve(query, look, previous_decision)``; see :func:`widen` and :func:`reformulate`.
+        question: as in :meth:`~isr_rag.ISRGate.decide`.
+        answer: as there.
+        claim: as there.
+        predicate: as there.
+        reference: as there.
+        looks: how often to look at most, >= 1.
+
+    Returns:
+        The whole trail. After a last look that failed the decision is ABSTAIN.
+
+    Raises:
+        ConfigurationError: if looks < 1.
+        RetrieverFailedError: if the retriever raises and the gate's ``on_error`` is ``raise``; else the loop abstains.
+        ISRError: as the gate's ``decide``.
+    """
+    asked = Item(question=question, answer=answer, claim=claim, predicate=predicate, reference=reference)
+    loop = _Loop(gate, asked, looks)
+    while loop.stop is None:
+        try:
+            chunks = retrieve(loop.query, loop.look, loop.previous)
+        except Exception as error:
+            loop.retriever_failed(error)
+            break
+        if (item := loop.gather(chunks)) is not None:
+            loop.decided(loop.gate.decide_batch([item])[0])
+    return loop.trail()
+
+
+async def aacquire(
+    gate: ISRGate,
+    retrieve: ARetrieve,
+    *,
+    question: str | None = None,
+    answer: str | None = None,
+    claim: str | None = None,
+    predicate: Predicate | None = None,
+    reference: Reference | None = None,
+    looks: int = 2,
+) -> Trail:
+    """As :func:`acquire`, awaiting the retriever and the gate."""
+    asked = Item(question=question, answer=answer, claim=claim, predicate=predicate, reference=reference)
+    loop = _Loop(gate, asked, looks)
+    while loop.stop is None:
+        try:
+            chunks = await retrieve(loop.query, loop.look, loop.previous)
+        except Exception as error:
+            loop.retriever_failed(error)
+            break
+        if (item := loop.gather(chunks)) is not None:
+            loop.decided((await loop.gate.adecide_batch([item]))[0])
+    return loop.trail()
+
+
+def widen(search: Search, *, top_k: int = 5, factor: int = 2) -> Retrieve:
+    """A retriever that looks deeper at each round: top_k, then factor times as many, and so on.
+
+    Args:
+        search: takes a query and a top-k.
+        top_k: depth of the first look, >= 1.
+        factor: how much deeper each further look goes, >= 2.
+
+    Raises:
+        ConfigurationError: for a top_k or factor that would not widen.
+    """
+    if top_k < 1 or factor < 2:
+        raise ConfigurationError(f"need top_k >= 1 and factor >= 2 to widen, got {top_k} and {factor}")
+    return lambda query, look, previous: search(query, top_k * factor**look)
+
+
+def reformulate(retrieve: Retrieve, rewrite: Callable[[str, int, Decision], str]) -> Retrieve:
+    """A retriever that asks in other words after each decision that was not enough.
+
+    Args:
+        retrieve: the retriever to ask.
+        rewrite: takes the query, the number of the look and the previous decision; returns the new query.
+    """
+
+    def reformulated(query: str, look: int, previous: Decision | None, /) -> Chunks:
+        return retrieve(query if previous is None else rewrite(query, look, previous), look, previous)
+
+    return reformulated
+
+
+class _Loop:
+    """The state of one loop; fresh for every run."""
+
+    def __init__(self, gate: ISRGate, asked: Item, looks: int) -> None:
+        if looks < 1:
+            raise ConfigurationError(f"looks must be at least 1, got {looks}")
+        self.gate = gate.with_h_star(gate.h_star / looks)
+        # Deciding about no evidence costs nothing, and checks the question and the reference before any retrieval.
+        self._blank = self.gate.decide_batch([Item(evidence=[], **asked)])[0]
+        predicate = asked.get("predicate")
+        self.query = predicate_for(**_texts(asked)).query if predicate is None else predicate.query
+        self.look = 0
+        self.stop: Stop | None = None
+        self._asked, self._looks, self._h_star = asked, looks, gate.h_star
+        self._evidence: list[EvidenceLike] = []
+        self._seen: set[tuple[str, str]] = set()
+        self._decisions: list[Decision] = []
+
+    @property
+    def previous(self) -> Decision | None:
+        """The decision of the look before."""
+        return self._decisions[-1] if self._decisions else None
+
+    def gather(self, chunks: Chunks) -> Item | None:
+        """Add new chunks; None when a further look brought nothing new."""
+        before = len(self._evidence)
+        for given, chunk in zip(chunks, as_chunks(chunks), strict=True):
+            key = (chunk.title or "", one_line(chunk.text))
+            if key not in self._seen:
+                self._seen.add(key)
+                self._evidence.append(given)
+        if self.look > 0 and len(self._evidence) == before:
+            self.stop = "nothing_new"
+            return None
+        return Item(evidence=list(self._evidence), can_acquire=self.look + 1 < self._looks, **self._asked)
+
+    def decided(self, decision: Decision) -> None:
+        """Note a decision, and whether the loop ends with it."""
+        self._decisions.append(decision)
+        self.look += 1
+        if decision.action is Action.ANSWER:
+            self.stop = "answered"
+        elif self.look == self._looks:
+            self.stop = "looks_spent"
+        elif decision.action is Action.ABSTAIN:  # something failed, and more evidence cannot mend it
+            self.stop = "failed"
+
+    def retriever_failed(self, error: Exception) -> None:
+        """Raise, or abstain where the gate's policy says so."""
+        if isinstance(error, ISRError) or self.gate.on_error == "raise":
+            if isinstance(error, ISRError):
+                raise error
+            raise RetrieverFailedError(f"the retriever raised {type(error).__name__}: {error}") from error
+        self.stop = "failed"
+        detail = f"the retriever raised {type(error).__name__}: {error}"
+        last = self._blank if self.previous is None else self.previous
+        self._decisions.append(replace(last, reason=Reason.RETRIEVER_FAILED, detail=detail))
+
+    def trail(self) -> Trail:
+        """Everything that happened; a loop never ends in ACQUIRE."""
+        assert self.stop is not None
+        last = self._decisions[-1]
+        final = last if last.action is Action.ANSWER else replace(last, action=Action.ABSTAIN)
+        return Trail(
+            decision=final,
+            decisions=(*self._decisions[:-1], final),
+            evidence=tuple(self._evidence),
+            stop=self.stop,
+            h_star=self._h_star,
+            h_star_per_look=self.gate.h_star,
+        )
+
+
+def _texts(asked: Item) -> dict[str, str | None]:
+    return {"question": asked.get("question"), "answer": asked.get("answer"), "claim": asked.get("claim")}

@@ -1,0 +1,81 @@
+"""Lines 4 to 16 of Algorithm 1: from the probabilities of the orderings and the reference to a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from isr_rag import bounds
+from isr_rag.decision import Reason
+
+Convention = Literal["safe", "paper"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The settings of the rule: h*, B in nats, and the convention (see :class:`~isr_rag.gate.ISRGate`)."""
+
+    h_star: float
+    clip: float
+    convention: Convention
+
+    @property
+    def p_star(self) -> float:
+        """Target reliability 1 - h*."""
+        return 1.0 - self.h_star
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The numbers of one verdict, in nats where they are information, and what follows from them."""
+
+    q_bar: float
+    q_lo: float
+    p_ref: float
+    budget: float
+    bits_to_trust: float
+    risk_of_hallucination: float
+    isr: float
+    reason: Reason
+
+    @property
+    def answers(self) -> bool:
+        """Whether the answer goes through."""
+        return self.reason is Reason.SUFFICIENT
+
+
+def weigh(q: Sequence[float], p_ref: float, rule: Rule) -> Verdict:
+    """Algorithm 1 from line 4 on.
+
+    Args:
+        q: probability of g = 1 for each ordering, at least one.
+        p_ref: the reference's probability of g = 1.
+        rule: h*, clip and convention.
+    """
+    probabilities = np.asarray(q, dtype=np.float64)
+    safe = rule.convention == "safe"
+    budget = float(bounds.budget(p_ref, probabilities, clip=rule.clip))
+    q_bar, q_lo = float(probabilities.mean()), float(probabilities.min())
+    needed = float(bounds.bits_to_trust(rule.p_star, q_lo, one_sided=safe))
+    isr = float(bounds.information_sufficiency_ratio(budget, needed))
+    if safe and p_ref < rule.p_star - bounds.TOLERANCE:
+        reason = Reason.REFERENCE_BELOW_TARGET
+    elif isr >= 1.0 - bounds.TOLERANCE:
+        reason = Reason.SUFFICIENT
+    else:
+        of_the_mean = float(bounds.bits_to_trust(rule.p_star, q_bar, one_sided=safe))
+        enough_for_mean = budget >= of_the_mean * (1.0 - bounds.TOLERANCE)
+        reason = Reason.ORDER_SENSITIVE if enough_for_mean else Reason.INSUFFICIENT_INFORMATION
+    return Verdict(
+        q_bar=q_bar,
+        q_lo=q_lo,
+        p_ref=float(p_ref),
+        budget=budget,
+        bits_to_trust=needed,
+        risk_of_hallucination=float(bounds.risk_of_hallucination(budget, q_bar)),
+        isr=isr,
+        reason=reason,
+    )

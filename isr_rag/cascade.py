@@ -1,0 +1,66 @@
+"""When a decision can be made before all orderings are scored.
+
+Two different things, and a decision says which happened: an *exact* stop, after which no remaining ordering could
+have changed the action, so that the decision stands for all m; and an *early* stop far from the boundary, after which
+it stands for the orderings scored (Section 4.4 and Appendix E: start at 3, escalate near ISR = 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isr_rag import bounds
+from isr_rag.algorithm import Rule, Verdict, weigh
+
+STAGES = (3, 6)
+"""Numbers of orderings after which a cascade may stop before it reaches m."""
+
+FAR = 2.0
+"""An abstention is far from the boundary when twice the ISR would still abstain."""
+
+
+def stages(drawn: int, cascade: bool) -> list[int]:
+    """Numbers of orderings to have scored at each step; the last is all that were drawn."""
+    return [*(stage for stage in STAGES if cascade and stage < drawn), drawn]
+
+
+def hopeless(q: Sequence[float], drawn: int, p_ref: float, ceiling: float | None, rule: Rule) -> bool:
+    """Whether no value of the remaining orderings could bring the verdict to ANSWER: the exact stop.
+
+    A remaining term adds at most B to the budget's sum, and q_lo can only fall, so B2T can only rise from its
+    one-sided value.
+
+    Args:
+        q: probabilities scored so far, one at least.
+        drawn: number of orderings that would be scored in all.
+        p_ref: the reference's probability as it stands.
+        ceiling: the highest p_ref that the remaining orderings could bring about; None for a reference that does
+            not depend on them.
+        rule: h*, clip and convention.
+    """
+    highest = p_ref if ceiling is None else ceiling
+    if rule.convention == "safe" and highest < rule.p_star - bounds.TOLERANCE:
+        return True
+    if ceiling is None:
+        scored = float(np.sum(bounds.budget_terms(p_ref, q, clip=rule.clip)))
+        most = (scored + (drawn - len(q)) * rule.clip) / drawn
+    else:
+        most = rule.clip
+    least = float(bounds.bits_to_trust(rule.p_star, min(q)))
+    return most < least * (1.0 - bounds.TOLERANCE) - bounds.TOLERANCE
+
+
+def far_from_boundary(q: Sequence[float], verdict: Verdict, rule: Rule) -> bool:
+    """Whether more orderings are unlikely to change the action: the early stop.
+
+    An answer must survive one more ordering that lies below the lowest by the whole spread seen so far, in
+    log-odds; an abstention must keep even at twice its ISR.
+    """
+    if not verdict.answers:
+        return verdict.isr * FAR < 1.0
+    clipped = np.clip(np.asarray(q, dtype=np.float64), bounds.EPS, 1.0 - bounds.EPS)
+    logits = np.log(clipped) - np.log1p(-clipped)
+    worse = float(1.0 / (1.0 + np.exp(-(2.0 * logits.min() - logits.max()))))
+    return weigh([*q, worse], verdict.p_ref, rule).answers

@@ -1,0 +1,301 @@
+"""What a gate decides, with every number behind it: frozen, plain Python values, printable, JSON round trip."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from isr_rag.errors import InvalidInputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SCHEMA_VERSION = 1
+
+
+class Action(StrEnum):
+    """What to do with the answer."""
+
+    ANSWER = "answer"
+    ABSTAIN = "abstain"
+    ACQUIRE = "acquire"
+
+
+class Reason(StrEnum):
+    """Why a gate decided as it did."""
+
+    SUFFICIENT = "sufficient"
+    """ISR >= 1, and the reference reaches the target."""
+    REFERENCE_BELOW_TARGET = "reference_below_target"
+    """p_ref < p*: what is trusted about the case does not reach the target, whatever the model says."""
+    ORDER_SENSITIVE = "order_sensitive"
+    """ISR < 1 only because some ordering's probability lies far below the mean."""
+    INSUFFICIENT_INFORMATION = "insufficient_information"
+    """ISR < 1 even for the mean over the orderings: the budget does not reach the bits to trust."""
+    CUT_NOT_REACHED = "cut_not_reached"
+    """The calibrated cut with the finite-sample guarantee was asked for and is not reached."""
+    NO_EVIDENCE = "no_evidence"
+    """There was no chunk to look at; nothing was scored."""
+    REFERENCE_FAILED = "reference_failed"
+    """The reference raised or returned no probability, and the policy is to abstain."""
+    SCORER_FAILED = "scorer_failed"
+    """The scorer raised or returned no probabilities, and the policy is to abstain."""
+    RETRIEVER_FAILED = "retriever_failed"
+    """The retriever of an acquisition loop raised, and the policy is to abstain."""
+
+
+_EXPLANATIONS = {
+    Reason.SUFFICIENT: "the evidence carries the answer",
+    Reason.REFERENCE_BELOW_TARGET: "the reference does not reach the target",
+    Reason.ORDER_SENSITIVE: "the model's belief depends on the order of the evidence",
+    Reason.INSUFFICIENT_INFORMATION: "the information budget does not reach the bits to trust",
+    Reason.CUT_NOT_REACHED: "the calibrated cut is not reached",
+    Reason.NO_EVIDENCE: "there is no evidence",
+    Reason.REFERENCE_FAILED: "the reference failed",
+    Reason.SCORER_FAILED: "the scorer failed",
+    Reason.RETRIEVER_FAILED: "the retriever failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """How much of the evidence was read when it was cut to the sentences that matter.
+
+    Attributes:
+        words_read: words kept over all chunks.
+        words_total: words the chunks had.
+        budget: the limit in words that was applied.
+    """
+
+    words_read: int
+    words_total: int
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision and every number behind it (Algorithm 1, Box 1). Information quantities are in nats.
+
+    A number that was never computed, because nothing was scored, is None.
+
+    Attributes:
+        action: ANSWER, ABSTAIN, or ACQUIRE where another retrieval round was allowed.
+        reason: why.
+        q: probability of g = 1 for each ordering scored, renormalised over the labels.
+        orderings: the orderings scored: position -> index of the caller's chunk.
+        q_bar: mean of q.
+        q_lo: lowest q.
+        p_ref: the reference's probability of g = 1; a lower confidence bound where it is calibrated.
+        reference: what p_ref came from, in words.
+        budget: mean clipped KL(Ber(p_ref) || Ber(q_k)).
+        bits_to_trust: B2T, the budget that the target asks for.
+        risk_of_hallucination: RoH, a lower bound on the risk, never a guarantee.
+        isr: budget / bits_to_trust; infinite when no bits are needed. ISR >= 1 is a necessary condition.
+        h_star: target hallucination rate; p* = 1 - h*.
+        clip: B, the upper limit of each budget term.
+        convention: ``safe`` (this project's) or ``paper`` (the paper's literal rule).
+        decided_by: ``isr``, or ``isr+cut`` where a calibrated cut had to be reached too.
+        predicate: identifies what was asked.
+        family: family of the orderings.
+        m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
+            decide the same.
+        passes: forward passes spent, 0 when every ordering came from a cache.
+        invariant: the model cannot see the order, so that one pass stands for every ordering.
+        js_certificate: upper bound on the mean |q - q_bar| (Proposition 2.9).
+        below_noise_floor: the whole dispersion lies under the scorer's numerical noise; None when unknown.
+        chunks: number of chunks decided about.
+        focus: how much of the evidence was read; None when all of it was.
+        scorer: identity of the scorer.
+        seconds: wall-clock time of the decision.
+        detail: what failed, for the ``..._failed`` reasons; empty otherwise.
+    """
+
+    action: Action
+    reason: Reason
+    h_star: float
+    clip: float
+    convention: str
+    predicate: str
+    family: str
+    m: int
+    chunks: int
+    scorer: str
+    q: tuple[float, ...] = ()
+    orderings: tuple[tuple[int, ...], ...] = ()
+    q_bar: float | None = None
+    q_lo: float | None = None
+    p_ref: float | None = None
+    reference: str = ""
+    budget: float | None = None
+    bits_to_trust: float | None = None
+    risk_of_hallucination: float | None = None
+    isr: float | None = None
+    js_certificate: float | None = None
+    decided_by: str = "isr"
+    passes: int = 0
+    invariant: bool = False
+    below_noise_floor: bool | None = None
+    focus: Focus | None = None
+    seconds: float = field(default=0.0, compare=False)
+    detail: str = ""
+
+    @property
+    def p_star(self) -> float:
+        """Target reliability 1 - h*."""
+        return 1.0 - self.h_star
+
+    @property
+    def answered(self) -> bool:
+        """Whether the answer goes through."""
+        return self.action is Action.ANSWER
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Decision is neither true nor false: compare decision.action, or use decision.answered")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: enums as strings, tuples as lists, infinity as the string ``"inf"``."""
+        plain = dataclasses.asdict(self)
+        plain["action"], plain["reason"] = self.action.value, self.reason.value
+        plain["q"], plain["orderings"] = list(self.q), [list(ordering) for ordering in self.orderings]
+        if self.isr is not None and math.isinf(self.isr):
+            plain["isr"] = "inf"
+        return {"schema_version": SCHEMA_VERSION, **plain}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Decision:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            InvalidInputError: if the schema version is another one, or a field is missing or unknown.
+        """
+        values = dict(plain)
+        version = values.pop("schema_version", None)
+        if version != SCHEMA_VERSION:
+            raise InvalidInputError(f"a decision of schema version {version!r}; this package reads {SCHEMA_VERSION}")
+        try:
+            values["action"], values["reason"] = Action(values["action"]), Reason(values["reason"])
+            values["q"] = tuple(float(q) for q in values["q"])
+            values["orderings"] = tuple(tuple(int(i) for i in ordering) for ordering in values["orderings"])
+            values["isr"] = None if values["isr"] is None else float(values["isr"])
+            values["focus"] = None if values["focus"] is None else Focus(**values["focus"])
+            return cls(**values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInputError(f"this is no decision as to_dict writes it: {error!r}") from error
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Decision:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            InvalidInputError: if the text is no JSON object of a decision.
+        """
+        try:
+            plain = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInputError(f"this is no JSON: {error}") from error
+        if not isinstance(plain, dict):
+            raise InvalidInputError("this is no decision as to_json writes it")
+        return cls.from_dict(plain)
+
+    def __str__(self) -> str:
+        lines = [f"{self.action.name}: {_EXPLANATIONS[self.reason]} ({self.reason.value})"]
+        if self.detail:
+            lines.append(f"  {self.detail}")
+        lines += [f"  {name:<22}{value}" for name, value in self._rows()]
+        return "\n".join(lines)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """The numbers that were computed, as a person reads them."""
+        rows: list[tuple[str, str]] = []
+        if self.p_ref is not None:
+            rows.append(("p_ref", f"{self.p_ref:.4f} against p* = {self.p_star:.4g}   [{self.reference}]"))
+        if self.q and self.q_bar is not None and self.q_lo is not None:
+            spread = (
+                "the same for every order, by construction"
+                if self.invariant
+                else f"over {len(self.q)} orderings, lowest {self.q_lo:.4f}"
+            )
+            rows.append(("q_bar", f"{self.q_bar:.4f} {spread}"))
+        if self.budget is not None and self.bits_to_trust is not None and self.isr is not None:
+            rows.append(("ISR", f"{self.isr:.3g} = {self.budget:.4g} nats / {self.bits_to_trust:.4g} nats to trust"))
+        if self.risk_of_hallucination is not None:
+            rows.append(("risk of hallucination", f">= {self.risk_of_hallucination:.4f} (a lower bound)"))
+        if self.below_noise_floor and not self.invariant and len(self.q) > 1:
+            rows.append(("order dispersion", "lies under the scorer's numerical noise"))
+        if self.focus is not None:
+            rows.append(("evidence read", f"{self.focus.words_read} of {self.focus.words_total} words"))
+        rows.append(("forward passes", f"{self.passes} (stands for m = {self.m}), {self.seconds:.2f} s"))
+        return rows
+
+    def _repr_html_(self) -> str:
+        """A small table with a strip of the orderings' probabilities, for notebooks."""
+        colour = {Action.ANSWER: "#0072b2", Action.ABSTAIN: "#d55e00", Action.ACQUIRE: "#b58900"}[self.action]
+        rows = "".join(
+            f'<tr><th style="text-align:left;padding-right:1em">{html.escape(name)}</th>'
+            f'<td style="text-align:left">{html.escape(value)}</td></tr>'
+            for name, value in self._rows()
+        )
+        detail = f"<div>{html.escape(self.detail)}</div>" if self.detail else ""
+        return (
+            f'<div style="border-left:4px solid {colour};padding-left:0.8em">'
+            f'<b style="color:{colour}">{self.action.name}</b>: {_EXPLANATIONS[self.reason]} '
+            f"<code>{self.reason.value}</code>{detail}{self._strip(colour)}<table>{rows}</table></div>"
+        )
+
+    def _strip(self, colour: str) -> str:
+        """An inline SVG: one dot an ordering on [0, 1], a line at p*."""
+        if not self.q:
+            return ""
+        dots = "".join(
+            f'<circle cx="{10 + 380 * q:.1f}" cy="14" r="4" fill="{colour}" fill-opacity="0.5"/>' for q in self.q
+        )
+        target = 10 + 380 * self.p_star
+        return (
+            '<svg width="400" height="38" role="img" aria-label="q of each ordering">'
+            '<line x1="10" y1="14" x2="390" y2="14" stroke="#888"/>'
+            f'<line x1="{target:.1f}" y1="4" x2="{target:.1f}" y2="24" stroke="#000" stroke-dasharray="2 2"/>'
+            f'{dots}<text x="10" y="36" font-size="10">q = 0</text>'
+            f'<text x="{target:.1f}" y="36" font-size="10" text-anchor="middle">p*</text></svg>'
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot q over the orderings with q_bar, q_lo and p*.
+
+        Args:
+            ax: matplotlib axes to draw on; a new figure by default.
+
+        Raises:
+            InvalidInputError: if nothing was scored.
+            MissingDependencyError: if matplotlib is not installed.
+        """
+        if not self.q:
+            raise InvalidInputError("nothing was scored, so there is nothing to plot")
+        try:
+            from matplotlib import pyplot as plt
+        except ImportError as error:
+            raise MissingDependencyError("Decision.plot", "matplotlib", "plot") from error
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+        assert self.q_bar is not None and self.q_lo is not None
+        ax.plot(range(len(self.q)), self.q, "o", color="#0072b2", label="q of each ordering")
+        ax.axhline(self.q_bar, color="#009e73", label=f"mean {self.q_bar:.3f}")
+        ax.axhline(self.q_lo, color="#d55e00", linestyle=":", label=f"lowest {self.q_lo:.3f}")
+        ax.axhline(self.p_star, color="#000000", linestyle="--", label=f"p* = {self.p_star:.3g}")
+        ax.set(
+            xlabel="ordering (0 is the retriever's own)",
+            ylabel="probability that g = 1",
+            ylim=(-0.03, 1.03),
+            xticks=range(len(self.q)),
+            title=f"{self.action.name}: {_EXPLANATIONS[self.reason]}",
+        )
+        ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+        return ax

@@ -1,0 +1,106 @@
+"""The gate at work on real documents: the language reference that every Python installation carries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from isr_rag.acquisition import acquire, widen
+from isr_rag.evidence import Chunk
+from isr_rag.gate import ISRGate
+from isr_rag.references.base import Case, Reference, Verifier
+from isr_rag.sources import chunk_text
+
+TOP_K = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    title: str
+    question: str
+    answer: str
+
+
+SCENES = (
+    _Scene(
+        "A draft that the evidence supports",
+        "What does the pass statement do?",
+        "It is a null operation: when it is executed, nothing happens.",
+    ),
+    _Scene(
+        "A draft that the evidence contradicts",
+        "What does the pass statement do?",
+        "It ends the program and returns control to the operating system.",
+    ),
+    _Scene(
+        "A draft about something the documents do not speak of",
+        "Which country won the football World Cup of 1998?",
+        "France won it.",
+    ),
+)
+
+
+class Library:
+    """BM25 over the topics of the language reference."""
+
+    def __init__(self) -> None:
+        from pydoc_data.topics import topics
+
+        import bm25s
+
+        self.chunks: tuple[Chunk, ...] = tuple(
+            chunk for topic, text in sorted(topics.items()) for chunk in chunk_text(text, topic)
+        )
+        self._tokenize = bm25s.tokenize
+        self._index = bm25s.BM25(k1=1.2, b=0.75)
+        corpus = bm25s.tokenize([f"{c.title} {c.text}" for c in self.chunks], stopwords="en", show_progress=False)
+        self._index.index(corpus, show_progress=False)
+
+    def search(self, query: str, top_k: int) -> Sequence[Chunk]:
+        """The top_k chunks nearest to a query."""
+        tokens = self._tokenize([query], stopwords="en", show_progress=False)
+        found, _ = self._index.retrieve(tokens, k=min(top_k, len(self.chunks)), show_progress=False)
+        return [self.chunks[int(i)] for i in found[0]]
+
+
+def run() -> None:
+    """Print one decision after the other, then an acquisition loop."""
+    console = Console(highlight=False)
+    library = Library()
+    console.print(f"{len(library.chunks)} chunks of the Python language reference, retrieved by BM25.\n")
+    gate = _gate(console)
+    for scene in SCENES:
+        console.rule(scene.title)
+        console.print(f"question: {scene.question}\ndraft:    {scene.answer}", markup=False)
+        evidence = library.search(scene.question, TOP_K)
+        console.print("evidence: " + ", ".join(chunk.title or "" for chunk in evidence), markup=False)
+        console.print(str(gate.decide(evidence, question=scene.question, answer=scene.answer)) + "\n", markup=False)
+    console.rule("Acquiring more evidence: one chunk first, then deeper")
+    scene = SCENES[0]
+    trail = acquire(gate, widen(library.search, top_k=1, factor=6), question=scene.question, answer=scene.answer)
+    console.print(str(trail), markup=False)
+
+
+def _gate(console: Console) -> ISRGate:
+    from isr_rag.scorers.embedded import default_reference, embedded_scorer
+
+    reference: Reference | None = default_reference()
+    if reference is not None:
+        console.print("ISRGate(): the embedded model and its shipped calibration decide.\n")
+        return ISRGate()
+    console.print(
+        "The embedded model is not trained for this task and has no calibration yet. p_ref comes from a plain\n"
+        "verifier: 1 if at least 80% of the words of the draft stand in the evidence, else 0.\n"
+    )
+    return ISRGate(scorer=embedded_scorer(), reference=Verifier(_words_stand_there))
+
+
+def _words_stand_there(case: Case) -> float:
+    from isr_rag.predicates import Supported
+
+    assert isinstance(case.predicate, Supported)
+    words = {word.strip(".,:").lower() for word in (case.predicate.answer or "").split()}
+    there = {word.strip(".,:").lower() for chunk in case.chunks for word in chunk.text.split()}
+    return float(len(words & there) >= 0.8 * len(words))

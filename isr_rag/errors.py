@@ -1,0 +1,61 @@
+"""Every error this package raises on purpose: what was wrong, and what to do about it."""
+
+from __future__ import annotations
+
+
+class ISRError(Exception):
+    """Base of every error raised on purpose by isr_rag."""
+
+
+class InvalidInputError(ISRError, ValueError):
+    """The evidence, question, claim, answer or item cannot be decided about as given."""
+
+
+class InvalidTypeError(ISRError, TypeError):
+    """An argument has the wrong type."""
+
+
+class ConfigurationError(ISRError, ValueError):
+    """A setting of the gate, a scorer or a reference is out of range or does not fit the others."""
+
+
+class NoReferenceError(ConfigurationError):
+    """The gate has no reference to compare with: without one there is no gate (METHOD, Section 2.5.1)."""
+
+
+class PromptTooLongError(InvalidInputError):
+    """The assembled prompt does not fit the model's context window."""
+
+
+class LabelError(ConfigurationError):
+    """The label strings cannot be told apart, or are not single tokens, for this tokenizer."""
+
+
+class ScorerError(ISRError, RuntimeError):
+    """The scorer failed, or returned something that is no probability distribution over the labels."""
+
+
+class ReferenceFailedError(ISRError, RuntimeError):
+    """A reference raised, or returned something that is no probability."""
+
+
+class RetrieverFailedError(ISRError, RuntimeError):
+    """The retriever of an acquisition loop raised, or returned something that is no list of chunks."""
+
+
+class ModelNotFoundError(ISRError, FileNotFoundError, ValueError):
+    """A model, adapter or calibration file is missing; the message names the command that installs it."""
+
+
+class ModelCorruptError(ISRError, ValueError):
+    """A model or adapter file is damaged, or does not belong to the model it was asked for."""
+
+
+class MissingDependencyError(ISRError, ImportError):
+    """An optional dependency is not installed; the message names the extra that installs it."""
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'isr-rag[{extra}]'"
+        )

@@ -1,0 +1,120 @@
+"""Evidence chunks as callers have them, and the quoting that keeps their text from passing for anything else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+from isr_rag.errors import InvalidInputError, InvalidTypeError
+
+_WHITESPACE = re.compile(r"\s+")
+# Zero-width and bidirectional-control characters: invisible to a person, and able to split or hide a token.
+_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_CONTROL_TOKENS = re.compile(
+    r"<(?=\|[^<>|\s]{1,64}\|>)"  # ChatML, Llama 3, Phi, Qwen: <|im_start|>
+    r"|<(?=｜[^<>｜\n]{1,64}｜>)"  # DeepSeek: <｜User｜>
+    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|cls|sep|think|tool_call|tool_response|tools|"
+    r"start_of_turn|end_of_turn|start_of_image|end_of_image|image_soft_token)>)"  # Llama 2, Gemma, Qwen
+    r"|<(?=</?SYS>>)"  # Llama 2: <<SYS>>
+    r"|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT|IMG|PREFIX|MIDDLE|SUFFIX)\])"  # Mistral
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One retrieved passage.
+
+    Attributes:
+        text: the passage as retrieved, not empty.
+        title: the document's title, shown to the model before the text; None for no title.
+    """
+
+    text: str
+    title: str | None = None
+
+
+EvidenceLike = str | Mapping[str, object] | Chunk
+"""What a caller may give for one chunk: a string, a mapping with ``text`` and optional ``title``, or a Chunk."""
+
+
+def as_chunks(evidence: Sequence[EvidenceLike]) -> tuple[Chunk, ...]:
+    """Check evidence and turn it into chunks; the caller's objects are only read.
+
+    Raises:
+        InvalidTypeError: if evidence is no sequence of strings, mappings or chunks.
+        InvalidInputError: if a chunk's text is empty or only white space.
+    """
+    given: object = evidence  # callers do not all check types
+    if isinstance(given, (str, bytes, Mapping, Set)) or not isinstance(given, Iterable):
+        raise InvalidTypeError(
+            f"evidence must be a list of chunks in the retriever's order, not {type(evidence).__name__}: "
+            "wrap a single chunk in a list"
+        )
+    return tuple(_as_chunk(item, position) for position, item in enumerate(evidence))
+
+
+def _as_chunk(item: object, position: int) -> Chunk:
+    text: object
+    title: object
+    if isinstance(item, Chunk):
+        text, title = item.text, item.title
+    elif isinstance(item, str):
+        text, title = item, None
+    elif isinstance(item, Mapping):
+        fields = cast(Mapping[str, object], item)
+        if "text" not in fields:
+            raise InvalidInputError(f"evidence[{position}] has no 'text'; its keys are {sorted(map(str, fields))}")
+        text, title = fields["text"], fields.get("title")
+    else:
+        raise InvalidTypeError(
+            f"evidence[{position}] is {type(item).__name__}; give a string, "
+            'a mapping {"text": ..., "title": ...} or a Chunk'
+        )
+    if not isinstance(text, str):
+        raise InvalidTypeError(f"evidence[{position}] has a text of type {type(text).__name__}, not str")
+    if title is not None and not isinstance(title, str):
+        raise InvalidTypeError(f"evidence[{position}] has a title of type {type(title).__name__}, not str")
+    if not one_line(text):
+        raise InvalidInputError(f"evidence[{position}] is empty or only white space: drop it before deciding")
+    return Chunk(text, title)
+
+
+def one_line(text: str) -> str:
+    """Fold every run of white space to one space and drop invisible characters, so that no text starts a line."""
+    return _WHITESPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
+
+
+def neutralise(text: str, control_tokens: Iterable[str] = ()) -> str:
+    """Break every control token in a text, so that it is read as the characters it is made of.
+
+    A space goes in after the first character of each known role marker (``<|im_start|>`` becomes
+    ``< |im_start|>``); ``control_tokens`` adds those of one tokenizer to the generally known ones.
+    """
+    text = _CONTROL_TOKENS.sub(_spaced, text)
+    own = _pattern(tuple(control_tokens))
+    return own.sub(_spaced, text) if own else text
+
+
+def _spaced(match: re.Match[str]) -> str:
+    return match.group() + " "
+
+
+@lru_cache(maxsize=64)
+def _pattern(control_tokens: tuple[str, ...]) -> re.Pattern[str] | None:
+    """The first character of any of the tokens, where the rest follows: overlapping ones are all found."""
+    tokens = sorted({token for token in control_tokens if len(token) > 1})
+    return re.compile("|".join(f"{re.escape(t[0])}(?={re.escape(t[1:])})" for t in tokens)) if tokens else None
+
+
+def quote(chunk: Chunk) -> str:
+    """One chunk as one quoted line ``> title: text`` ending in exactly one newline.
+
+    The line form is what keeps a chunk inside its quotation: no text of it can begin a line. Ending each
+    segment in exactly one newline also keeps the token boundary where the segment boundary is.
+    """
+    text = neutralise(one_line(chunk.text))
+    title = neutralise(one_line(chunk.title)) if chunk.title else ""
+    return f"> {title}: {text}\n" if title else f"> {text}\n"

@@ -1,0 +1,493 @@
+"""The gate: Algorithm 1 for one item or many, sync or async."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, TypedDict, cast
+
+import numpy as np
+
+from isr_rag import bounds
+from isr_rag.algorithm import Convention, Rule, weigh
+from isr_rag.cascade import far_from_boundary, hopeless, stages
+from isr_rag.decision import Action, Decision, Reason
+from isr_rag.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    InvalidTypeError,
+    ISRError,
+    NoReferenceError,
+    ReferenceFailedError,
+    ScorerError,
+)
+from isr_rag.evidence import Chunk, EvidenceLike, as_chunks
+from isr_rag.focus import focus as cut_to_focus
+from isr_rag.orderings import FAMILIES, Family, draw_orderings
+from isr_rag.predicates import Predicate, predicate_for
+from isr_rag.references.base import Case, Estimate, Reference, consult
+from isr_rag.scorers.protocol import AsyncScorer, Scorer, ScoreRequest, Scores
+
+OnError = Literal["raise", "abstain"]
+Focusing = int | Literal["auto"] | None
+_Steps: TypeAlias = Generator[ScoreRequest, Scores, Decision]
+_Outcome: TypeAlias = Scores | ISRError
+
+
+class Item(TypedDict, total=False):
+    """One item of a batch: the arguments of :meth:`ISRGate.decide`."""
+
+    evidence: Sequence[EvidenceLike]
+    question: str | None
+    answer: str | None
+    claim: str | None
+    predicate: Predicate | None
+    reference: Reference | None
+    can_acquire: bool
+
+
+class ISRGate:
+    """Decides whether evidence carries an answer, whatever order it stands in (Algorithm 1).
+
+    Args:
+        h_star: target hallucination rate h* in (0, 1); the target reliability is p* = 1 - h*.
+        m: number of orderings, >= 1. Part of the gate's identity: the lowest q over more orderings is lower, so
+            calibrations are tied to it.
+        scorer: gives label probabilities; the embedded model by default.
+        reference: gives p_ref; with the embedded model its shipped calibration by default. May be given per item.
+        orderings: family of orderings, see :func:`~isr_rag.orderings.draw_orderings`.
+        bands: number of bands of the ``banded`` family.
+        seed: seed of the orderings.
+        clip: B, upper limit of each budget term in nats, > 0.
+        convention: ``safe``: answer iff ISR >= 1 and p_ref >= p*, with a one-sided B2T. ``paper``: the paper's
+            literal rule, which answers whenever ISR >= 1, in either direction.
+        cascade: score 3 orderings first and go on to 6 and m only near the boundary; stop at once when no remaining
+            ordering could bring ISR to 1. The decision says how many passes it took and which m it stands for.
+        focus: words of evidence to read; longer evidence is cut to the sentences that matter. ``"auto"`` takes the
+            scorer's own limit, which only the embedded model has. None reads everything.
+        on_error: ``raise`` a typed error when a scorer or reference fails, or ``abstain`` with that reason. Bad
+            input raises always.
+
+    Raises:
+        ConfigurationError: for a setting out of range.
+        InvalidTypeError: for a scorer or reference that is none.
+    """
+
+    def __init__(
+        self,
+        *,
+        h_star: float = 0.05,
+        m: int = 6,
+        scorer: Scorer | None = None,
+        reference: Reference | None = None,
+        orderings: Family = "auto",
+        bands: int = 6,
+        seed: int = 0,
+        clip: float = 6.0,
+        convention: Convention = "safe",
+        cascade: bool = False,
+        focus: Focusing = "auto",
+        on_error: OnError = "raise",
+    ) -> None:
+        _require(_is_number(h_star) and 0.0 < h_star < 1.0, f"h_star must lie in (0, 1), got {h_star!r}")
+        _require(_is_count(m) and m >= 1, f"m must be an integer of at least 1, got {m!r}")
+        _require(_is_count(bands) and bands >= 1, f"bands must be an integer of at least 1, got {bands!r}")
+        _require(_is_count(seed) and seed >= 0, f"seed must be an integer of at least 0, got {seed!r}")
+        _require(_is_number(clip) and clip > 0.0, f"clip must be above 0 nats, got {clip!r}")
+        _require(orderings in FAMILIES, f"orderings must be one of {', '.join(FAMILIES)}, got {orderings!r}")
+        _require(convention in ("safe", "paper"), f"convention must be 'safe' or 'paper', got {convention!r}")
+        _require(on_error in ("raise", "abstain"), f"on_error must be 'raise' or 'abstain', got {on_error!r}")
+        _require(
+            focus in ("auto", None) or (_is_count(focus) and int(focus) >= 1),
+            f"focus must be a number of words, 'auto' or None, got {focus!r}",
+        )
+        if scorer is None:
+            from isr_rag.scorers.embedded import default_reference, embedded_scorer
+
+            scorer = embedded_scorer()
+            reference = reference if reference is not None else default_reference()
+        if not isinstance(scorer, Scorer):
+            raise InvalidTypeError(f"{type(scorer).__name__} is no scorer: it needs identity, layout and score()")
+        self.rule = Rule(float(h_star), float(clip), convention)
+        self.m, self.bands, self.seed, self.orderings = m, bands, seed, orderings
+        self.scorer: Scorer = scorer
+        self.reference = _checked_reference(reference)
+        self.cascade, self.on_error = cascade, on_error
+        self.focus = cast(int | None, getattr(scorer, "focus_words", None) if focus == "auto" else focus)
+
+    def __repr__(self) -> str:
+        return (
+            f"ISRGate(h_star={self.rule.h_star}, m={self.m}, scorer={self.scorer.identity!r}, "
+            f"reference={type(self.reference).__name__}, orderings={self.orderings!r}, "
+            f"convention={self.rule.convention!r})"
+        )
+
+    @property
+    def h_star(self) -> float:
+        """Target hallucination rate h*."""
+        return self.rule.h_star
+
+    def with_h_star(self, h_star: float) -> ISRGate:
+        """The same gate, scorer and all, with another target hallucination rate.
+
+        Raises:
+            ConfigurationError: if h_star lies outside (0, 1).
+        """
+        _require(_is_number(h_star) and 0.0 < h_star < 1.0, f"h_star must lie in (0, 1), got {h_star!r}")
+        other = copy.copy(self)
+        other.rule = replace(self.rule, h_star=float(h_star))
+        return other
+
+    def _algorithm_1(
+        self, predicate: Predicate, chunks: tuple[Chunk, ...], reference: Reference, can_acquire: bool
+    ) -> _Steps:
+        """Algorithm 1, asking for scores where it needs them."""
+        blank = self._blank(predicate, chunks)
+        if not chunks:
+            return _close(blank, Reason.NO_EVIDENCE, can_acquire)
+        read, focus = cut_to_focus(chunks, predicate.query, self.focus) if self.focus else (chunks, None)
+        prompt = predicate.render(read, topic_first=self.scorer.layout != "late")
+
+        # line 1: orderings of the evidence; one stands for all where the model cannot see the order
+        m = 1 if blank.invariant else self.m
+        orderings = draw_orderings(len(chunks), m, family=self.orderings, seed=self.seed, bands=self.bands)
+        rows: list[list[float]] = []
+        passes = 0
+        estimate: Estimate | None = None
+        for stage in stages(len(orderings), self.cascade):
+            # lines 2 and 3: the model's probability of each label, for each ordering
+            scores = yield ScoreRequest(prompt, orderings[len(rows) : stage], start=len(rows))
+            rows += _checked_probabilities(scores, stage - len(rows), len(prompt.labels))
+            passes += scores.passes
+            # lines 4 to 16: against the reference
+            own = _column(rows, predicate.target) if reference.needs_scores else ()
+            case = Case(predicate, chunks, own, blank.scorer, blank.family, self.m)
+            if estimate is None or reference.needs_scores:
+                estimate = consult(reference, case)
+            q = _column(rows, predicate.target if estimate.target is None else estimate.target)
+            verdict = weigh(q, estimate.p_ref, self.rule)
+            ceiling = None
+            if reference.needs_scores:
+                best = (*case.q, *[1.0] * (len(orderings) - len(rows)))
+                ceiling = consult(reference, replace(case, q=best)).p_ref
+            exact = len(rows) == len(orderings) or hopeless(q, len(orderings), estimate.p_ref, ceiling, self.rule)
+            # a calibration belongs to one m, so that fewer orderings may stop only where the stop is exact
+            if exact or (not reference.needs_scores and far_from_boundary(q, verdict, self.rule)):
+                break
+
+        scored = replace(
+            blank,
+            q=q,
+            orderings=orderings[: len(rows)],
+            q_bar=verdict.q_bar,
+            q_lo=verdict.q_lo,
+            p_ref=verdict.p_ref,
+            reference=estimate.source if estimate else "",
+            budget=verdict.budget,
+            bits_to_trust=verdict.bits_to_trust,
+            risk_of_hallucination=verdict.risk_of_hallucination,
+            isr=verdict.isr,
+            js_certificate=float(bounds.js_certificate(q)),
+            m=self.m if exact else len(rows),
+            passes=passes,
+            below_noise_floor=self._below_noise_floor(q),
+            focus=focus,
+        )
+        return _close(scored, verdict.reason, can_acquire)
+
+    def decide(
+        self,
+        evidence: Sequence[EvidenceLike],
+        *,
+        question: str | None = None,
+        answer: str | None = None,
+        claim: str | None = None,
+        predicate: Predicate | None = None,
+        reference: Reference | None = None,
+        can_acquire: bool = False,
+    ) -> Decision:
+        """Decide about one item.
+
+        Args:
+            evidence: the retrieved chunks, in the retriever's order: strings, mappings with ``text`` and ``title``,
+                or :class:`~isr_rag.evidence.Chunk`. With none at all: abstain, and nothing is scored.
+            question: with ``answer``: does the evidence support the answer? Alone: does it suffice to answer?
+            answer: a drafted answer to the question.
+            claim: instead of a question: does the evidence support the claim?
+            predicate: a predicate of one's own, instead of question, answer and claim.
+            reference: overrides the gate's reference for this item.
+            can_acquire: another retrieval round is possible: ACQUIRE takes the place of ABSTAIN.
+
+        Raises:
+            InvalidInputError: for empty or contradictory input, or a prompt that does not fit the model.
+            InvalidTypeError: for input of the wrong type.
+            NoReferenceError: if neither the gate nor the call has a reference.
+            ScorerError: if the scorer fails and ``on_error="raise"``.
+            ReferenceFailedError: if the reference fails and ``on_error="raise"``.
+        """
+        item = _item(evidence, question, answer, claim, predicate, reference, can_acquire)
+        return self.decide_batch([item])[0]
+
+    def decide_batch(self, items: Sequence[Item | Mapping[str, Any]]) -> list[Decision]:
+        """Decide about many items, scored together; each decision is the same as alone.
+
+        Args:
+            items: mappings with the arguments of :meth:`decide`.
+
+        Raises:
+            ISRError: as :meth:`decide`, for the first item that cannot be decided; a note names its position.
+        """
+        batch = _Batch(self, items)
+        while requests := batch.requests():
+            batch.receive(self._score(requests))
+        return batch.decisions()
+
+    async def adecide(
+        self,
+        evidence: Sequence[EvidenceLike],
+        *,
+        question: str | None = None,
+        answer: str | None = None,
+        claim: str | None = None,
+        predicate: Predicate | None = None,
+        reference: Reference | None = None,
+        can_acquire: bool = False,
+    ) -> Decision:
+        """As :meth:`decide`, without blocking the event loop."""
+        item = _item(evidence, question, answer, claim, predicate, reference, can_acquire)
+        return (await self.adecide_batch([item]))[0]
+
+    async def adecide_batch(self, items: Sequence[Item | Mapping[str, Any]]) -> list[Decision]:
+        """As :meth:`decide_batch`, without blocking the event loop."""
+        scorer = self.scorer
+        if not isinstance(scorer, AsyncScorer):
+            return await asyncio.to_thread(self.decide_batch, items)
+        batch = await asyncio.to_thread(_Batch, self, items)
+        while requests := batch.requests():
+            results = await asyncio.gather(*(self._ascore_one(scorer, request) for request in requests))
+            await asyncio.to_thread(batch.receive, results)
+        return batch.decisions()
+
+    def _score(self, requests: list[ScoreRequest]) -> Sequence[_Outcome]:
+        """Score requests together; where that fails, each alone, so that one cannot take the others with it."""
+        try:
+            return self.scorer.score(requests)
+        except Exception as error:
+            if len(requests) == 1:
+                return [_as_scorer_error(error)]
+            return [self._score([request])[0] for request in requests]
+
+    async def _ascore_one(self, scorer: AsyncScorer, request: ScoreRequest) -> _Outcome:
+        try:
+            return (await scorer.ascore([request]))[0]
+        except Exception as error:
+            return _as_scorer_error(error)
+
+    def _blank(self, predicate: Predicate, chunks: tuple[Chunk, ...]) -> Decision:
+        """A decision before anything is known, with the settings that it will be made under."""
+        return Decision(
+            action=Action.ABSTAIN,
+            reason=Reason.NO_EVIDENCE,
+            h_star=self.rule.h_star,
+            clip=self.rule.clip,
+            convention=self.rule.convention,
+            predicate=predicate.template,
+            family=self.orderings,
+            m=self.m,
+            chunks=len(chunks),
+            scorer=self.scorer.identity,
+            invariant=self.scorer.layout != "full",
+        )
+
+    def _below_noise_floor(self, q: tuple[float, ...]) -> bool | None:
+        """Whether the orderings differ by no more than the scorer's numerical noise, in log-odds."""
+        floor = cast(float | None, getattr(self.scorer, "noise_floor", None))
+        if floor is None or len(q) < 2:
+            return None
+        clipped = np.clip(q, bounds.EPS, 1.0 - bounds.EPS)
+        return bool(np.ptp(np.log(clipped) - np.log1p(-clipped)) <= floor)
+
+
+class _Batch:
+    """The items of one call, each at its own step of Algorithm 1."""
+
+    def __init__(self, gate: ISRGate, items: Sequence[Item | Mapping[str, Any]]) -> None:
+        self._gate = gate
+        self._started = time.perf_counter()
+        self._done: dict[int, Decision] = {}
+        self._waiting: dict[int, ScoreRequest] = {}
+        self._blanks: list[Decision] = []
+        self._steps: list[_Steps] = []
+        for position, item in enumerate(items):
+            try:
+                predicate, chunks, reference, can_acquire = _read(item, gate.reference)
+            except ISRError as error:
+                _note(error, position, len(items))
+                raise
+            self._blanks.append(gate._blank(predicate, chunks))
+            self._steps.append(gate._algorithm_1(predicate, chunks, reference, can_acquire))
+        for position in range(len(self._steps)):
+            self._step(position, None)
+
+    def requests(self) -> list[ScoreRequest]:
+        """What must be scored next; empty when every item is decided."""
+        return list(self._waiting.values())
+
+    def receive(self, results: Sequence[_Outcome]) -> None:
+        """Go on with the scores of the requests, in their order."""
+        positions = list(self._waiting)
+        if len(results) != len(positions):
+            raise ScorerError(f"the scorer returned {len(results)} results for {len(positions)} requests")
+        self._waiting.clear()
+        for position, result in zip(positions, results, strict=True):
+            self._step(position, result)
+
+    def decisions(self) -> list[Decision]:
+        """The decisions, in the order of the items."""
+        return [self._done[position] for position in range(len(self._steps))]
+
+    def _step(self, position: int, result: _Outcome | None) -> None:
+        steps = self._steps[position]
+        try:
+            if result is None:
+                self._waiting[position] = next(steps)
+            elif isinstance(result, ISRError):
+                self._waiting[position] = steps.throw(result)
+            else:
+                self._waiting[position] = steps.send(result)
+        except StopIteration as stop:
+            self._finish(position, stop.value)
+        except (ScorerError, ReferenceFailedError) as error:
+            if self._gate.on_error == "raise":
+                _note(error, position, len(self._steps))
+                raise
+            reason = Reason.SCORER_FAILED if isinstance(error, ScorerError) else Reason.REFERENCE_FAILED
+            self._finish(position, replace(self._blanks[position], reason=reason, detail=str(error)))
+        except ISRError as error:
+            _note(error, position, len(self._steps))
+            raise
+
+    def _finish(self, position: int, decision: Decision) -> None:
+        self._done[position] = replace(decision, seconds=time.perf_counter() - self._started)
+
+
+def _read(
+    item: Item | Mapping[str, Any], default: Reference | None
+) -> tuple[Predicate, tuple[Chunk, ...], Reference, bool]:
+    if not isinstance(item, Mapping):
+        raise InvalidTypeError(f"an item is a mapping of the arguments of decide(), not {type(item).__name__}")
+    unknown = sorted(set(item) - set(Item.__annotations__))
+    if unknown:
+        raise InvalidInputError(f"unknown arguments {unknown}; an item has {sorted(Item.__annotations__)}")
+    if "evidence" not in item:
+        raise InvalidInputError("an item needs evidence: a list of chunks, which may be empty")
+    chunks = as_chunks(item["evidence"])
+    asked = {name: item.get(name) for name in ("question", "answer", "claim")}
+    predicate = item.get("predicate")
+    if predicate is None:
+        predicate = predicate_for(**asked)
+    elif not isinstance(predicate, Predicate):
+        raise InvalidTypeError(
+            f"{type(predicate).__name__} is no predicate: use Supported, Sufficient, Choice or Custom"
+        )
+    elif any(value is not None for value in asked.values()):
+        raise InvalidInputError("give a predicate, or question, answer and claim, not both")
+    reference = _checked_reference(item.get("reference")) or default
+    if reference is None:
+        raise NoReferenceError(
+            "a gate without a reference has nothing to trust: give reference=Oracle(...), ToolChoice(...), "
+            "Verifier(...), CalibratedMixture(...) or CrossEncoder(...) from isr_rag.references, "
+            "or use the embedded model with its shipped calibration (ISRGate() with no scorer)"
+        )
+    return predicate, chunks, reference, bool(item.get("can_acquire", False))
+
+
+def _item(
+    evidence: Sequence[EvidenceLike],
+    question: str | None,
+    answer: str | None,
+    claim: str | None,
+    predicate: Predicate | None,
+    reference: Reference | None,
+    can_acquire: bool,
+) -> Item:
+    return Item(
+        evidence=evidence,
+        question=question,
+        answer=answer,
+        claim=claim,
+        predicate=predicate,
+        reference=reference,
+        can_acquire=can_acquire,
+    )
+
+
+def _close(decision: Decision, reason: Reason, can_acquire: bool) -> Decision:
+    if reason is Reason.SUFFICIENT:
+        action = Action.ANSWER
+    else:
+        action = Action.ACQUIRE if can_acquire else Action.ABSTAIN
+    return replace(decision, action=action, reason=reason)
+
+
+def _column(rows: list[list[float]], target: int | None) -> tuple[float, ...]:
+    """q of each ordering: the probability of the target label; empty while the target is open."""
+    return () if target is None else tuple(row[target] for row in rows)
+
+
+def _checked_probabilities(scores: object, m: int, labels: int) -> list[list[float]]:
+    """Label probabilities as plain floats, renormalised.
+
+    Raises:
+        ScorerError: if the scores have another shape, or are no log-probabilities of a distribution.
+    """
+    if not isinstance(scores, Scores):
+        raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")
+    logprobs = np.asarray(scores.logprobs, dtype=np.float64)
+    if logprobs.shape != (m, labels):
+        raise ScorerError(f"the scorer returned log-probabilities of shape {logprobs.shape}, not {(m, labels)}")
+    if np.isnan(logprobs).any() or (logprobs > 1e-6).any():
+        raise ScorerError(f"the scorer returned numbers that are no log-probabilities: {logprobs.tolist()}")
+    probabilities = np.exp(logprobs)
+    totals = probabilities.sum(axis=1, keepdims=True)
+    if (totals <= 0.0).any():
+        raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
+    return cast(list[list[float]], (probabilities / totals).tolist())
+
+
+def _as_scorer_error(error: Exception) -> ISRError:
+    if isinstance(error, ISRError):
+        return error
+    wrapped = ScorerError(f"the scorer raised {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _note(error: ISRError, position: int, items: int) -> None:
+    if items > 1:
+        error.add_note(f"in item {position} of the batch of {items}")
+
+
+def _checked_reference(reference: object) -> Reference | None:
+    if reference is None or isinstance(reference, Reference):
+        return reference
+    raise InvalidTypeError(
+        f"{type(reference).__name__} is no reference: wrap a value or function in Oracle(...) or Verifier(...)"
+    )
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,138 @@
+"""An exact-result cache around any scorer, on disk, safe to share between threads and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isr_rag.errors import MissingDependencyError
+from isr_rag.scorers.protocol import AsyncScorer, Layout, Ordering, Prompt, Scorer, ScoreRequest, Scores
+
+
+@dataclass(slots=True)
+class _Lookup:
+    """One request against the cache: what was found, and what must be scored."""
+
+    keys: list[str]
+    rows: dict[int, NDArray[np.float64]]
+    missing: list[int]
+    request: ScoreRequest
+
+
+class CachedScorer:
+    """Remembers the label log-probabilities of each prompt and ordering.
+
+    The key is a hash of the scorer's identity and the assembled prompt, so nothing stale can be found after a change
+    of model, adapter, template, chunk or ordering. Orderings that assemble to the same text share an entry.
+
+    Args:
+        scorer: the scorer to ask when something is not there.
+        directory: where the cache lies; made when missing.
+        size_limit: bytes above which the least recently stored entries go; 1 GiB by default.
+
+    Raises:
+        MissingDependencyError: if diskcache is not installed.
+    """
+
+    def __init__(self, scorer: Scorer, directory: str | Path, *, size_limit: int = 2**30) -> None:
+        try:
+            import diskcache
+        except ImportError as error:
+            raise MissingDependencyError("CachedScorer", "diskcache", "cache") from error
+        # Values are bytes, which diskcache stores as they are: nothing is ever unpickled.
+        self._store = diskcache.Cache(str(directory), size_limit=size_limit)
+        self.scorer = scorer
+
+    @property
+    def identity(self) -> str:
+        """The inner scorer's."""
+        return self.scorer.identity
+
+    @property
+    def layout(self) -> Layout:
+        """The inner scorer's."""
+        return self.scorer.layout
+
+    @property
+    def focus_words(self) -> int | None:
+        """The inner scorer's limit on evidence, if it has one."""
+        return cast(int | None, getattr(self.scorer, "focus_words", None))
+
+    @property
+    def noise_floor(self) -> float | None:
+        """The inner scorer's numerical noise in log-odds, if it knows it."""
+        return cast(float | None, getattr(self.scorer, "noise_floor", None))
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As the inner scorer, with ``passes`` counting only what was computed."""
+        lookups = [self._look_up(request) for request in requests]
+        wanted = _wanted(lookups)
+        return self._merge(lookups, self.scorer.score(wanted) if wanted else [])
+
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score`, awaiting the inner scorer where it can be awaited."""
+        lookups = await asyncio.to_thread(lambda: [self._look_up(request) for request in requests])
+        wanted = _wanted(lookups)
+        if not wanted:
+            fresh: list[Scores] = []
+        elif isinstance(self.scorer, AsyncScorer):
+            fresh = await self.scorer.ascore(wanted)
+        else:
+            fresh = await asyncio.to_thread(self.scorer.score, wanted)
+        return await asyncio.to_thread(self._merge, lookups, fresh)
+
+    def _look_up(self, request: ScoreRequest) -> _Lookup:
+        labels = len(request.prompt.labels)
+        keys = [self._key(request.prompt, ordering) for ordering in request.orderings]
+        rows: dict[int, NDArray[np.float64]] = {}
+        missing: list[int] = []
+        for k, key in enumerate(keys):
+            found = self._store.get(key)
+            if isinstance(found, bytes) and len(found) == 8 * labels:
+                rows[k] = np.frombuffer(found, dtype="<f8").astype(np.float64)
+            else:
+                missing.append(k)
+        return _Lookup(keys, rows, missing, request)
+
+    def _merge(self, lookups: list[_Lookup], fresh: list[Scores]) -> list[Scores]:
+        answers = iter(fresh)
+        results: list[Scores] = []
+        for lookup in lookups:
+            passes = 0
+            if lookup.missing:
+                scores = next(answers)
+                passes = scores.passes
+                for k, row in zip(lookup.missing, scores.logprobs, strict=True):
+                    lookup.rows[k] = row
+                    if np.isfinite(row).all():
+                        self._store.set(lookup.keys[k], np.asarray(row, dtype="<f8").tobytes())
+            results.append(Scores(np.stack([lookup.rows[k] for k in range(len(lookup.keys))]), passes))
+        return results
+
+    def _key(self, prompt: Prompt, ordering: Ordering) -> str:
+        segments = [
+            self.scorer.identity,
+            self.scorer.layout,
+            prompt.instruction,
+            prompt.prefix,
+            [prompt.chunks[i] for i in ordering],
+            prompt.suffix,
+            prompt.labels,
+        ]
+        return hashlib.sha256(json.dumps(segments, ensure_ascii=False).encode()).hexdigest()
+
+
+def _wanted(lookups: list[_Lookup]) -> list[ScoreRequest]:
+    return [
+        ScoreRequest(lookup.request.prompt, tuple(lookup.request.orderings[k] for k in lookup.missing))
+        for lookup in lookups
+        if lookup.missing
+    ]

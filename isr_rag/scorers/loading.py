@@ -1,0 +1,113 @@
+"""Loading causal language models: from the Hub, a folder or a GGUF file, quantised or not."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from isr_rag.errors import ConfigurationError, MissingDependencyError, ModelCorruptError, ModelNotFoundError
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingDependencyError("a local model", "torch", "local") from error
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Quantization = Literal["nf4", "int8"]
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """``auto``: bfloat16 on CUDA, float32 elsewhere; or the dtype of that name.
+
+    Raises:
+        ConfigurationError: if there is no such floating dtype.
+    """
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ConfigurationError(f"dtype must be 'auto', 'float32', 'bfloat16' or 'float16', got {name!r}")
+    return dtype
+
+
+@contextmanager
+def loading(model: str) -> Iterator[None]:
+    """Turn what loading raises into typed errors that say what to do."""
+    try:
+        yield
+    except (ModelNotFoundError, MissingDependencyError):
+        raise
+    except ImportError as error:
+        raise MissingDependencyError(f"loading {model}", error.name or str(error), "local") from error
+    except OSError as error:
+        raise ModelNotFoundError(
+            f"the model {model!r} is neither a folder nor a file here, nor could it be fetched from the Hub: {error}"
+        ) from error
+    except Exception as error:  # every reader of a damaged file raises its own kind
+        raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
+
+
+def load_model(
+    model: str, revision: str | None, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal language model and its tokenizer; weights from safetensors or GGUF only, no remote code.
+
+    Raises:
+        ModelNotFoundError: if the model is not there.
+        ModelCorruptError: if its files cannot be read.
+        MissingDependencyError: if bitsandbytes is needed and missing.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GgufConfig
+
+    source, extra = model, {}
+    if model.endswith(".gguf"):
+        path = Path(model)
+        if not path.is_file():
+            raise ModelNotFoundError(f"there is no GGUF file at {path}")
+        source, extra = str(path.parent), {"gguf_file": path.name}
+    weights: dict[str, Any] = {"dtype": dtype, **extra}
+    if quantization is not None:
+        _require_bitsandbytes()
+        weights["quantization_config"] = (
+            BitsAndBytesConfig(
+                load_in_4bit=True,
+                bnb_4bit_quant_type="nf4",
+                bnb_4bit_compute_dtype=dtype,
+                bnb_4bit_use_double_quant=True,
+            )
+            if quantization == "nf4"
+            else BitsAndBytesConfig(load_in_8bit=True)
+        )
+        weights["device_map"] = {"": str(device)}
+    elif extra:
+        weights["quantization_config"] = GgufConfig(dequantize=True)
+    else:
+        weights["use_safetensors"] = True  # never a pickle
+    with loading(model):
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **extra)
+        loaded = AutoModelForCausalLM.from_pretrained(source, revision=revision, **weights)
+        return loaded if quantization else loaded.to(device), tokenizer
+
+
+def _require_bitsandbytes() -> None:
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingDependencyError("quantization", "bitsandbytes", "quantized")
+
+
+def weights_fingerprint(model: PreTrainedModel) -> str:
+    """A short hash over a thin sample of every weight: tells models apart without reading every byte."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.state_dict().items()):
+        if not isinstance(parameter, torch.Tensor):
+            continue
+        flat = parameter.detach().reshape(-1)
+        sample = flat[:: max(1, flat.numel() // 64)][:64]
+        digest.update(name.encode() + str(tuple(parameter.shape)).encode())
+        digest.update(sample.float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,184 @@
+"""Lay many prompts out as one packed sequence: a tree of nodes, each seeing its ancestors and, causally, itself.
+
+A node is a run of tokens. What several prompts or orderings share is one node: the common beginning of all heads,
+the trie of orderings (layout ``full``), a chunk that stands in several evidence sets (layouts ``set`` and ``late``).
+No token is padded; every token carries its own position.
+
+Positions. In the full layout they are those of the prompt that the path through the tree spells. In the invariant
+layouts the head ends at position P, every chunk begins at P, and the closing begins at P + the longest chunk's
+length: the distance between closing and chunks then does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isr_rag.errors import InvalidInputError
+from isr_rag.scorers.protocol import Ordering
+
+Span = tuple[int, int]
+"""(start, length) in the packed sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """One prompt as token ids, tokenised segment by segment.
+
+    Attributes:
+        head: everything before the evidence (system turn, start of the user turn, prefix).
+        chunks: the evidence, one tuple a chunk.
+        tail: everything after it (suffix, end of the turn, generation prompt).
+    """
+
+    head: tuple[int, ...]
+    chunks: tuple[tuple[int, ...], ...]
+    tail: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.head or not self.tail or not all(self.chunks):
+            raise InvalidInputError("head, tail and every chunk need at least one token")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A run of tokens that sees the ``visible`` spans in full and itself causally."""
+
+    start: int
+    length: int
+    position: int
+    visible: tuple[Span, ...]
+
+    @property
+    def span(self) -> Span:
+        """Where the node's own tokens stand."""
+        return (self.start, self.length)
+
+    @property
+    def end_position(self) -> int:
+        """Position of the first token after it."""
+        return self.position + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A packed sequence.
+
+    Attributes:
+        input_ids: int64, shape (T,).
+        position_ids: int64, shape (T,).
+        nodes: every token belongs to exactly one.
+        reads: for each prompt the indices of the tokens whose next-token distribution is asked for, int64, shape
+            (orderings,) in the full layout and (1,) in the invariant ones.
+    """
+
+    input_ids: NDArray[np.int64]
+    position_ids: NDArray[np.int64]
+    nodes: tuple[Node, ...]
+    reads: tuple[NDArray[np.int64], ...]
+
+    def dense_mask(self) -> NDArray[np.bool_]:
+        """Who sees whom, shape (T, T); for checks against an ordinary forward pass."""
+        mask = np.zeros((len(self.input_ids),) * 2, dtype=np.bool_)
+        for node in self.nodes:
+            rows = slice(node.start, node.start + node.length)
+            for start, length in node.visible:
+                mask[rows, start : start + length] = True
+            mask[rows, rows] = np.tril(np.ones((node.length,) * 2, dtype=np.bool_))
+        return mask
+
+
+@dataclass(slots=True)
+class _Builder:
+    tokens: list[int] = field(default_factory=list[int])
+    positions: list[int] = field(default_factory=list[int])
+    nodes: list[Node] = field(default_factory=list[Node])
+    known: dict[Hashable, Node] = field(default_factory=dict[Hashable, Node])
+
+    def node(self, kind: str, ids: tuple[int, ...], visible: tuple[Span, ...], position: int) -> Node:
+        """The node for these tokens in this place, made only if it does not stand there yet."""
+        key = (kind, ids, visible, position)
+        found = self.known.get(key)
+        if found is None:
+            found = Node(len(self.tokens), len(ids), position, visible)
+            self.tokens.extend(ids)
+            self.positions.extend(range(position, position + len(ids)))
+            self.nodes.append(found)
+            self.known[key] = found
+        return found
+
+    def heads(self, heads: Sequence[tuple[int, ...]]) -> list[tuple[tuple[Span, ...], int]]:
+        """For each head the spans that hold it, and its length; the beginning common to all stands once."""
+        shared = _common_prefix(heads) if len(set(heads)) > 1 else len(heads[0])
+        root = self.node("head", heads[0][:shared], (), 0).span if shared else None
+        found: list[tuple[tuple[Span, ...], int]] = []
+        for head in heads:
+            spans: tuple[Span, ...] = () if root is None else (root,)
+            if len(head) > shared:
+                spans = (*spans, self.node("head", head[shared:], spans, shared).span)
+            found.append((spans, len(head)))
+        return found
+
+    def pack(self, reads: list[NDArray[np.int64]]) -> Pack:
+        return Pack(
+            input_ids=np.asarray(self.tokens, dtype=np.int64),
+            position_ids=np.asarray(self.positions, dtype=np.int64),
+            nodes=tuple(self.nodes),
+            reads=tuple(reads),
+        )
+
+
+def _common_prefix(heads: Sequence[tuple[int, ...]]) -> int:
+    first, last = min(heads), max(heads)
+    limit = min(len(first), len(last))
+    return next((i for i in range(limit) if first[i] != last[i]), limit)
+
+
+def pack_full(prompts: Sequence[Segments], orderings: Sequence[Sequence[Ordering]]) -> Pack:
+    """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk an edge).
+
+    Raises:
+        InvalidInputError: if there are no prompts, or not one list of orderings a prompt.
+    """
+    if not prompts or len(prompts) != len(orderings):
+        raise InvalidInputError(f"{len(prompts)} prompts need as many lists of orderings, got {len(orderings)}")
+    builder = _Builder()
+    reads: list[NDArray[np.int64]] = []
+    for prompt, (head, size), wanted in zip(
+        prompts, builder.heads([prompt.head for prompt in prompts]), orderings, strict=True
+    ):
+        ends: list[int] = []
+        for ordering in wanted:
+            spans, position = head, size
+            for index in ordering:
+                node = builder.node("chunk", prompt.chunks[index], spans, position)
+                spans, position = (*spans, node.span), node.end_position
+            closing = builder.node("tail", prompt.tail, spans, position)
+            ends.append(closing.start + closing.length - 1)
+        reads.append(np.asarray(ends, dtype=np.int64))
+    return builder.pack(reads)
+
+
+def pack_invariant(prompts: Sequence[Segments]) -> Pack:
+    """Chunks beside one another (layouts ``set`` and ``late``): one read a prompt stands for every ordering.
+
+    Chunks are laid out in an order of their own (by their tokens), so that two orderings of one prompt give the
+    very same sequence. A chunk that several prompts with the same head share is computed once, and a chunk that
+    repeats within a prompt counts once: saying a thing twice is no more evidence.
+
+    Raises:
+        InvalidInputError: if there are no prompts.
+    """
+    if not prompts:
+        raise InvalidInputError("there is nothing to pack: give at least one prompt")
+    builder = _Builder()
+    reads: list[NDArray[np.int64]] = []
+    for prompt, (head, size) in zip(prompts, builder.heads([p.head for p in prompts]), strict=True):
+        chunks = [builder.node("chunk", ids, head, size) for ids in sorted(set(prompt.chunks))]
+        after = size + max((node.length for node in chunks), default=0)
+        closing = builder.node("tail", prompt.tail, (*head, *(node.span for node in chunks)), after)
+        reads.append(np.asarray([closing.start + closing.length - 1], dtype=np.int64))
+    return builder.pack(reads)

@@ -1,0 +1,110 @@
+"""What a scorer is: structured prompts and orderings in, label log-probabilities out.
+
+A scorer receives the segments of a prompt rather than finished strings, so that a local one can share what the
+orderings have in common and a remote one can render text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Layout = Literal["full", "set", "late"]
+"""How a model sees the evidence.
+
+``full``  one causal sequence, so the order of the chunks matters (every ordinary language model);
+``set``   every chunk attends to the instruction, the claim and itself, all chunks stand at the same positions, and
+          only the closing part attends to everything: exactly invariant to order;
+``late``  as ``set``, with the claim only in the closing part, so that a chunk's state depends on the chunk alone.
+"""
+
+Ordering = tuple[int, ...]
+"""A permutation of ``range(n)``: position -> index of the chunk that stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One question about one set of chunks, in segments.
+
+    ``prefix + "".join(chunks in some order) + suffix`` is the user's turn; ``instruction`` is the system's turn.
+
+    Attributes:
+        instruction: the system turn.
+        prefix: user text before the evidence; ends with a newline.
+        chunks: the evidence, one quoted line each, ending in exactly one newline.
+        suffix: user text after the evidence; begins with no white space.
+        labels: for each label the strings that count for it; a model's next-token probabilities of the strings that
+            are single tokens are summed.
+    """
+
+    instruction: str
+    prefix: str
+    chunks: tuple[str, ...]
+    suffix: str
+    labels: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """One prompt and the orderings of its chunks to score.
+
+    Attributes:
+        prompt: the segments.
+        orderings: the orderings to score, one at least.
+        start: number of orderings of the same draw that were asked for before (a cascade asks in parts).
+    """
+
+    prompt: Prompt
+    orderings: tuple[Ordering, ...]
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a scorer says about one request.
+
+    Attributes:
+        logprobs: natural-log probabilities of the labels, renormalised over the label set; float64, shape
+            (m, labels), one row an ordering of the request.
+        passes: forward passes spent, counted as orderings really computed (0 when all came from a cache).
+    """
+
+    logprobs: NDArray[np.float64]
+    passes: int
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Anything that turns prompts and orderings into label probabilities.
+
+    ``identity`` names everything that a score depends on beyond the request (model, revision, adapter, dtype,
+    chat template): calibrations and caches are tied to it. ``layout`` other than ``"full"`` promises scores that do
+    not depend on the ordering at all.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Name and hash of all that determines a score."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """How the model sees the evidence."""
+        ...
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """Score every request; the result of one does not depend on the others."""
+        ...
+
+
+@runtime_checkable
+class AsyncScorer(Scorer, Protocol):
+    """A scorer that can also be awaited, so that nothing blocks while a server answers."""
+
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As ``score``, without blocking the event loop."""
+        ...

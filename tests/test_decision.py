@@ -1,0 +1,123 @@
+"""Decisions: plain, frozen, readable, and the same after a round trip through JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isr_rag import Action, Decision, ISRGate, Reason
+from isr_rag.decision import Focus
+from isr_rag.errors import InvalidInputError
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
+
+
+def decided(q: list[float], p_ref: float = 1.0, **settings: Any) -> Decision:
+    gate = ISRGate(scorer=FixedScorer(q), reference=Oracle(p_ref), m=len(q), **settings)
+    return gate.decide(["a <b>", "b", "c", "d"], claim="c")
+
+
+def plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(type(key) is str and plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(0, 1))
+def test_json_round_trip_keeps_every_number(q: list[float], p_ref: float) -> None:
+    decision = decided(q, p_ref)
+    back = Decision.from_json(decision.to_json())
+    assert back == decision
+    assert back.seconds == decision.seconds
+    assert plain(decision.to_dict())
+    assert decision.to_dict()["schema_version"] == 1
+
+
+def test_infinite_isr_survives_strict_json() -> None:
+    decision = decided([0.99, 0.98])
+    assert decision.isr == math.inf
+    parsed = json.loads(decision.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert parsed["isr"] == "inf"
+    assert Decision.from_json(decision.to_json()).isr == math.inf
+
+
+def test_an_unscored_decision_and_a_focused_one_survive() -> None:
+    nothing = ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1)).decide([], claim="c")
+    assert Decision.from_json(nothing.to_json()) == nothing
+    assert nothing.isr is nothing.q_bar is nothing.p_ref is None
+    focused = dataclasses.replace(decided([0.9]), focus=Focus(3, 9, 4))
+    assert Decision.from_dict(focused.to_dict()) == focused
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema_version": 2},
+        {"action": "maybe"},
+        {"q": None},
+        {"isr": "much"},
+        {"focus": {"unknown": 1}},
+        {"surprise": 1},
+    ],
+)
+def test_other_schemas_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InvalidInputError):
+        Decision.from_dict({**decided([0.9]).to_dict(), **change})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "{}", "{nonsense"])
+def test_other_json_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        Decision.from_json(text)
+
+
+def test_is_frozen_and_neither_true_nor_false() -> None:
+    decision = decided([0.9])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        decision.m = 7  # type: ignore[misc]
+    with pytest.raises(TypeError, match="action"):
+        bool(decision)
+    assert decision.answered is (decision.action is Action.ANSWER)
+
+
+def test_says_what_was_decided_and_why() -> None:
+    text = str(decided([0.9, 0.8]))
+    assert text.startswith("ANSWER: ") and "sufficient" in text
+    for number in ("p_ref", "q_bar", "ISR", "lower bound", "forward passes"):
+        assert number in text
+    assert "guarantee" not in text
+    assert "order" in str(decided([0.9, 1e-7])) and "ABSTAIN" in str(decided([0.9], 0.0))
+
+
+def test_every_reason_can_be_printed() -> None:
+    for reason in Reason:
+        shown = dataclasses.replace(decided([0.9]), reason=reason, detail="<why>")
+        assert reason.value in str(shown) and "<why>" in str(shown)
+        assert "&lt;why&gt;" in shown._repr_html_() and "<why>" not in shown._repr_html_()
+
+
+def test_html_shows_a_dot_for_every_ordering() -> None:
+    html = decided([0.9, 0.8, 0.7])._repr_html_()
+    assert html.count("<circle") == 3 and "ANSWER" in html
+
+
+def test_plot_draws_every_ordering_and_the_three_levels() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    decision = decided([0.9, 0.8, 0.7])
+    ax = decision.plot()
+    assert tuple(ax.lines[0].get_ydata()) == decision.q
+    assert [line.get_ydata()[0] for line in ax.lines[1:]] == pytest.approx([0.8, 0.7, 0.95])
+    plt.close(ax.figure)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="nothing"):
+        ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1)).decide([], claim="c").plot()
