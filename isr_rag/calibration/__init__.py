@@ -1,0 +1,52 @@
+"""What fallible scores are worth: Venn-Abers, the noisy channel, Learn-then-Test, and the artefacts on disk.
+
+Applying a calibration needs numpy only; fitting one loads the libraries of the ``calibrate`` extra.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from isr_rag.calibration.artefact import BelongsTo, CalibrationArtefact, PredicateCalibration
+from isr_rag.calibration.channel import Bound, NoisyChannel, Prior
+from isr_rag.calibration.errors import (
+    CalibrationCorruptError,
+    CalibrationError,
+    CalibrationMismatchError,
+    CalibrationWarning,
+)
+from isr_rag.calibration.fitting import CalibrationRecord, FittedCalibration, HeldOut, fit_artefact
+from isr_rag.calibration.ltt import Cut, LearnThenTest
+from isr_rag.calibration.venn_abers import VennAbers
+
+if TYPE_CHECKING:
+    from isr_rag.calibration.report import calibration_report
+
+__all__ = [
+    "BelongsTo",
+    "Bound",
+    "CalibrationArtefact",
+    "CalibrationCorruptError",
+    "CalibrationError",
+    "CalibrationMismatchError",
+    "CalibrationRecord",
+    "CalibrationWarning",
+    "Cut",
+    "FittedCalibration",
+    "HeldOut",
+    "LearnThenTest",
+    "NoisyChannel",
+    "PredicateCalibration",
+    "Prior",
+    "VennAbers",
+    "calibration_report",
+    "fit_artefact",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "calibration_report":
+        from isr_rag.calibration.report import calibration_report
+
+        return calibration_report
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

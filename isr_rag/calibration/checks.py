@@ -1,0 +1,130 @@
+"""What labelled data must satisfy before a bound is fitted on it."""
+
+from __future__ import annotations
+
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
+
+FEW_OF_A_CLASS = 50
+"""Under this many items of a class a calibration warns: 50 wrong items of which none is accepted bound the share of
+wrong items accepted only at 5.8% (95% confidence)."""
+
+REFUSED_OF_A_CLASS = 10
+"""Under this many it is refused: the same bound is then above 26%."""
+
+
+def labelled_scores(
+    scores: ArrayLike, labels: ArrayLike, *, least: int = REFUSED_OF_A_CLASS
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores and labels, checked.
+
+    Args:
+        scores: in [0, 1], shape (n,).
+        labels: 1 where the predicate holds, 0 where it does not, shape (n,).
+        least: refuse when a class has fewer items than this.
+
+    Returns:
+        Scores as float64 and labels as bool, shape (n,) each.
+
+    Raises:
+        CalibrationError: for unequal lengths, NaN, scores outside [0, 1], labels other than 0 and 1, one class only,
+            or fewer than ``least`` items of a class.
+
+    Warns:
+        CalibrationWarning: under 50 items of a class.
+    """
+    try:
+        s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise CalibrationError(f"scores and labels must be numbers: {error}") from error
+    if s.ndim != 1 or s.shape != y.shape:
+        raise CalibrationError(
+            f"scores and labels must be one-dimensional and of equal length, not {s.shape} and {y.shape}"
+        )
+    wrong = np.flatnonzero(~((s >= 0.0) & (s <= 1.0)))  # also NaN
+    if wrong.size:
+        raise CalibrationError(
+            f"{wrong.size} of {s.size} scores are NaN or outside [0, 1], the first at position {wrong[0]} "
+            f"({s[wrong[0]]}): leave failed items out, and turn logits into probabilities first"
+        )
+    wrong = np.flatnonzero((y != 0) & (y != 1))
+    if wrong.size:
+        raise CalibrationError(f"labels must be 0 or 1; position {wrong[0]} holds {y[wrong[0]]}")
+    enough_of_each_class(int(y.sum()), int(y.size - y.sum()), least=least)
+    return s, y.astype(bool)
+
+
+def enough_of_each_class(positive: int, negative: int, *, least: int = REFUSED_OF_A_CLASS) -> None:
+    """Refuse one class only or fewer than ``least`` of one; warn under 50.
+
+    Raises:
+        CalibrationError: as said.
+    """
+    counts = f"{positive} items with label 1 and {negative} with label 0"
+    fewest = min(positive, negative)
+    if fewest == 0:
+        raise CalibrationError(
+            f"{counts}: with one class only nothing can be calibrated; add labelled items of the other class"
+        )
+    if fewest < least:
+        raise CalibrationError(
+            f"{counts}: with fewer than {least} of a class the bound means nothing; "
+            f"label at least {FEW_OF_A_CLASS} of each"
+        )
+    if fewest < FEW_OF_A_CLASS:
+        warnings.warn(
+            f"{counts}: with fewer than {FEW_OF_A_CLASS} of a class the bounds are wide; label more of them",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+
+
+def refuse_duplicates(ids: Iterable[Hashable], what: str = "ids") -> None:
+    """Refuse items that occur twice: a bound would count the same evidence more than once.
+
+    Raises:
+        CalibrationError: naming the first ones.
+    """
+    repeated = [item for item, count in Counter(ids).items() if count > 1]
+    if repeated:
+        raise CalibrationError(
+            f"{len(repeated)} {what} occur more than once, among them {_some(repeated)}: a bound that counts an item "
+            "twice is too sure of itself. Keep one of each"
+        )
+
+
+def refuse_leakage(calibration: Iterable[str], training: Iterable[str], *, what: str = "ids") -> None:
+    """Refuse calibration items that the model was trained on: it knows their labels, so the bound means nothing.
+
+    Args:
+        calibration: ids or texts of the calibration items; compared without regard to case, width and white space.
+        training: the same of the training items.
+        what: ``ids`` or ``texts``, for the message.
+
+    Raises:
+        CalibrationError: naming the first shared ones.
+    """
+    seen = {normalised(item) for item in training}
+    shared = sorted({item for item in calibration if normalised(item) in seen})
+    if shared:
+        raise CalibrationError(
+            f"{len(shared)} calibration {what} also occur in the training data, among them {_some(shared)}: a model is "
+            "surer of what it was trained on, so the bound would not hold on new items. Take them out of one of the two"
+        )
+
+
+def normalised(text: str) -> str:
+    """A text as it is compared: compatibility-normalised, case-folded, white space collapsed."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _some(items: Sequence[object], limit: int = 3) -> str:
+    shown = [f"{str(item)[:60]!r}" for item in items[:limit]]
+    return ", ".join(shown) + (", ..." if len(items) > limit else "")

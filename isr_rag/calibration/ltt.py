@@ -1,0 +1,247 @@
+"""Learn-then-Test: a score cut with a finite-sample bound on the hallucination rate among the answered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from isr_rag.calibration.errors import CalibrationError, fitting_libraries
+
+Floats = NDArray[np.float64]
+Scope = Literal["score", "gate"]
+_FAR = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a Learn-then-Test fit found: a cut, or the reason why there is none.
+
+    Attributes:
+        h_star: the hallucination rate among answered items that the cut keeps to.
+        delta: the probability, over the labelled items, that it does not.
+        scope: what "answered" means. ``score``: every item with score >= cut. ``gate``: those of them that the gate
+            answers by its own rule as well. A bound for one of the two says nothing about the other.
+        cut: answer only when score >= cut; None: no valid cut.
+        reason: in a sentence, what was found.
+        items: labelled items counted (one a group).
+        answered: of these, items answered at the cut, or at the first threshold tested when there is no cut.
+        errors: of the answered, items for which the predicate does not hold.
+        p_value: of the test at that threshold.
+        tested: thresholds tested before the sequence stopped, the failing one included.
+        needed: without a cut: labelled items needed to pass with the error rate seen at that threshold; None when the
+            rate seen is not below h_star (more labels would not help) or there is a cut.
+    """
+
+    h_star: float
+    delta: float
+    scope: Scope
+    cut: float | None
+    reason: str
+    items: int
+    answered: int
+    errors: int
+    p_value: float
+    tested: int
+    needed: int | None = None
+
+    def allows(self, score: float) -> bool:
+        """Whether an item with this score is among those that the bound covers."""
+        return self.cut is not None and score >= self.cut
+
+    def __str__(self) -> str:
+        return self.reason
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain numbers, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Cut:
+        """The inverse of :meth:`to_dict`, bit for bit.
+
+        Raises:
+            CalibrationError: if a field is missing or unknown.
+        """
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise CalibrationError(f"no Learn-then-Test cut: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class LearnThenTest:
+    """Fixed-sequence testing over descending score thresholds (Angelopoulos et al. 2021), with exact binomial tests.
+
+    At threshold t the hypothesis "P(g = 0 | score >= t) > h_star" is tested by p = P(Bin(answered, h_star) <= errors).
+    Thresholds are tested one after the other, each at level delta, until one is not rejected; the last rejected one is
+    the cut. Then, over the draw of the labelled items, P(hallucination rate among answered > h_star) <= delta, for
+    items independent of each other and drawn like those the gate will see. One item of each group is counted, so that
+    items that share a page or a question cannot stand for independent ones.
+
+    The bound is exact only if the thresholds were fixed without looking at the items tested: :meth:`plan` makes them
+    from other labelled items (a pilot), and begins where the test is most likely to pass.
+
+    Attributes:
+        h_star: target hallucination rate in (0, 1).
+        delta: tolerated probability of exceeding it, in (0, 1).
+    """
+
+    h_star: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("h_star", self.h_star), ("delta", self.delta)):
+            if not 0.0 < value < 1.0:
+                raise CalibrationError(f"{name} must lie strictly between 0 and 1, not {value}")
+
+    @property
+    def fewest(self) -> int:
+        """Answered items without a single error that a test needs at least to pass."""
+        return math.ceil(math.log(self.delta) / math.log1p(-self.h_star))
+
+    def plan(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        *,
+        items: int,
+        answerable: ArrayLike | None = None,
+        size: int = 100,
+    ) -> Floats:
+        """Descending thresholds for :meth:`fit`, from pilot items disjoint from those that will be tested.
+
+        Args:
+            scores: of the pilot items, in [0, 1], shape (n,).
+            labels: of the pilot items, shape (n,).
+            items: number of items (groups) that will be tested, >= 1.
+            answerable: of the pilot items, as in :meth:`fit`.
+            size: thresholds at most; candidates are the pilot scores' quantiles.
+
+        Returns:
+            Thresholds, strictly descending, shape (k,) with 1 <= k <= size: from where the pilot says that the test is
+            likeliest to pass, down to the lowest pilot score.
+        """
+        s, y, may = _checked(scores, labels, answerable)
+        if not may.any():
+            return np.ones(1)
+        candidates = np.unique(np.quantile(s[may], np.linspace(0.0, 1.0, size), method="inverted_cdf"))[::-1]
+        answered = np.array([np.sum(may & (s >= t)) for t in candidates])
+        errors = np.array([np.sum(may & (s >= t) & ~y) for t in candidates])
+        power = self._power(items, answered / len(s), (errors + 0.5) / (answered + 1.0))
+        if power.max() > 0.01:
+            start = int(np.argmax(power >= power.max() - 0.01))
+        else:  # hopeless everywhere: begin where the refusal says most about what is missing
+            start = int(np.argmin(_binomial().cdf(errors, answered, self.h_star)))
+        return candidates[start:]
+
+    def fit(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        *,
+        thresholds: ArrayLike,
+        answerable: ArrayLike | None = None,
+        groups: Sequence[object] | None = None,
+        seed: int = 0,
+    ) -> Cut:
+        """Find the lowest cut that keeps to h_star.
+
+        Args:
+            scores: in [0, 1], shape (n,).
+            labels: 1 where the predicate holds, shape (n,).
+            thresholds: fixed before these items were looked at, strictly descending, shape (k,).
+            answerable: whether the gate's own rule answers the item, shape (n,), made without its label; the bound is
+                then on the items that pass both (scope ``gate``). None: on every item with score >= cut.
+            groups: shape (n,); one item of each group is counted, drawn by ``seed``.
+            seed: seed of that draw.
+
+        Raises:
+            CalibrationError: for bad scores, labels or thresholds.
+        """
+        s, y, may = _checked(scores, labels, answerable)
+        grid = np.asarray(thresholds, dtype=np.float64)
+        if grid.ndim != 1 or not grid.size or not np.all(np.isfinite(grid)) or np.any(np.diff(grid) >= 0.0):
+            raise CalibrationError("thresholds must be finite and strictly descending, at least one")
+        if groups is not None:
+            rows = _one_of_each(groups, len(s), seed)
+            s, y, may = s[rows], y[rows], may[rows]
+        answered = np.array([np.sum(may & (s >= t)) for t in grid])
+        errors = np.array([np.sum(may & (s >= t) & ~y) for t in grid])
+        p_values = _binomial().cdf(errors, answered, self.h_star)
+        passed = int(np.argmin(np.append(p_values <= self.delta, False)))  # thresholds rejected in sequence
+        at = max(passed - 1, 0)
+        scope: Scope = "score" if answerable is None else "gate"
+        return self._result(scope, grid, at, passed, len(s), int(answered[at]), int(errors[at]), float(p_values[at]))
+
+    def _result(
+        self, scope: Scope, grid: Floats, at: int, passed: int, items: int, answered: int, errors: int, p_value: float
+    ) -> Cut:
+        seen = f"{errors} of {answered} answered wrong at score >= {grid[at]:.6g} ({items} independent labelled items)"
+        bound = f"P(hallucination rate among answered > {self.h_star:g}) <= {self.delta:g}"
+        needed = None
+        if passed:
+            reason = f"{bound}: {seen}"
+        else:
+            needed = self._needed(items, answered, errors)
+            reason = f"no valid cut for {bound}: {seen}; {self._advice(answered, errors, needed)}"
+        tested = min(passed + 1, grid.size)
+        cut = float(grid[at]) if passed else None
+        return Cut(self.h_star, self.delta, scope, cut, reason, items, answered, errors, p_value, tested, needed)
+
+    def _needed(self, items: int, answered: int, errors: int) -> int | None:
+        """Labelled items at which the test would pass with the shares answered and wrong that were seen."""
+        if not answered or errors >= self.h_star * answered:
+            return None
+        rate, n = errors / answered, self.fewest
+        while n < _FAR and _binomial().cdf(math.ceil(rate * n), n, self.h_star) > self.delta:
+            n = math.ceil(n * 1.02) + 1
+        return math.ceil(n * items / answered) if n < _FAR else None
+
+    def _advice(self, answered: int, errors: int, needed: int | None) -> str:
+        if not answered:
+            return "no item was answered there, so there was nothing to test"
+        if needed is None:
+            return "the rate seen is not below the target, so more labels would not help: the scores must improve"
+        return f"at these rates about {needed} independent labelled items would be needed for this test"
+
+    def _power(self, items: int, coverage: Floats, error_rate: Floats) -> Floats:
+        """Chance that a test on this many items passes, if as few are answered as once in ten times; shape (k,)."""
+        binom = _binomial()
+        n = binom.ppf(0.1, items, coverage)
+        allowed = binom.ppf(self.delta, n, self.h_star)  # smallest k with cdf >= delta: may be one too many
+        allowed = allowed - (binom.cdf(allowed, n, self.h_star) > self.delta)
+        return cast(Floats, binom.cdf(allowed, n, error_rate))  # 0 where allowed is -1
+
+
+def _binomial() -> Any:
+    with fitting_libraries():
+        from scipy import stats
+    return cast(Any, stats).binom
+
+
+def _checked(
+    scores: ArrayLike, labels: ArrayLike, answerable: ArrayLike | None
+) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
+    s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    may = np.ones(s.shape, dtype=bool) if answerable is None else np.asarray(answerable, dtype=bool)
+    if s.ndim != 1 or not s.size or s.shape != y.shape or s.shape != may.shape:
+        raise CalibrationError("scores, labels and answerable must have one and the same length, at least 1")
+    if not np.all((s >= 0.0) & (s <= 1.0)):
+        raise CalibrationError("scores must be probabilities in [0, 1], none NaN")
+    if not np.all((y == 0) | (y == 1)):
+        raise CalibrationError("labels must be 0 or 1")
+    return s, y.astype(bool), may
+
+
+def _one_of_each(groups: Sequence[object], n: int, seed: int) -> NDArray[np.int64]:
+    if len(groups) != n:
+        raise CalibrationError(f"{len(groups)} groups for {n} items")
+    chosen: dict[object, int] = {}
+    for row in np.random.default_rng(seed).permutation(n):
+        chosen.setdefault(groups[row], int(row))
+    return np.array(sorted(chosen.values()))
