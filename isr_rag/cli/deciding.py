@@ -1,32 +1,19 @@
-"""``isr-rag``: every command one call into the library."""
+"""Deciding: one item or a file of them, calibrating, setting up, looking around."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from isr_rag.errors import ISRError, MissingDependencyError
+import typer
+from rich.progress import Progress
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-except ImportError as error:
-    raise MissingDependencyError("the command line", error.name or "typer", "cli") from error
+from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_BAD, columns, console
 
-app = typer.Typer(
-    name="isr-rag",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Decide whether retrieved evidence carries an answer, whatever order it stands in.",
-)
-console = Console(stderr=True)
-EXIT_ABSTAIN, EXIT_BAD = 3, 1
+if TYPE_CHECKING:
+    from isr_rag.gate import ISRGate
 
 
-@app.command()
 def check(
     question: Annotated[
         str | None, typer.Option(help="With --answer: is the answer supported? Alone: does the evidence suffice?")
@@ -73,7 +60,7 @@ def check(
         orderings=orderings,
         convention=convention,
         cascade=cascade,
-        focus=None if focus == "none" else "auto" if focus == "auto" else _number(focus, "--focus"),
+        focus=_focus(focus),
     )
     if jsonl is not None and out is not None:
         raise typer.Exit(_check_file(gate, jsonl, out))
@@ -84,11 +71,10 @@ def check(
     raise typer.Exit(0 if decision.answered else EXIT_ABSTAIN)
 
 
-def _check_file(gate: Any, source: Path, target: Path) -> int:
+def _check_file(gate: ISRGate, source: Path, target: Path) -> int:
     from isr_rag.jsonl import check_jsonl, count_lines
 
-    columns = (TextColumn("deciding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
+    with Progress(*columns("deciding"), console=console) as bar:
         task = bar.add_task("", total=count_lines(source) if source.is_file() else None)
         summary = check_jsonl(gate, source, target, progress=lambda done: bar.update(task, completed=done))
     console.print(f"{summary.decided} decided ({summary.resumed} lines done before), {summary.bad} bad")
@@ -99,7 +85,7 @@ def _check_file(gate: Any, source: Path, target: Path) -> int:
 
 def _gate(
     *, model: str | None, calibration: Path | None, p_ref: float | None, cache: Path | None, **settings: Any
-) -> Any:
+) -> ISRGate:
     from isr_rag.gate import ISRGate
     from isr_rag.references import CalibratedMixture, Oracle
 
@@ -128,14 +114,49 @@ def _gate(
     return ISRGate(scorer=scorer, reference=reference, **settings)
 
 
-def _number(text: str, option: str) -> int:
+def _focus(text: str) -> int | str | None:
+    if text in ("auto", "none"):
+        return "auto" if text == "auto" else None
     try:
         return int(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{option} takes a number of words, auto or none, not {text!r}") from error
+        raise typer.BadParameter(f"--focus takes a number of words, auto or none, not {text!r}") from error
 
 
-@app.command()
+def calibrate(
+    labelled: Annotated[
+        Path, typer.Option(help='Labelled items: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} a line.')
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for calibration.json and a report for each predicate.")],
+    h_star: Annotated[float, typer.Option(help="Target hallucination rate of the cut.")] = 0.05,
+    delta: Annotated[float, typer.Option(help="Probability that the cut fails to keep to it.")] = 0.1,
+    m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
+    orderings: Annotated[str, typer.Option(help="Family of orderings.")] = "auto",
+    focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
+    model: Annotated[str | None, typer.Option(help="A model of transformers. Default: the embedded one.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Directory that remembers every score.")] = None,
+) -> None:
+    """Calibrate a model on your own labelled items, and look for a cut with a finite-sample guarantee."""
+    from isr_rag.calibration import calibration_report
+    from isr_rag.calibration.gating import calibrate as fit
+    from isr_rag.calibration.gating import read_labelled, score_labelled
+
+    gate = _gate(model=model, calibration=None, p_ref=None, cache=cache, m=m, orderings=orderings, focus=_focus(focus))
+    items = read_labelled(labelled)
+    with Progress(*columns("scoring"), console=console) as bar:
+        task = bar.add_task("", total=len(items))
+        records = score_labelled(gate, items, progress=lambda scored: bar.update(task, completed=scored))
+    fitted = fit(gate, records, targets=[(h_star, delta)])
+    fitted.artefact.save(out / "calibration.json")
+    for predicate, held_out in fitted.held_out.items():
+        folder = out / predicate.replace("/", "-")
+        calibration_report(held_out.mean, held_out.labels, folder, groups=held_out.groups, title=predicate)
+        console.print(f"{predicate}: {len(held_out.labels)} items held out, report in {folder}")
+        for cut in fitted.artefact.predicates[predicate].cuts:
+            console.print(f"  {cut.scope}: {cut.reason}", markup=False)
+    console.print(f"calibration: {out / 'calibration.json'}")
+
+
 def setup() -> None:
     """Fetch, check and convert the embedded model, once."""
     from isr_rag.scorers.embedded import setup as set_up
@@ -143,7 +164,6 @@ def setup() -> None:
     set_up(report=console.print)
 
 
-@app.command()
 def demo() -> None:
     """Watch the gate answer, abstain and fetch more evidence, over the documents that come with Python."""
     from isr_rag.demo import run
@@ -151,7 +171,6 @@ def demo() -> None:
     run()
 
 
-@app.command()
 def doctor() -> None:
     """Say what is installed, what is missing and how to get it, and how exact this machine is."""
     from isr_rag.doctor import diagnose
@@ -161,14 +180,3 @@ def doctor() -> None:
         print(line.text)
         healthy &= line.healthy
     raise typer.Exit(0 if healthy else EXIT_BAD)
-
-
-def main() -> None:
-    """Entry point: errors of this package become one line and exit code 1."""
-    try:
-        app()
-    except ISRError as error:
-        console.print(f"error: {error}", style="red", markup=False, highlight=False)
-        for note in getattr(error, "__notes__", []):
-            console.print(f"  {note}", markup=False, highlight=False)
-        sys.exit(EXIT_BAD)

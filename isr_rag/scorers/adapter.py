@@ -1,0 +1,109 @@
+"""A low-rank adapter that belongs to exactly one base model: read, checked, merged into the weights.
+
+A folder holds ``adapter_model.safetensors`` and ``adapter_config.json`` as peft writes them, and ``isr_rag.json``
+with what this package must know besides: the layout it was trained in, the base model and the hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from isr_rag.errors import ModelCorruptError, ModelNotFoundError
+from isr_rag.scorers.protocol import Layout
+
+WEIGHTS, CONFIG, CARD = "adapter_model.safetensors", "adapter_config.json", "isr_rag.json"
+_PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter on disk, its weights checked against the hash it was shipped with.
+
+    Attributes:
+        directory: where it lies.
+        layout: how the model it was trained as sees the evidence.
+        base_sha256: hash of the base model's weights file.
+        templates: predicates it was trained on.
+        scale: factor of the low-rank product, alpha / r (or alpha / sqrt(r)).
+        sha256: hash of its weights file.
+    """
+
+    directory: Path
+    layout: Layout
+    base_sha256: str
+    templates: tuple[str, ...]
+    scale: float
+    sha256: str
+
+
+def read_adapter(directory: Path) -> Adapter:
+    """Read an adapter's description and check its weights.
+
+    Raises:
+        ModelNotFoundError: if a file is missing.
+        ModelCorruptError: if a file is damaged, or the weights are not those that were shipped.
+    """
+    for name in (WEIGHTS, CONFIG, CARD):
+        if not (directory / name).is_file():
+            raise ModelNotFoundError(f"the adapter in {directory} has no {name}: install the package again")
+    try:
+        card = cast(dict[str, Any], json.loads((directory / CARD).read_text("utf-8")))
+        config = cast(dict[str, Any], json.loads((directory / CONFIG).read_text("utf-8")))
+        rank = int(config["r"])
+        adapter = Adapter(
+            directory=directory,
+            layout=card["layout"],
+            base_sha256=card["base_sha256"],
+            templates=tuple(card["templates"]),
+            scale=float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank),
+            sha256=card["adapter_sha256"],
+        )
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ModelCorruptError(f"the adapter in {directory} has a damaged description: {error!r}") from error
+    if adapter.layout not in get_args(Layout):
+        raise ModelCorruptError(f"the adapter in {directory} has the unknown layout {adapter.layout!r}")
+    with (directory / WEIGHTS).open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != adapter.sha256:
+        raise ModelCorruptError(f"{directory / WEIGHTS} has sha256 {found[:16]}..., not {adapter.sha256[:16]}...")
+    return adapter
+
+
+def merge_adapter(model: Any, adapter: Adapter, base_sha256: str) -> None:
+    """Add the adapter's change to the model's weights, in place, in float32.
+
+    Args:
+        model: the base model, of transformers.
+        adapter: what to add.
+        base_sha256: hash of the weights file that the model was loaded from.
+
+    Raises:
+        ModelCorruptError: if the adapter belongs to another base model, or names weights that it does not have.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    if base_sha256 != adapter.base_sha256:
+        raise ModelCorruptError(
+            f"the adapter in {adapter.directory} was trained on a base model with sha256 "
+            f"{adapter.base_sha256[:16]}..., and this one has {base_sha256[:16]}..."
+        )
+    weights = load_file(adapter.directory / WEIGHTS)
+    down = {name: tensor for name, tensor in weights.items() if name.endswith(".lora_A.weight")}
+    if 2 * len(down) != len(weights):
+        raise ModelCorruptError(f"{adapter.directory / WEIGHTS} holds more than pairs of low-rank matrices")
+    with torch.no_grad():
+        for name, a in down.items():
+            b = weights[name.replace(".lora_A.", ".lora_B.")]
+            path = name.removeprefix(_PREFIX).removesuffix(".lora_A.weight")
+            try:
+                target = model.get_submodule(path).weight
+            except AttributeError as error:
+                raise ModelCorruptError(f"the base model has no {path}, which the adapter changes") from error
+            change = adapter.scale * (b.float() @ a.float())
+            target.copy_((target.float() + change.to(target.device)).to(target.dtype))

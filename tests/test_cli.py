@@ -1,0 +1,97 @@
+"""The command line: exit codes a shell can branch on, JSONL in and out, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import isr_rag.cli
+from isr_rag import Decision, ISRGate
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+    """The command line around a scorer with given probabilities; returns exit code, output and errors."""
+
+    def gate(**settings: object) -> ISRGate:
+        p_ref = settings.pop("p_ref")
+        for name in ("model", "calibration", "cache"):
+            settings.pop(name)
+        return ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(p_ref), **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(isr_rag.cli.deciding, "_gate", gate)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["isr-rag", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            isr_rag.cli.main()
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Path:
+    path = tmp_path / "facts.txt"
+    path.write_text("Paris is the capital of France.\n\nThe Seine flows through it.\n", "utf-8")
+    return path
+
+
+def test_exit_code_0_answers_and_3_abstains(run, evidence: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = run("check", "--claim", "c", "-e", str(evidence), "--p-ref", "1")
+    assert (code, out.split(":")[0]) == (0, "ANSWER")
+    code, out, _ = run("check", "--claim", "c", "-e", str(evidence), "--p-ref", "0")
+    assert (code, out.split(":")[0]) == (3, "ABSTAIN")
+
+
+def test_json_is_the_whole_decision(run, evidence: Path) -> None:  # type: ignore[no-untyped-def]
+    _, out, _ = run("check", "--question", "q?", "--answer", "a", "-e", str(evidence), "--p-ref", "1", "--json")
+    assert Decision.from_json(out).predicate == "supported-answer/1"
+
+
+def test_jsonl_in_jsonl_out_and_nonzero_when_a_line_was_bad(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": 1, "claim": "c", "evidence": ["a"]}\n', "utf-8")
+    code, _, _ = run("check", "--jsonl", str(source), "--out", str(target), "--p-ref", "1")
+    assert code == 0
+    assert json.loads(target.read_text("utf-8"))["decision"]["action"] == "answer"
+    source.write_text('{"id": 1, "claim": "c", "evidence": ["a"]}\nbad\n', "utf-8")
+    code, _, err = run("check", "--jsonl", str(source), "--out", str(target), "--p-ref", "1")
+    assert code == 1
+    assert "1 bad" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--claim", "c", "-e", "nowhere.txt"), "nowhere.txt"),
+        (("--claim", " ", "-e", "FACTS"), "claim is empty"),
+        (("--claim", "c", "-e", "FACTS", "--h-star", "2"), "h_star"),
+        (("--claim", "c", "-e", "FACTS", "--orderings", "sorted"), "orderings"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_1(run, evidence: Path, arguments, message: str) -> None:  # type: ignore[no-untyped-def]
+    given = [str(evidence) if argument == "FACTS" else argument for argument in arguments]
+    code, out, err = run("check", *given, "--p-ref", "1")
+    assert (code, out) == (1, "")
+    assert message in err.replace("\n", " ")
+    assert "Traceback" not in err
+
+
+def test_evidence_and_jsonl_exclude_each_other(run, evidence: Path) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = run("check", "--claim", "c")
+    assert code == 2
+    assert "--evidence" in err
+
+
+def test_help_loads_no_torch() -> None:
+    program = "import sys, isr_rag.cli; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
