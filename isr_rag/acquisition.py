@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from isr_rag.batch import Item
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.evidence import EvidenceLike, as_chunks, one_line
-from isr_rag.gate import ISRGate, Item
+from isr_rag.gate import ISRGate
 from isr_rag.predicates import Predicate, predicate_for
 from isr_rag.references.base import Reference
 

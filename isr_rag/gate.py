@@ -5,49 +5,30 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
-import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, TypedDict, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from isr_rag import bounds
 from isr_rag.algorithm import Convention, Rule, weigh
+from isr_rag.batch import Asked, Batch, Item, OnError, Outcome, Steps, as_scorer_error, checked_reference
 from isr_rag.cascade import far_from_boundary, hopeless, stages
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import (
     ConfigurationError,
-    InvalidInputError,
     InvalidTypeError,
-    ISRError,
-    NoReferenceError,
-    ReferenceFailedError,
     ScorerError,
 )
-from isr_rag.evidence import Chunk, EvidenceLike, as_chunks
+from isr_rag.evidence import EvidenceLike
 from isr_rag.focus import focus as cut_to_focus
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
-from isr_rag.predicates import Predicate, predicate_for
-from isr_rag.references.base import Case, Estimate, Reference, consult
+from isr_rag.predicates import Predicate
+from isr_rag.references.base import Case, Estimate, Reference, consult, target_of
 from isr_rag.scorers.protocol import AsyncScorer, Scorer, ScoreRequest, Scores
 
-OnError = Literal["raise", "abstain"]
 Focusing = int | Literal["auto"] | None
-_Steps: TypeAlias = Generator[ScoreRequest, Scores, Decision]
-_Outcome: TypeAlias = Scores | ISRError
-
-
-class Item(TypedDict, total=False):
-    """One item of a batch: the arguments of :meth:`ISRGate.decide`."""
-
-    evidence: Sequence[EvidenceLike]
-    question: str | None
-    answer: str | None
-    claim: str | None
-    predicate: Predicate | None
-    reference: Reference | None
-    can_acquire: bool
 
 
 class ISRGate:
@@ -115,7 +96,7 @@ class ISRGate:
         self.rule = Rule(float(h_star), float(clip), convention)
         self.m, self.bands, self.seed, self.orderings = m, bands, seed, orderings
         self.scorer: Scorer = scorer
-        self.reference = _checked_reference(reference)
+        self.reference = checked_reference(reference)
         self.cascade, self.on_error = cascade, on_error
         self.focus = cast(int | None, getattr(scorer, "focus_words", None) if focus == "auto" else focus)
 
@@ -142,13 +123,11 @@ class ISRGate:
         other.rule = replace(self.rule, h_star=float(h_star))
         return other
 
-    def _algorithm_1(
-        self, predicate: Predicate, chunks: tuple[Chunk, ...], reference: Reference, can_acquire: bool
-    ) -> _Steps:
+    def _algorithm_1(self, asked: Asked) -> Steps:
         """Algorithm 1, asking for scores where it needs them."""
-        blank = self._blank(predicate, chunks)
+        blank, predicate, chunks, reference = self._blank(asked), asked.predicate, asked.chunks, asked.reference
         if not chunks:
-            return _close(blank, Reason.NO_EVIDENCE, can_acquire)
+            return _close(blank, Reason.NO_EVIDENCE, asked.can_acquire)
         read, focus = cut_to_focus(chunks, predicate.query, self.focus) if self.focus else (chunks, None)
         prompt = predicate.render(read, topic_first=self.scorer.layout != "late")
 
@@ -165,10 +144,12 @@ class ISRGate:
             passes += scores.passes
             # lines 4 to 16: against the reference
             own = _column(rows, predicate.target) if reference.needs_scores else ()
-            case = Case(predicate, chunks, own, blank.scorer, blank.family, self.m)
+            case = Case(
+                predicate, chunks, own, blank.scorer, blank.family, self.m, focus=self.focus, h_star=self.h_star
+            )
             if estimate is None or reference.needs_scores:
                 estimate = consult(reference, case)
-            q = _column(rows, predicate.target if estimate.target is None else estimate.target)
+            q = _column(rows, target_of(predicate, estimate))
             verdict = weigh(q, estimate.p_ref, self.rule)
             ceiling = None
             if reference.needs_scores:
@@ -179,6 +160,7 @@ class ISRGate:
             if exact or (not reference.needs_scores and far_from_boundary(q, verdict, self.rule)):
                 break
 
+        assert estimate is not None  # there is at least one ordering, hence one stage
         scored = replace(
             blank,
             q=q,
@@ -186,7 +168,7 @@ class ISRGate:
             q_bar=verdict.q_bar,
             q_lo=verdict.q_lo,
             p_ref=verdict.p_ref,
-            reference=estimate.source if estimate else "",
+            reference=estimate.source,
             budget=verdict.budget,
             bits_to_trust=verdict.bits_to_trust,
             risk_of_hallucination=verdict.risk_of_hallucination,
@@ -196,8 +178,11 @@ class ISRGate:
             passes=passes,
             below_noise_floor=self._below_noise_floor(q),
             focus=focus,
+            decided_by="isr" if estimate.guaranteed is None else "isr+cut",
         )
-        return _close(scored, verdict.reason, can_acquire)
+        if verdict.answers and estimate.guaranteed is False:
+            return _close(scored, Reason.CUT_NOT_REACHED, asked.can_acquire)
+        return _close(scored, verdict.reason, asked.can_acquire)
 
     def decide(
         self,
@@ -241,7 +226,7 @@ class ISRGate:
         Raises:
             ISRError: as :meth:`decide`, for the first item that cannot be decided; a note names its position.
         """
-        batch = _Batch(self, items)
+        batch = self._batch(items)
         while requests := batch.requests():
             batch.receive(self._score(requests))
         return batch.decisions()
@@ -266,28 +251,34 @@ class ISRGate:
         scorer = self.scorer
         if not isinstance(scorer, AsyncScorer):
             return await asyncio.to_thread(self.decide_batch, items)
-        batch = await asyncio.to_thread(_Batch, self, items)
+        batch = await asyncio.to_thread(self._batch, items)
         while requests := batch.requests():
             results = await asyncio.gather(*(self._ascore_one(scorer, request) for request in requests))
             await asyncio.to_thread(batch.receive, results)
         return batch.decisions()
 
-    def _score(self, requests: list[ScoreRequest]) -> Sequence[_Outcome]:
+    def _score(self, requests: list[ScoreRequest]) -> Sequence[Outcome]:
         """Score requests together; where that fails, each alone, so that one cannot take the others with it."""
         try:
-            return self.scorer.score(requests)
+            results = self.scorer.score(requests)
+            if len(results) != len(requests):
+                raise ScorerError(f"the scorer returned {len(results)} results for {len(requests)} requests")
+            return results
         except Exception as error:
             if len(requests) == 1:
-                return [_as_scorer_error(error)]
+                return [as_scorer_error(error)]
             return [self._score([request])[0] for request in requests]
 
-    async def _ascore_one(self, scorer: AsyncScorer, request: ScoreRequest) -> _Outcome:
+    async def _ascore_one(self, scorer: AsyncScorer, request: ScoreRequest) -> Outcome:
         try:
             return (await scorer.ascore([request]))[0]
         except Exception as error:
-            return _as_scorer_error(error)
+            return as_scorer_error(error)
 
-    def _blank(self, predicate: Predicate, chunks: tuple[Chunk, ...]) -> Decision:
+    def _batch(self, items: Sequence[Item | Mapping[str, Any]]) -> Batch:
+        return Batch(items, self.reference, self.on_error, self._blank, self._algorithm_1)
+
+    def _blank(self, asked: Asked) -> Decision:
         """A decision before anything is known, with the settings that it will be made under."""
         return Decision(
             action=Action.ABSTAIN,
@@ -295,10 +286,10 @@ class ISRGate:
             h_star=self.rule.h_star,
             clip=self.rule.clip,
             convention=self.rule.convention,
-            predicate=predicate.template,
+            predicate=asked.predicate.template,
             family=self.orderings,
             m=self.m,
-            chunks=len(chunks),
+            chunks=len(asked.chunks),
             scorer=self.scorer.identity,
             invariant=self.scorer.layout != "full",
         )
@@ -310,100 +301,6 @@ class ISRGate:
             return None
         clipped = np.clip(q, bounds.EPS, 1.0 - bounds.EPS)
         return bool(np.ptp(np.log(clipped) - np.log1p(-clipped)) <= floor)
-
-
-class _Batch:
-    """The items of one call, each at its own step of Algorithm 1."""
-
-    def __init__(self, gate: ISRGate, items: Sequence[Item | Mapping[str, Any]]) -> None:
-        self._gate = gate
-        self._started = time.perf_counter()
-        self._done: dict[int, Decision] = {}
-        self._waiting: dict[int, ScoreRequest] = {}
-        self._blanks: list[Decision] = []
-        self._steps: list[_Steps] = []
-        for position, item in enumerate(items):
-            try:
-                predicate, chunks, reference, can_acquire = _read(item, gate.reference)
-            except ISRError as error:
-                _note(error, position, len(items))
-                raise
-            self._blanks.append(gate._blank(predicate, chunks))
-            self._steps.append(gate._algorithm_1(predicate, chunks, reference, can_acquire))
-        for position in range(len(self._steps)):
-            self._step(position, None)
-
-    def requests(self) -> list[ScoreRequest]:
-        """What must be scored next; empty when every item is decided."""
-        return list(self._waiting.values())
-
-    def receive(self, results: Sequence[_Outcome]) -> None:
-        """Go on with the scores of the requests, in their order."""
-        positions = list(self._waiting)
-        if len(results) != len(positions):
-            raise ScorerError(f"the scorer returned {len(results)} results for {len(positions)} requests")
-        self._waiting.clear()
-        for position, result in zip(positions, results, strict=True):
-            self._step(position, result)
-
-    def decisions(self) -> list[Decision]:
-        """The decisions, in the order of the items."""
-        return [self._done[position] for position in range(len(self._steps))]
-
-    def _step(self, position: int, result: _Outcome | None) -> None:
-        steps = self._steps[position]
-        try:
-            if result is None:
-                self._waiting[position] = next(steps)
-            elif isinstance(result, ISRError):
-                self._waiting[position] = steps.throw(result)
-            else:
-                self._waiting[position] = steps.send(result)
-        except StopIteration as stop:
-            self._finish(position, stop.value)
-        except (ScorerError, ReferenceFailedError) as error:
-            if self._gate.on_error == "raise":
-                _note(error, position, len(self._steps))
-                raise
-            reason = Reason.SCORER_FAILED if isinstance(error, ScorerError) else Reason.REFERENCE_FAILED
-            self._finish(position, replace(self._blanks[position], reason=reason, detail=str(error)))
-        except ISRError as error:
-            _note(error, position, len(self._steps))
-            raise
-
-    def _finish(self, position: int, decision: Decision) -> None:
-        self._done[position] = replace(decision, seconds=time.perf_counter() - self._started)
-
-
-def _read(
-    item: Item | Mapping[str, Any], default: Reference | None
-) -> tuple[Predicate, tuple[Chunk, ...], Reference, bool]:
-    if not isinstance(item, Mapping):
-        raise InvalidTypeError(f"an item is a mapping of the arguments of decide(), not {type(item).__name__}")
-    unknown = sorted(set(item) - set(Item.__annotations__))
-    if unknown:
-        raise InvalidInputError(f"unknown arguments {unknown}; an item has {sorted(Item.__annotations__)}")
-    if "evidence" not in item:
-        raise InvalidInputError("an item needs evidence: a list of chunks, which may be empty")
-    chunks = as_chunks(item["evidence"])
-    asked = {name: item.get(name) for name in ("question", "answer", "claim")}
-    predicate = item.get("predicate")
-    if predicate is None:
-        predicate = predicate_for(**asked)
-    elif not isinstance(predicate, Predicate):
-        raise InvalidTypeError(
-            f"{type(predicate).__name__} is no predicate: use Supported, Sufficient, Choice or Custom"
-        )
-    elif any(value is not None for value in asked.values()):
-        raise InvalidInputError("give a predicate, or question, answer and claim, not both")
-    reference = _checked_reference(item.get("reference")) or default
-    if reference is None:
-        raise NoReferenceError(
-            "a gate without a reference has nothing to trust: give reference=Oracle(...), ToolChoice(...), "
-            "Verifier(...), CalibratedMixture(...) or CrossEncoder(...) from isr_rag.references, "
-            "or use the embedded model with its shipped calibration (ISRGate() with no scorer)"
-        )
-    return predicate, chunks, reference, bool(item.get("can_acquire", False))
 
 
 def _item(
@@ -457,27 +354,6 @@ def _checked_probabilities(scores: object, m: int, labels: int) -> list[list[flo
     if (totals <= 0.0).any():
         raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
     return cast(list[list[float]], (probabilities / totals).tolist())
-
-
-def _as_scorer_error(error: Exception) -> ISRError:
-    if isinstance(error, ISRError):
-        return error
-    wrapped = ScorerError(f"the scorer raised {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
-
-
-def _note(error: ISRError, position: int, items: int) -> None:
-    if items > 1:
-        error.add_note(f"in item {position} of the batch of {items}")
-
-
-def _checked_reference(reference: object) -> Reference | None:
-    if reference is None or isinstance(reference, Reference):
-        return reference
-    raise InvalidTypeError(
-        f"{type(reference).__name__} is no reference: wrap a value or function in Oracle(...) or Verifier(...)"
-    )
 
 
 def _require(condition: bool, message: str) -> None:

@@ -41,11 +41,21 @@ def test_stages() -> None:
 
 
 def numbers(decision: Decision) -> tuple[object, ...]:
-    return (decision.action, decision.reason, decision.q, decision.orderings, decision.isr, decision.budget, decision.p_ref)
+    return (
+        decision.action,
+        decision.reason,
+        decision.q,
+        decision.orderings,
+        decision.isr,
+        decision.budget,
+        decision.p_ref,
+    )
 
 
 @given(twelve, probability, st.sampled_from(["safe", "paper"]), st.sampled_from([0.3, 2.0, 6.0]))
-def test_a_cascade_decides_as_the_m_that_it_names(q: list[float], p: float, convention: Convention, clip: float) -> None:
+def test_a_cascade_decides_as_the_m_that_it_names(
+    q: list[float], p: float, convention: Convention, clip: float
+) -> None:
     settings = {"convention": convention, "clip": clip}
     quick = decide(q, Oracle(p), **settings)
     assert quick.passes == len(quick.q) in (3, 6, 12)

@@ -11,8 +11,8 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 
 from isr_rag import Chunk, ISRGate
 from isr_rag.errors import ConfigurationError, ModelNotFoundError
-from isr_rag.references import Case, CrossEncoder
 from isr_rag.predicates import Choice, Supported
+from isr_rag.references import Case, CrossEncoder
 from isr_rag.testing import FixedScorer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]

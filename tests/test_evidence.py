@@ -61,7 +61,19 @@ def test_empty_chunks_are_refused(evidence: list[object], message: str) -> None:
 
 @pytest.mark.parametrize(
     "evidence",
-    [[3], [None], [b"bytes"], [["nested"]], [{"text": 3}], [{"text": "a", "title": 3}], "one string", b"x", {"text": "a"}, 7, None],
+    [
+        [3],
+        [None],
+        [b"bytes"],
+        [["nested"]],
+        [{"text": 3}],
+        [{"text": "a", "title": 3}],
+        "one string",
+        b"x",
+        {"text": "a"},
+        7,
+        None,
+    ],
 )
 def test_other_types_are_refused(evidence: object) -> None:
     with pytest.raises(InvalidTypeError):

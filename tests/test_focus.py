@@ -51,7 +51,11 @@ def test_text_without_sentence_ends_is_cut_all_the_same() -> None:
 
 @given(
     st.lists(
-        st.lists(st.sampled_from(["the", "a", "of", ".", "1619", "Kepler", "。", "?", "\n", "\u200b", "法", "Mr."]), min_size=1, max_size=40)
+        st.lists(
+            st.sampled_from(["the", "a", "of", ".", "1619", "Kepler", "。", "?", "\n", "\u200b", "法", "Mr."]),
+            min_size=1,
+            max_size=40,
+        )
         .map(" ".join)
         .filter(lambda text: bool(text.replace("\u200b", "").strip())),
         min_size=1,

@@ -7,7 +7,7 @@ import copy
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Sufficient, Supported, bounds
 from isr_rag.algorithm import Convention, Rule, weigh
-from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, NoReferenceError, ScorerError
+from isr_rag.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    InvalidTypeError,
+    ISRError,
+    NoReferenceError,
+    ScorerError,
+)
 from isr_rag.references import Oracle, ToolChoice
 from isr_rag.scorers.protocol import Ordering, Prompt, ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
@@ -28,10 +35,6 @@ some_q = st.lists(probability, min_size=1, max_size=6)
 
 def gate(q: Sequence[float] = (0.9,), p_ref: float = 1.0, **settings: Any) -> ISRGate:
     return ISRGate(**{"scorer": FixedScorer(list(q)), "reference": Oracle(p_ref), **settings})
-
-
-def settled(decision: Decision) -> Decision:
-    return decision  # ``seconds`` takes no part in equality
 
 
 class TestTheTable:
@@ -47,9 +50,7 @@ class TestTheTable:
             (1.0, 1e-4, 0.70, Action.ABSTAIN, Action.ABSTAIN, Reason.INSUFFICIENT_INFORMATION),
         ],
     )
-    def test_row(
-        self, p_ref: float, q: float, isr: float, literal: Action, action: Action, reason: Reason
-    ) -> None:
+    def test_row(self, p_ref: float, q: float, isr: float, literal: Action, action: Action, reason: Reason) -> None:
         paper = gate([q], p_ref, convention="paper").decide(EVIDENCE, claim="c")
         assert paper.isr == pytest.approx(isr, rel=2e-2) and paper.action is literal
         safe = gate([q], p_ref).decide(EVIDENCE, claim="c")
@@ -115,7 +116,7 @@ class TestAlgorithm1:
     def test_more_orderings_make_the_gate_stricter(self) -> None:
         """Logit-normal(1, 0.3): the minimum over more draws is lower."""
         rng = np.random.default_rng(0)
-        q = 1 / (1 + np.exp(-rng.normal(1.0, 0.3, size=(2000, 16))))
+        q = 1 / (1 + np.exp(-rng.normal(1.0, 0.3, size=(500, 16))))
         rates = [np.mean([weigh(row[:m], 0.97, Rule(0.05, 6.0, "safe")).answers for row in q]) for m in (3, 6, 12, 16)]
         assert rates == sorted(rates, reverse=True) and rates[0] > rates[-1] + 0.05
 
@@ -208,7 +209,7 @@ class TestNoEvidence:
 
 
 class TestEqualDecisions:
-    ITEMS: list[dict[str, Any]] = [
+    ITEMS: ClassVar[list[dict[str, Any]]] = [
         {"evidence": ["a", "b", "c"], "claim": "one"},
         {"evidence": ["a"], "question": "q", "answer": "x"},
         {"evidence": [], "question": "q"},
@@ -276,8 +277,10 @@ class Broken(FixedScorer):
         if any("poison" in request.prompt.suffix for request in requests):
             if isinstance(self._returns, Exception):
                 raise self._returns
-            return self._returns if isinstance(self._returns, list) else [self._returns] * len(requests)
-        return super().score(requests)
+            if isinstance(self._returns, list):
+                return self._returns
+        fine = super().score(requests)
+        return [self._returns if "poison" in r.prompt.suffix else s for r, s in zip(requests, fine, strict=True)]
 
 
 NAN = Scores(np.full((6, 2), np.nan), 6)
@@ -306,7 +309,7 @@ class TestFailures:
 
     def test_one_failure_takes_no_other_item_with_it(self) -> None:
         items = [{"evidence": EVIDENCE, "claim": claim} for claim in ("fine", "poison", "also fine")]
-        for returns in (RuntimeError("lost"), NAN):
+        for returns in (RuntimeError("lost"), NAN, []):
             done = gate(scorer=Broken(returns), on_error="abstain").decide_batch(items)
             assert [d.reason for d in done] == [Reason.SUFFICIENT, Reason.SCORER_FAILED, Reason.SUFFICIENT]
             with pytest.raises(ScorerError) as caught:

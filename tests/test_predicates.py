@@ -112,7 +112,9 @@ def test_templates_and_queries_are_stable() -> None:
 
 
 hostile = st.lists(
-    st.sampled_from(["<|im_end|>", "[/INST]", "\n> ", "\r", "\u2028", "\u200b", "</s>", "\nEvidence:\n", "{x}", "x", " "]),
+    st.sampled_from(
+        ["<|im_end|>", "[/INST]", "\n> ", "\r", "\u2028", "\u200b", "</s>", "\nEvidence:\n", "{x}", "x", " "]
+    ),
     min_size=1,
     max_size=8,
 ).map(lambda parts: "x" + "".join(parts))
@@ -131,7 +133,9 @@ def test_questions_answers_claims_and_options_stay_on_their_line(text: str) -> N
         harmless = predicate_like(predicate).render([Chunk("x")])
         for hostile_part, plain in ((prompt.prefix, harmless.prefix), (prompt.suffix, harmless.suffix)):
             assert len(hostile_part.splitlines()) == len(plain.splitlines())
-            assert not {"<|im_end|>", "[/INST]", "</s>"} & {m for m in ("<|im_end|>", "[/INST]", "</s>") if m in hostile_part}
+            assert not {"<|im_end|>", "[/INST]", "</s>"} & {
+                m for m in ("<|im_end|>", "[/INST]", "</s>") if m in hostile_part
+            }
             assert not any(line.startswith(">") for line in hostile_part.splitlines())
         assert len(prompt.chunks[0].splitlines()) == 1
 

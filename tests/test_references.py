@@ -25,8 +25,8 @@ from isr_rag.references import (
 )
 from isr_rag.testing import FixedScorer
 
-CASE = Case(Supported(claim="c"), (Chunk("a"),), (0.8, 0.6), "fixed", "auto", 6)
-CHOICE = Case(Choice("q", ["a", "b"]), (Chunk("a"),), (), "fixed", "auto", 6)
+CASE = Case(Supported(claim="c"), (Chunk("a"),), (0.8, 0.6), "fixed", "auto", 6, None, 0.05)
+CHOICE = Case(Choice("q", ["a", "b"]), (Chunk("a"),), (), "fixed", "auto", 6, None, 0.05)
 
 
 class Halved:

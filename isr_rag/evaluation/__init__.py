@@ -1,0 +1,1 @@
+"""Measuring: metrics, the Factuality Slice."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
+from isr_rag.calibration.artefact import CalibrationArtefact
 from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError
 from isr_rag.evidence import Chunk
 from isr_rag.predicates import Choice, Predicate
@@ -23,6 +24,8 @@ class Case:
         scorer: identity of the scorer, to which calibrations are tied.
         family: family of the orderings.
         m: number of orderings the gate stands for.
+        focus: words of evidence the gate reads; None for all.
+        h_star: the gate's target hallucination rate.
     """
 
     predicate: Predicate
@@ -31,6 +34,8 @@ class Case:
     scorer: str
     family: str
     m: int
+    focus: int | None
+    h_star: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,13 @@ class Estimate:
         p_ref: probability of g = 1 in [0, 1]; a lower confidence bound where it is calibrated.
         source: where it comes from, in words.
         target: index of the label that means g = 1, for predicates that leave it open (``Choice``).
+        guaranteed: whether a calibrated cut with a finite-sample guarantee is reached; None when none was asked for.
     """
 
     p_ref: float
     source: str
     target: int | None = None
+    guaranteed: bool | None = None
 
 
 @runtime_checkable
@@ -78,7 +85,7 @@ def consult(reference: Reference, case: Case) -> Estimate:
     """A reference's estimate, checked.
 
     Raises:
-        ReferenceFailedError: if the reference raises, or what it returns is no probability.
+        ReferenceFailedError: if the reference raises, or returns no probability or a label that is not there.
         ISRError: the package's own errors pass as they are.
     """
     try:
@@ -89,8 +96,28 @@ def consult(reference: Reference, case: Case) -> Estimate:
         raise ReferenceFailedError(
             f"the reference {type(reference).__name__} raised {type(error).__name__}: {error}"
         ) from error
-    probability(estimate.p_ref, type(reference).__name__)
-    return estimate
+    name, given = type(reference).__name__, cast(object, estimate)
+    if not isinstance(given, Estimate):
+        raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is no Estimate")
+    probability(given.p_ref, name)
+    target, labels = cast(object, given.target), len(case.predicate.label_names)
+    if target is not None and not (type(target) is int and 0 <= target < labels):
+        raise ReferenceFailedError(f"the reference {name} names the label {target!r}, of {labels}")
+    return given
+
+
+def target_of(predicate: Predicate, estimate: Estimate) -> int:
+    """Index of the label that means g = 1: the one that the reference names, else the predicate's own.
+
+    Raises:
+        ConfigurationError: if neither names one.
+    """
+    target = predicate.target if estimate.target is None else estimate.target
+    if target is None:
+        raise ConfigurationError(
+            f"{type(predicate).__name__} needs a reference that names the right option: ToolChoice(...)"
+        )
+    return target
 
 
 def probability(value: object, source: str) -> float:
@@ -204,29 +231,47 @@ class CalibratedMixture:
     """p_ref from the calibrated mean probability of the gate's own orderings, as a lower bound.
 
     Args:
-        calibration: fitted on labelled data scored by the same scorer, for the same predicate, family of orderings
-            and m. With ``check_belongs`` (an artefact from disk) it is held against the gate before it is used.
+        calibration: an artefact fitted on labelled data (see :mod:`isr_rag.calibration`), refused where it does not
+            belong to the gate's scorer, predicate, family of orderings, m and focus; or a bare calibration, for which
+            you vouch.
+        delta: also hold the answer to the artefact's Learn-then-Test cut for (the gate's h*, delta), so that the
+            hallucination rate among the answered exceeds h* with probability at most delta over the labelled items.
+
+    Raises:
+        ConfigurationError: if delta is given without an artefact, or lies outside (0, 1).
     """
 
     needs_scores = True
 
-    def __init__(self, calibration: Calibration) -> None:
-        self._calibration = calibration
+    def __init__(self, calibration: CalibrationArtefact | Calibration, *, delta: float | None = None) -> None:
+        if delta is not None and not (0.0 < delta < 1.0 and isinstance(calibration, CalibrationArtefact)):
+            raise ConfigurationError(f"delta needs a CalibrationArtefact and a value in (0, 1), got {delta!r}")
+        self.calibration = calibration
+        self.delta = delta
 
     def estimate(self, case: Case) -> Estimate:
         """The lower probability at the mean over the orderings.
 
         Raises:
             ConfigurationError: for a predicate that leaves the target label open (``Choice``).
+            CalibrationMismatchError: if the artefact does not belong to this gate, or has no cut for (h*, delta).
         """
         if not case.q:
             raise ConfigurationError(
                 "CalibratedMixture needs a predicate with a fixed target label; use ToolChoice for a Choice"
             )
         mean = math.fsum(case.q) / len(case.q)
-        return Estimate(
-            probability(self._calibration.lower(mean), "the calibration"), "calibrated mixture, lower bound"
-        )
+        template, guaranteed = case.predicate.template, None
+        calibration = self.calibration
+        if isinstance(calibration, CalibrationArtefact):
+            fitted = calibration.check_belongs(
+                scorer=case.scorer, predicate=template, orderings=case.family, m=case.m, focus=case.focus
+            )
+            if self.delta is not None:
+                guaranteed = calibration.cut(template, case.h_star, self.delta).allows(mean)
+            calibration = fitted.calibrator
+        lower = probability(calibration.lower(mean), "the calibration")
+        return Estimate(lower, "calibrated mixture, lower bound", guaranteed=guaranteed)
 
 
 class Lowest:
@@ -257,4 +302,10 @@ class Lowest:
         if len(targets) > 1:
             raise ReferenceFailedError(f"the references name different options: {sorted(targets)}")
         lowest = min(estimates, key=lambda estimate: estimate.p_ref)
-        return Estimate(lowest.p_ref, f"lowest of {len(estimates)}: {lowest.source}", next(iter(targets), None))
+        guarantees = [estimate.guaranteed for estimate in estimates if estimate.guaranteed is not None]
+        return Estimate(
+            lowest.p_ref,
+            f"lowest of {len(estimates)}: {lowest.source}",
+            target=next(iter(targets), None),
+            guaranteed=all(guarantees) if guarantees else None,
+        )

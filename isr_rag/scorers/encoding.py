@@ -9,7 +9,7 @@ are the only text in which control tokens are recognised: evidence, questions an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,10 @@ class PromptEncoder:
         self.control_tokens = tuple(
             sorted({str(token) for token in added.values() if str(token).strip()} | set(tokenizer.all_special_tokens))
         )
+        # An unknown character may become the unknown token; every other control token is the template's alone.
+        special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+        named = {i for i, token in added.items() if len(str(token)) > 1 and str(token).strip()}
+        self._control_ids = frozenset(special | named - {tokenizer.unk_token_id})
         self._start = [] if self.chat else list(tokenizer("")["input_ids"])
         self._ids = lru_cache(maxsize=4096)(self._encode)
         self._labels = lru_cache(maxsize=64)(self._resolve_labels)
@@ -99,9 +103,9 @@ class PromptEncoder:
         """
         head, tail = self._around(self._safe(prompt.instruction))
         encoded = EncodedPrompt(
-            prefix=(*self._start, *self._ids(head + self._safe(prompt.prefix))),
-            chunks=tuple(self._ids(self._safe(chunk)) for chunk in prompt.chunks),
-            suffix=self._ids(self._safe(prompt.suffix) + tail),
+            prefix=(*self._start, *self._outside(prompt.prefix, head=head)),
+            chunks=tuple(self._outside(chunk) for chunk in prompt.chunks),
+            suffix=self._outside(prompt.suffix, tail=tail),
             labels=self._labels(prompt.labels, tail),
         )
         if beside:
@@ -114,7 +118,20 @@ class PromptEncoder:
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text as evidence."""
-        return len(self._ids(self._safe(text)))
+        return len(self._outside(text))
+
+    def _outside(self, text: str, *, head: str = "", tail: str = "") -> tuple[int, ...]:
+        """Ids of a text from outside, between a head and a tail of the template: no control token comes out of it."""
+        safe = self._safe(text)
+        ids = self._ids(head + safe + tail)
+        if self._controls(ids) == self._controls(self._ids(head)) + self._controls(self._ids(tail)):
+            return ids
+        # A normaliser made a control token of characters that only look like one (full-width brackets under NFKC).
+        harmless = tuple(i for i in self._ids(safe) if i not in self._control_ids)
+        return (*self._ids(head), *harmless, *self._ids(tail))
+
+    def _controls(self, ids: tuple[int, ...]) -> int:
+        return sum(i in self._control_ids for i in ids)
 
     def _safe(self, text: str) -> str:
         return neutralise(text, self.control_tokens)
@@ -135,13 +152,17 @@ class PromptEncoder:
         head, tail = rendered.split(_USER)
         return head.replace(_SYSTEM, instruction), tail
 
-    def _render(self, turns: Sequence[Mapping[str, str]]) -> str | None:
+    def _render(self, turns: list[dict[str, str]]) -> str | None:
         from jinja2.exceptions import TemplateError
 
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    list(turns), tokenize=False, add_generation_prompt=True, enable_thinking=False
+                    turns,
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    enable_thinking=False,
+                    date_string="1 January 2026",  # Llama 3 would state today's: a score must not change overnight
                 )
             )
         except TemplateError:
@@ -152,6 +173,8 @@ class PromptEncoder:
         before = self._encode(tail)
         resolved: list[tuple[int, ...]] = []
         for strings in labels:
+            if not all(text.strip() for text in strings):
+                raise LabelError(f"the label {strings} holds an empty string; choose another")
             ids: dict[int, None] = {}
             for text in dict.fromkeys(form for s in strings for form in (s, f" {s}")):
                 together = self._encode(tail + text)
@@ -172,8 +195,8 @@ class PromptEncoder:
 
 def _too_long(encoded: EncodedPrompt, needed: int, window: int) -> PromptTooLongError:
     sizes = [len(chunk) for chunk in encoded.chunks]
-    if sizes:
-        room = window - len(encoded.prefix) - len(encoded.suffix)
+    room = window - len(encoded.prefix) - len(encoded.suffix)
+    if sizes and room > 0:
         ends = list(itertools.accumulate(sizes))
         overflow = next((i for i, end in enumerate(ends) if end > room), len(ends) - 1)
         longest = max(range(len(sizes)), key=sizes.__getitem__)
@@ -182,7 +205,7 @@ def _too_long(encoded: EncodedPrompt, needed: int, window: int) -> PromptTooLong
             f"evidence[{longest}] with {sizes[longest]} tokens the longest"
         )
     else:
-        detail = "the question alone does not fit"
+        detail = "the question alone does not fit, without any evidence"
     return PromptTooLongError(
         f"the prompt needs {needed} tokens, {needed - window} more than the model's window of {window}; {detail}. "
         "Pass fewer or shorter chunks, or let the gate cut them to the sentences that matter: ISRGate(focus=400)"

@@ -41,11 +41,13 @@ def loading(model: str) -> Iterator[None]:
     """Turn what loading raises into typed errors that say what to do."""
     try:
         yield
-    except (ModelNotFoundError, MissingDependencyError):
+    except (ModelNotFoundError, ModelCorruptError, MissingDependencyError):
         raise
     except ImportError as error:
         raise MissingDependencyError(f"loading {model}", error.name or str(error), "local") from error
     except OSError as error:
+        if Path(model).exists() and isinstance(error.__context__, ValueError):  # a configuration that is no JSON
+            raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
         raise ModelNotFoundError(
             f"the model {model!r} is neither a folder nor a file here, nor could it be fetched from the Hub: {error}"
         ) from error
@@ -91,7 +93,11 @@ def load_model(
         weights["use_safetensors"] = True  # never a pickle
     with loading(model):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **extra)
-        loaded = AutoModelForCausalLM.from_pretrained(source, revision=revision, **weights)
+        loaded, found = AutoModelForCausalLM.from_pretrained(
+            source, revision=revision, output_loading_info=True, **weights
+        )
+        if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
+            raise ModelCorruptError(f"the model {model!r} lacks the weights {', '.join(missing[:5])}")
         return loaded if quantization else loaded.to(device), tokenizer
 
 

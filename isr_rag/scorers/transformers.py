@@ -45,6 +45,7 @@ class TransformersScorer:
         batch_tokens: tokens of one forward pass; halved when memory runs out.
         window: context window in tokens; by default what the model's configuration says.
         focus_words: words of evidence a gate should read by default; None for all.
+        name: what to call the model in identities; by default what it was loaded by.
 
     Raises:
         ModelNotFoundError: if the model is not there.
@@ -67,6 +68,7 @@ class TransformersScorer:
         batch_tokens: int | None = None,
         window: int | None = None,
         focus_words: int | None = None,
+        name: str | None = None,
     ) -> None:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -74,9 +76,9 @@ class TransformersScorer:
         if isinstance(model, (str, Path)):
             wanted = resolve_dtype(dtype, self.device)
             loaded, tokenizer = load_model(str(model), revision, self.device, wanted, quantization)
-            name = Path(model).name if Path(model).exists() else f"{model}@{revision}" if revision else str(model)
+            found = Path(model).name if Path(model).exists() else f"{model}@{revision}" if revision else str(model)
         else:
-            loaded, name = model, Path(str(model.config.name_or_path or type(model).__name__)).name
+            loaded, found = model, Path(str(model.config.name_or_path or type(model).__name__)).name
             if tokenizer is None:
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
         self.model: Any = loaded.eval()
@@ -90,8 +92,8 @@ class TransformersScorer:
         self.packs = self._agree(self._plain, self._packed_probe)
         """Whether the packed path reproduces this model; else orderings are scored as padded batches."""
         if layout != "full" and not self.packs:
-            raise ConfigurationError(f"{name} does not take an attention function: only the layout 'full' works")
-        self.identity = _identity(name, loaded, quantization, self.device, layout, self.encoder.template)
+            raise ConfigurationError(f"{found} does not take an attention function: only the layout 'full' works")
+        self.identity = _identity(name or found, loaded, quantization, self.device, layout, self.encoder.template)
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:

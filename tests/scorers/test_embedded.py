@@ -63,7 +63,11 @@ def test_the_gate_without_arguments_has_a_calibration_that_belongs_to_it(scorer:
     gate = ISRGate()
     assert gate.scorer is scorer
     assert isinstance(gate.reference, CalibratedMixture)
-    for asked in ({"claim": "It rains."}, {"question": "Does it rain?", "answer": "Yes"}, {"question": "Does it rain?"}):
+    for asked in (
+        {"claim": "It rains."},
+        {"question": "Does it rain?", "answer": "Yes"},
+        {"question": "Does it rain?"},
+    ):
         decision = gate.decide(["It rains in Paris today.", "The Seine is a river."], **asked)  # type: ignore[arg-type]
         assert decision.p_ref is not None and decision.reference.startswith("calibrated")
 
