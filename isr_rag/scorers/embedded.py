@@ -157,22 +157,19 @@ def _fetch(directory: Path) -> Path:
 def _convert(gguf: Path, target: Path) -> None:
     """Dequantise to bfloat16 safetensors; the folder appears whole or not at all."""
     try:
-        import torch
         from filelock import FileLock
-        from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     except ImportError as error:
-        raise MissingDependencyError("the embedded model", error.name or "transformers", "local") from error
+        raise MissingDependencyError("the embedded model", "filelock", "local") from error
+    from isr_rag.scorers.loading import load_model, torch
+
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
         if is_ready(target):
             return
         part = Path(tempfile.mkdtemp(dir=target.parent, prefix=f"{target.name}.part"))
         try:
-            source, name = str(gguf.parent), gguf.name
-            AutoTokenizer.from_pretrained(source, gguf_file=name).save_pretrained(part)
-            model = AutoModelForCausalLM.from_pretrained(
-                source, gguf_file=name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
-            )
+            model, tokenizer = load_model(str(gguf), device=torch.device("cpu"), dtype="bfloat16")
+            tokenizer.save_pretrained(part)
             model.save_pretrained(part)
             hashes = {}
             for path in sorted(part.iterdir()):
@@ -201,14 +198,13 @@ def embedded_scorer() -> TransformersScorer:
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
         MissingDependencyError: if torch or transformers is missing.
     """
-    from isr_rag.scorers.loading import load_model, resolve_dtype, torch
+    from isr_rag.scorers.loading import load_model, torch
     from isr_rag.scorers.transformers import TransformersScorer
 
     directory = model_directory()
     verify(directory)
     adapter = read_adapter(adjudicator_directory())
-    cpu = torch.device("cpu")
-    model, tokenizer = load_model(str(directory), None, cpu, resolve_dtype("float32", cpu), None)
+    model, tokenizer = load_model(str(directory), device=torch.device("cpu"), dtype="float32")
     merge_adapter(model, adapter, GGUF_SHA256)
     return TransformersScorer(
         model, tokenizer, layout=adapter.layout, focus_words=FOCUS_WORDS, name=f"{NAME}+{adapter.sha256[:12]}"

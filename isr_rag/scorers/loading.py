@@ -19,10 +19,12 @@ except ImportError as error:
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+__all__ = ["Quantization", "load_model", "loading", "torch", "weights_fingerprint"]
+
 Quantization = Literal["nf4", "int8"]
 
 
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """``auto``: bfloat16 on CUDA, float32 elsewhere; or the dtype of that name.
 
     Raises:
@@ -56,11 +58,24 @@ def loading(model: str) -> Iterator[None]:
 
 
 def load_model(
-    model: str, revision: str | None, device: torch.device, dtype: torch.dtype, quantization: Quantization | None
+    model: str,
+    *,
+    device: torch.device,
+    dtype: str = "auto",
+    revision: str | None = None,
+    quantization: Quantization | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal language model and its tokenizer; weights from safetensors or GGUF only, no remote code.
 
+    Args:
+        model: a Hub name, a folder or a ``.gguf`` file.
+        device: where to put it.
+        dtype: ``auto`` (bfloat16 on CUDA, float32 elsewhere) or a dtype's name.
+        revision: revision of a Hub model.
+        quantization: ``nf4`` or ``int8`` through bitsandbytes.
+
     Raises:
+        ConfigurationError: if there is no such dtype.
         ModelNotFoundError: if the model is not there.
         ModelCorruptError: if its files cannot be read.
         MissingDependencyError: if bitsandbytes is needed and missing.
@@ -73,14 +88,15 @@ def load_model(
         if not path.is_file():
             raise ModelNotFoundError(f"there is no GGUF file at {path}")
         source, extra = str(path.parent), {"gguf_file": path.name}
-    weights: dict[str, Any] = {"dtype": dtype, **extra}
+    precision = _resolve_dtype(dtype, device)
+    weights: dict[str, Any] = {"dtype": precision, **extra}
     if quantization is not None:
         _require_bitsandbytes()
         weights["quantization_config"] = (
             BitsAndBytesConfig(
                 load_in_4bit=True,
                 bnb_4bit_quant_type="nf4",
-                bnb_4bit_compute_dtype=dtype,
+                bnb_4bit_compute_dtype=precision,
                 bnb_4bit_use_double_quant=True,
             )
             if quantization == "nf4"
@@ -91,14 +107,31 @@ def load_model(
         weights["quantization_config"] = GgufConfig(dequantize=True)
     else:
         weights["use_safetensors"] = True  # never a pickle
-    with loading(model):
+    with loading(model), _quietly(Path(model).exists()):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **extra)
-        loaded, found = AutoModelForCausalLM.from_pretrained(
+        loaded: Any
+        found: Any
+        loaded, found = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]  # a pair, with the loading info
             source, revision=revision, output_loading_info=True, **weights
         )
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
             raise ModelCorruptError(f"the model {model!r} lacks the weights {', '.join(missing[:5])}")
         return loaded if quantization else loaded.to(device), tokenizer
+
+
+@contextmanager
+def _quietly(quiet: bool) -> Iterator[None]:
+    """No progress bars of transformers for what is read from disk in seconds."""
+    from transformers.utils import logging
+
+    if not quiet or not logging.is_progress_bar_enabled():
+        yield
+        return
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()
 
 
 def _require_bitsandbytes() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from isr_rag.errors import ConfigurationError, ScorerError
 from isr_rag.scorers.encoding import EncodedPrompt, PromptEncoder
-from isr_rag.scorers.loading import Quantization, load_model, resolve_dtype, torch, weights_fingerprint
+from isr_rag.scorers.loading import Quantization, load_model, torch, weights_fingerprint
 from isr_rag.scorers.packed.attention import Plan, register
 from isr_rag.scorers.packed.plan import Pack, Segments, pack_full, pack_invariant
 from isr_rag.scorers.protocol import Layout, Ordering, ScoreRequest, Scores
@@ -74,8 +74,9 @@ class TransformersScorer:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
         if isinstance(model, (str, Path)):
-            wanted = resolve_dtype(dtype, self.device)
-            loaded, tokenizer = load_model(str(model), revision, self.device, wanted, quantization)
+            loaded, tokenizer = load_model(
+                str(model), device=self.device, dtype=dtype, revision=revision, quantization=quantization
+            )
             found = Path(model).name if Path(model).exists() else f"{model}@{revision}" if revision else str(model)
         else:
             loaded, found = model, Path(str(model.config.name_or_path or type(model).__name__)).name

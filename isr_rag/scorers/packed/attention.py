@@ -244,9 +244,7 @@ def blocks_backward(
 
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, window: int | None
-    ) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, window: int | None) -> Tensor:
         kept: list[Tensor] = []
         out = blocks_forward(q, k, v, plan, scale, window=window, kept=kept)
         ctx.save_for_backward(q, k, v, *kept)
@@ -254,7 +252,7 @@ class _BlockAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *kept = ctx.saved_tensors
         return (*blocks_backward(grad, q, k, v, kept, ctx.plan, ctx.scale), None, None, None)
 
@@ -286,7 +284,7 @@ def attend(
     kv_heads = k.shape[1]
     first = _heads_first(q, kv_heads), _heads_first(k, kv_heads), _heads_first(v, kv_heads)
     if softcap is None and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        out: Tensor = _BlockAttention.apply(*first, plan, scale, window)  # type: ignore[no-untyped-call]
+        out: Tensor = _BlockAttention.apply(*first, plan, scale, window)
     else:
         out = blocks_forward(*first, plan, scale, window=window, softcap=softcap)
     return out.transpose(0, 1).reshape(plan.length, q.shape[1], v.shape[-1])
