@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from isr_rag.batch import Item
 from isr_rag.decision import Action, Decision, Reason
@@ -176,7 +176,7 @@ class _Loop:
             raise ConfigurationError(f"looks must be at least 1, got {looks}")
         self.gate = gate.with_h_star(gate.h_star / looks)
         # Deciding about no evidence costs nothing, and checks the question and the reference before any retrieval.
-        self._blank = self.gate.decide_batch([Item(evidence=[], **asked)])[0]
+        self._blank = self.gate.decide_batch([{**asked, "evidence": []}])[0]
         predicate = asked.get("predicate")
         self.query = predicate_for(**_texts(asked)).query if predicate is None else predicate.query
         self.look = 0
@@ -191,7 +191,7 @@ class _Loop:
         """The decision of the look before."""
         return self._decisions[-1] if self._decisions else None
 
-    def gather(self, chunks: Chunks) -> Item | None:
+    def gather(self, chunks: Chunks) -> dict[str, Any] | None:
         """Add new chunks; None when a further look brought nothing new."""
         before = len(self._evidence)
         for given, chunk in zip(chunks, as_chunks(chunks), strict=True):
@@ -202,7 +202,8 @@ class _Loop:
         if self.look > 0 and len(self._evidence) == before:
             self.stop = "nothing_new"
             return None
-        return Item(evidence=list(self._evidence), can_acquire=self.look + 1 < self._looks, **self._asked)
+        more = self.look + 1 < self._looks
+        return {**self._asked, "evidence": list(self._evidence), "can_acquire": more}
 
     def decided(self, decision: Decision) -> None:
         """Note a decision, and whether the loop ends with it."""

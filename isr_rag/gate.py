@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from isr_rag import bounds
-from isr_rag.algorithm import Convention, Rule, weigh
+from isr_rag.algorithm import Convention, Rule, Verdict, weigh
 from isr_rag.batch import Asked, Batch, Item, OnError, Outcome, Steps, as_scorer_error, checked_reference
 from isr_rag.cascade import far_from_boundary, hopeless, stages
 from isr_rag.decision import Action, Decision, Reason
@@ -94,10 +94,12 @@ class ISRGate:
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is no scorer: it needs identity, layout and score()")
         self.rule = Rule(float(h_star), float(clip), convention)
-        self.m, self.bands, self.seed, self.orderings = m, bands, seed, orderings
+        self.m, self.bands, self.seed = m, bands, seed
+        self.orderings: Family = orderings
         self.scorer: Scorer = scorer
         self.reference = checked_reference(reference)
-        self.cascade, self.on_error = cascade, on_error
+        self.cascade = cascade
+        self.on_error: OnError = on_error
         self.focus = cast(int | None, getattr(scorer, "focus_words", None) if focus == "auto" else focus)
 
     def __repr__(self) -> str:
@@ -158,13 +160,15 @@ class ISRGate:
             exact = len(rows) == len(orderings) or hopeless(q, len(orderings), estimate.p_ref, ceiling, self.rule)
             # a calibration belongs to one m, so that fewer orderings may stop only where the stop is exact
             if exact or (not reference.needs_scores and far_from_boundary(q, verdict, self.rule)):
-                break
+                scored = replace(blank, q=q, orderings=orderings[: len(rows)], passes=passes, focus=focus)
+                scored = replace(scored, m=self.m if exact else len(rows))
+                return self._conclude(scored, verdict, estimate, asked.can_acquire)
+        raise AssertionError("the last stage has every ordering, which makes it exact")
 
-        assert estimate is not None  # there is at least one ordering, hence one stage
-        scored = replace(
-            blank,
-            q=q,
-            orderings=orderings[: len(rows)],
+    def _conclude(self, scored: Decision, verdict: Verdict, estimate: Estimate, can_acquire: bool) -> Decision:
+        """The decision that follows from a verdict, with its numbers."""
+        decision = replace(
+            scored,
             q_bar=verdict.q_bar,
             q_lo=verdict.q_lo,
             p_ref=verdict.p_ref,
@@ -173,16 +177,12 @@ class ISRGate:
             bits_to_trust=verdict.bits_to_trust,
             risk_of_hallucination=verdict.risk_of_hallucination,
             isr=verdict.isr,
-            js_certificate=float(bounds.js_certificate(q)),
-            m=self.m if exact else len(rows),
-            passes=passes,
-            below_noise_floor=self._below_noise_floor(q),
-            focus=focus,
+            js_certificate=float(bounds.js_certificate(scored.q)),
+            below_noise_floor=self._below_noise_floor(scored.q),
             decided_by="isr" if estimate.guaranteed is None else "isr+cut",
         )
-        if verdict.answers and estimate.guaranteed is False:
-            return _close(scored, Reason.CUT_NOT_REACHED, asked.can_acquire)
-        return _close(scored, verdict.reason, asked.can_acquire)
+        missed_cut = verdict.answers and estimate.guaranteed is False
+        return _close(decision, Reason.CUT_NOT_REACHED if missed_cut else verdict.reason, can_acquire)
 
     def decide(
         self,

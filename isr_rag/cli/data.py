@@ -1,4 +1,4 @@
-"""Data and training: the Factuality Slice."""
+"""Data and training: the Factuality Slice, the training mix, a run."""
 
 from __future__ import annotations
 
@@ -41,3 +41,38 @@ def build(
 
         report = build_slice(raw, out, config, progress)
     console.print(str(report), markup=False)
+
+
+def train(
+    data: Annotated[list[Path], typer.Option(help="JSONL files of items to train on; repeatable.")],
+    validation: Annotated[list[Path], typer.Option(help="JSONL files of items to measure progress on; repeatable.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run: checkpoint, log, adapter. A stopped run goes on.")],
+    preset: Annotated[str, typer.Option(help="ours, or paper-gemma (Appendix H.6).")] = "ours",
+    base: Annotated[
+        str | None, typer.Option(help="Base model: a folder or a Hub name. Default: the embedded one.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Training time over all resumes.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the data instead.")] = None,
+    layout: Annotated[Literal["full", "set", "late"] | None, typer.Option(help="How the model sees evidence.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Full fine-tuning, compressed to low rank.")] = False,
+    fixed_order: Annotated[bool, typer.Option("--fixed-order", help="Keep every item's own chunk order.")] = False,
+    nf4: Annotated[bool, typer.Option("--nf4", help="Base model in 4 bits, on CUDA.")] = False,
+) -> None:
+    """Train an adjudicator: a low-rank adapter of the embedded model, or of any other."""
+    from isr_rag.scorers.embedded import setup
+    from isr_rag.training.config import preset as named
+    from isr_rag.training.train import train as run
+
+    given = {"minutes": minutes, "epochs": epochs, "layout": layout}
+    config = named(
+        preset,
+        base=base if base is not None else setup(console.print),
+        train=tuple(data),
+        validation=tuple(validation),
+        out=out,
+        full=full,
+        fixed_order=fixed_order,
+        nf4=nf4,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    console.print(str(run(config)), markup=False)

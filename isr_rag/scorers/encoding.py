@@ -73,13 +73,13 @@ class PromptEncoder:
             raise LabelError("this tokenizer has no chat template: use chat=False for a base model")
         self.chat = has_template if chat is None else chat
         added: Mapping[int, Any] = tokenizer.added_tokens_decoder
-        self.control_tokens = tuple(
-            sorted({str(token) for token in added.values() if str(token).strip()} | set(tokenizer.all_special_tokens))
-        )
+        found = {str(token) for token in added.values()} | {str(token) for token in tokenizer.all_special_tokens}
+        self.control_tokens = tuple(sorted(token for token in found if token.strip()))
+        unknown: Any = tokenizer.unk_token_id
         # An unknown character may become the unknown token; every other control token is the template's alone.
-        special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+        special = {int(i) for i in tokenizer.all_special_ids} - {unknown}
         named = {i for i, token in added.items() if len(str(token)) > 1 and str(token).strip()}
-        self._control_ids = frozenset(special | named - {tokenizer.unk_token_id})
+        self._control_ids = frozenset(special | named - {unknown})
         self._start = [] if self.chat else list(tokenizer("")["input_ids"])
         self._ids = lru_cache(maxsize=4096)(self._encode)
         self._labels = lru_cache(maxsize=64)(self._resolve_labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,7 +39,7 @@ def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 @contextmanager
-def loading(model: str) -> Iterator[None]:
+def loading(model: str) -> Generator[None, None, None]:
     """Turn what loading raises into typed errors that say what to do."""
     try:
         yield
@@ -120,7 +120,7 @@ def load_model(
 
 
 @contextmanager
-def _quietly(quiet: bool) -> Iterator[None]:
+def _quietly(quiet: bool) -> Generator[None, None, None]:
     """No progress bars of transformers for what is read from disk in seconds."""
     from transformers.utils import logging
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -231,7 +231,7 @@ class TransformersScorer:
     # -- what this machine and model can do, measured once -----------------------------------------------------
 
     @contextmanager
-    def _precision(self) -> Iterator[None]:
+    def _precision(self) -> Generator[None, None, None]:
         """oneDNN's float32 matrix products where they are exact on this machine; twice as fast as the default."""
         before = torch.get_float32_matmul_precision()
         if self._medium:
@@ -305,7 +305,7 @@ def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) ->
 
 
 @contextmanager
-def _attention(model: Any, name: str) -> Iterator[None]:
+def _attention(model: Any, name: str) -> Generator[None, None, None]:
     """The model with another attention function, for the time of one forward pass."""
     before = model.config._attn_implementation
     model.set_attn_implementation(name)

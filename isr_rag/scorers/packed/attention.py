@@ -229,7 +229,7 @@ def blocks_backward(
             real = torch.zeros(len(group.queries), 1, dtype=dout.dtype, device=dout.device)
             dout.mul_(real.index_fill_(0, group.kept, 1.0))
         dout = dout.view(batch, group.rows * stacked, width)
-        ds = torch._softmax_backward_data(torch.bmm(dout, values.transpose(1, 2)), p, -1, p.dtype)
+        ds = torch.ops.aten._softmax_backward_data(torch.bmm(dout, values.transpose(1, 2)), p, -1, p.dtype)
         result = torch.bmm(ds, keys).mul_(scale).view(kv_heads, -1, stacked * depth)
         dq.index_copy_(1, group.targets, result.index_select(1, group.kept) if group.padded else result)
         both = torch.empty(len(group.keys), kv_heads, depth + width, dtype=torch.float32, device=k.device)
@@ -252,9 +252,9 @@ class _BlockAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         q, k, v, *kept = ctx.saved_tensors
-        return (*blocks_backward(grad, q, k, v, kept, ctx.plan, ctx.scale), None, None, None)
+        return (*blocks_backward(grads[0], q, k, v, kept, ctx.plan, ctx.scale), None, None, None)
 
 
 def attend(
