@@ -66,7 +66,8 @@ def focus(chunks: Sequence[Chunk], query: str, budget: int) -> tuple[tuple[Chunk
 def _sentences(text: str) -> Iterator[str]:
     import sentencex
 
-    for sentence in cast(Iterable[str], sentencex.segment("en", text)):
+    found = sentencex.segment("en", text)  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
+    for sentence in cast(Iterable[str], found):
         parts = one_line(sentence).split()
         for start in range(0, len(parts), _LONGEST):
             yield " ".join(parts[start : start + _LONGEST])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,14 +169,14 @@ REAL = [
 
 
 def real_tokenizer() -> Any:
-    folder = os.environ.get("ISR_RAG_BASE")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("set ISR_RAG_BASE to the folder of a model with its tokenizer")
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder)
+    from isr_rag.scorers.embedded import model_directory
+
+    return AutoTokenizer.from_pretrained(model_directory())
 
 
+@pytest.mark.model
 def test_segments_put_together_are_the_whole_text_for_a_real_tokenizer() -> None:
     tokenizer = real_tokenizer()
     encoder = PromptEncoder(tokenizer)

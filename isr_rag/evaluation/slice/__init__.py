@@ -1,0 +1,22 @@
+"""The Factuality Slice: its schema, and the builder that makes it from raw files (Appendix H)."""
+
+from __future__ import annotations
+
+from isr_rag.evaluation.slice.build import build_slice
+from isr_rag.evaluation.slice.config import SliceConfig, paper_config, training_config
+from isr_rag.evaluation.slice.report import BuildReport
+from isr_rag.evaluation.slice.sample import load_sample, read_items
+from isr_rag.evaluation.slice.schema import SliceChunk, SliceItem, SupportSpan
+
+__all__ = [
+    "BuildReport",
+    "SliceChunk",
+    "SliceConfig",
+    "SliceItem",
+    "SupportSpan",
+    "build_slice",
+    "load_sample",
+    "paper_config",
+    "read_items",
+    "training_config",
+]

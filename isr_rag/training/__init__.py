@@ -1,0 +1,1 @@
+"""Training the embedded adjudicator: data mix, network, runs, evaluation, model card."""
