@@ -10,6 +10,8 @@ from rich.console import Console
 from isr_rag.acquisition import acquire, widen
 from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate
+from isr_rag.predicates import Supported
+from isr_rag.references.base import Case, Verifier
 from isr_rag.sources import chunk_text
 
 TOP_K = 4
@@ -40,6 +42,12 @@ SCENES = (
     ),
 )
 
+LOOP = _Scene(
+    "",
+    "How are default parameter values evaluated?",
+    "They are evaluated from left to right when the function definition is executed.",
+)
+
 
 class Library:
     """BM25 over the topics of the language reference."""
@@ -65,19 +73,38 @@ class Library:
 
 
 def run() -> None:
-    """Print one decision after the other, then an acquisition loop."""
+    """Print one decision after the other, an acquisition loop, and what the default gate makes of the first scene."""
     console = Console(highlight=False)
     library = Library()
-    console.print(f"{len(library.chunks)} chunks of the Python language reference, retrieved by BM25.\n")
-    console.print("ISRGate(): the embedded model and its shipped calibration decide.\n")
-    gate = ISRGate()
+    console.print(f"{len(library.chunks)} chunks of the Python language reference, retrieved by BM25.")
+    console.print(
+        "The embedded model scores. Its training was short and on Wikipedia, so a plain verifier is the reference:\n"
+        "p_ref is 1 when at least 90% of the words of the draft stand in the evidence, and 0 otherwise.\n"
+    )
+    gate = ISRGate(reference=Verifier(words_stand_in_evidence))
     for scene in SCENES:
         console.rule(scene.title)
         console.print(f"question: {scene.question}\ndraft:    {scene.answer}", markup=False)
         evidence = library.search(scene.question, TOP_K)
         console.print("evidence: " + ", ".join(chunk.title or "" for chunk in evidence), markup=False)
         console.print(str(gate.decide(evidence, question=scene.question, answer=scene.answer)) + "\n", markup=False)
-    console.rule("Acquiring more evidence: one chunk first, then deeper")
-    scene = SCENES[0]
-    trail = acquire(gate, widen(library.search, top_k=1, factor=6), question=scene.question, answer=scene.answer)
-    console.print(str(trail), markup=False)
+    console.rule("Acquiring more evidence: one chunk first, then six")
+    console.print(f"question: {LOOP.question}\ndraft:    {LOOP.answer}", markup=False)
+    trail = acquire(gate, widen(library.search, top_k=1, factor=6), question=LOOP.question, answer=LOOP.answer)
+    console.print(f"{trail}\n", markup=False)
+    console.rule("The first draft again, with ISRGate() and no arguments: the shipped calibration decides")
+    first = SCENES[0]
+    default = ISRGate().decide(library.search(first.question, TOP_K), question=first.question, answer=first.answer)
+    console.print(str(default), markup=False)
+
+
+def words_stand_in_evidence(case: Case) -> float:
+    """1 if at least 90% of the words of a draft stand in the evidence, else 0."""
+    assert isinstance(case.predicate, Supported)
+    draft = _words(case.predicate.answer or "")
+    there = {word for chunk in case.chunks for word in _words(chunk.text)}
+    return float(len(draft & there) >= 0.9 * len(draft))
+
+
+def _words(text: str) -> set[str]:
+    return {word.strip(".,:'\"()").lower() for word in text.split()}

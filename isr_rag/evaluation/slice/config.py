@@ -84,7 +84,7 @@ def paper_config(tokenizer: str | None = None, layout: Layout = "sentences", see
 
 def training_config(tokenizer: str | None = None, layout: Layout = "sentences", seed: int = 42) -> SliceConfig:
     """All that the sources hold, every item of a record, mostly 1 to 8 chunks with a tail to 20."""
-    caps = dict.fromkeys(("fever", "hotpotqa", "nq_open", "popqa", "controls"), 1_000_000)
+    caps: dict[str, int] = dict.fromkeys(("fever", "hotpotqa", "nq_open", "popqa", "controls"), 1_000_000)
     return SliceConfig(
         tokenizer=tokenizer, layout=layout, caps=caps, items="all", n=(1, 8), n_tail=0.12, tail_to=20, seed=seed
     )

@@ -200,6 +200,9 @@ class Drafter:
             return FalseDraft("no" if fold(record.answers[0]) == "yes" else "yes", None, "flipped")
         banned = [fold(answer) for answer in record.answers]
         question = fold(record.text)
+        other = _other_option(record, banned, question)
+        if other:
+            return FalseDraft(other, None, "the other option")
         if record.source == "popqa":
             return self._from_bank(record, split, banned, evidence, chance)
         if kind != "word":
@@ -286,6 +289,14 @@ class Drafter:
             return None
         nearest = sorted(fitting, key=lambda pair: (-len(words & stems(pair[1])), digest(record.key, pair[0])))[:5]
         return FalseDraft(nearest[chance.randrange(len(nearest))][0], None, "other record")
+
+
+def _other_option(record: Record, banned: list[str], question: str) -> str | None:
+    """In "which is older, A or B?" the gold page's name that is asked about and is not the answer."""
+    names = list(dict.fromkeys((sentence.title or "").split(" (")[0] for sentence in record.gold))
+    asked = [name for name in names if contains(question, fold(name))]
+    left = [name for name in asked if not _clashes(fold(name), banned)]
+    return left[0] if len(asked) == 2 and len(left) == 1 else None
 
 
 def _trimmed(span: str, first: bool) -> str:

@@ -82,7 +82,7 @@ def near_pairs(texts: Sequence[str], threshold: float) -> list[tuple[int, int]]:
             pairs.append((known[group], place))
             continue
         known[group] = place
-        for other in sorted(int(key) for key in index.query(signature)):
+        for other in sorted(int(str(key)) for key in index.query(signature)):
             if len(group & words[other]) >= threshold * len(group | words[other]):
                 pairs.append((other, place))
         index.insert(str(place), signature)

@@ -50,7 +50,7 @@ def gather(items: Sequence[SliceItem]) -> Statistics:
         size = len(item.chunks)
         found.sizes[next((band for band in SIZE_BANDS if size <= band[1]), (61, size))] += 1
         found.chunks += size
-        found.snapshots.update((chunk.snapshot or "unknown")[:4] for chunk in item.chunks)
+        found.snapshots.update(chunk.snapshot[:4] if chunk.snapshot else "unknown" for chunk in item.chunks)
         _coverage(item, found)
     return found
 

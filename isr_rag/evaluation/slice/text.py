@@ -6,9 +6,10 @@ import hashlib
 import random
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from isr_rag.errors import ConfigurationError
 
@@ -88,8 +89,8 @@ def split_sentences(text: str) -> list[str]:
     """Sentences of running English text."""
     import sentencex
 
-    parts = (squeeze(part) for part in sentencex.segment("en", squeeze(text)))
-    return [part for part in parts if part]
+    found = sentencex.segment("en", squeeze(text))  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
+    return [part for part in map(squeeze, cast("Iterable[str]", found)) if part]
 
 
 def digest(*parts: object) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +45,25 @@ def test_equal_inputs_give_equal_bytes(excerpts: Path, tmp_path: Path, config: S
     assert len(first) == 5
     other = build_slice(excerpts, tmp_path / "c", replace(config, seed=7)).outputs
     assert other["train.jsonl"] != first["train.jsonl"]
+
+
+def test_bytes_do_not_depend_on_the_processs_hash_seed(excerpts: Path, tmp_path: Path, tokenizer: str) -> None:
+    code = (
+        "import sys; from pathlib import Path; from isr_rag.evaluation.slice import build_slice, training_config;"
+        "print(sorted(build_slice(Path(sys.argv[1]), Path(sys.argv[2]), training_config(sys.argv[3])).outputs.items()))"
+    )
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(excerpts), str(tmp_path / seed), tokenizer],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert printed[0] == printed[1]
+    assert "train.jsonl" in printed[0]
 
 
 def test_no_gold_page_or_question_is_in_two_splits(excerpts: Path, tmp_path: Path, config: SliceConfig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from isr_rag.evaluation.slice.drafts import Drafter, Names, answer_type
@@ -60,6 +62,12 @@ def test_a_person_is_replaced_by_another_person_of_the_evidence(seed: int) -> No
     draft = draw(one, [Sentence("The village of Brill honours Boris Barlow.", "Brill")], seed=seed)
     assert draft.answer == "Boris Barlow"
     assert draft.carrier.title == "Brill"
+
+
+def test_of_two_options_the_other_one_is_drawn() -> None:
+    gold = (Sentence("He was born in 1950.", "Ada Abbot (actor)"), Sentence("Born in 1960.", "Boris Barlow"))
+    one = replace(record("Who is older, Ada Abbot or Boris Barlow?", "Ada Abbot"), gold=gold, form="multihop")
+    assert draw(one).answer == "Boris Barlow"
 
 
 def test_partners_named_beside_the_answer_are_not_drawn() -> None:
