@@ -206,9 +206,9 @@ def embedded_scorer() -> TransformersScorer:
     adapter = read_adapter(adjudicator_directory())
     model, tokenizer = load_model(str(directory), device=torch.device("cpu"), dtype="float32")
     merge_adapter(model, adapter, GGUF_SHA256)
-    return TransformersScorer(
-        model, tokenizer, layout=adapter.layout, focus_words=FOCUS_WORDS, name=f"{NAME}+{adapter.sha256[:12]}"
-    )
+    # Named by the hashes of its two files: merged weights differ in their last bits from one processor to another.
+    name = f"{NAME}/{GGUF_SHA256[:12]}/{adapter.sha256[:12]}"
+    return TransformersScorer(model, tokenizer, layout=adapter.layout, focus_words=FOCUS_WORDS, name=name)
 
 
 def default_reference() -> Reference:

@@ -45,7 +45,7 @@ class TransformersScorer:
         batch_tokens: tokens of one forward pass; halved when memory runs out.
         window: context window in tokens; by default what the model's configuration says.
         focus_words: words of evidence a gate should read by default; None for all.
-        name: what to call the model in identities; by default what it was loaded by.
+        name: what identifies the model and its weights; by default what it was loaded by and a fingerprint of them.
 
     Raises:
         ModelNotFoundError: if the model is not there.
@@ -94,7 +94,8 @@ class TransformersScorer:
         """Whether the packed path reproduces this model; else orderings are scored as padded batches."""
         if layout != "full" and not self.packs:
             raise ConfigurationError(f"{found} does not take an attention function: only the layout 'full' works")
-        self.identity = _identity(name or found, loaded, quantization, self.device, layout, self.encoder.template)
+        model_name = name or f"{found}/{weights_fingerprint(loaded)}"
+        self.identity = _identity(model_name, loaded, quantization, self.device, layout, self.encoder.template)
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
@@ -320,4 +321,4 @@ def _identity(
 ) -> str:
     precision = quantization or str(model.dtype).removeprefix("torch.")
     around = hashlib.sha256(template.encode()).hexdigest()[:12]
-    return "/".join([name, weights_fingerprint(model), precision, device.type, layout, f"template-{around}"])
+    return "/".join([name, precision, device.type, layout, f"template-{around}"])
