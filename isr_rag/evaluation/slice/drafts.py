@@ -293,6 +293,8 @@ class Drafter:
 
 def _other_option(record: Record, banned: list[str], question: str) -> str | None:
     """In "which is older, A or B?" the gold page's name that is asked about and is not the answer."""
+    if " or " not in f" {question} ":
+        return None
     names = list(dict.fromkeys((sentence.title or "").split(" (")[0] for sentence in record.gold))
     asked = [name for name in names if contains(question, fold(name))]
     left = [name for name in asked if not _clashes(fold(name), banned)]

@@ -121,7 +121,6 @@ SAME: tuple[tuple[str, str], ...] = (
     (r"(?<!was |ere |een )\battended\b", "went to"),
     (r"(?<!was |ere |een )\breceived\b", "got"),
     (r"\bnear\b", "close to"),
-    (r"\bhusband\b", "spouse"),
     (r"\bprimarily\b", "mainly"),
     (r"\bpassed away\b", "died"),
     (r"\bdied\b", "passed away"),

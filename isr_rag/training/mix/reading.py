@@ -139,7 +139,7 @@ def _impossible(kit: Kit, origin: Origin, one: Asked, doc: Document) -> Iterable
 def _drafts(
     kit: Kit, origin: Origin, one: Asked, doc: Document, notes: Annotated, siblings: Sequence[str]
 ) -> Iterable[Candidate]:
-    answer = one.answers[0].strip()
+    answer = one.answers[0].strip(" .,;:")
     if len(answer) > _LONGEST_ANSWER:
         return
     false, how = false_answer(one, answer, notes, siblings, kit.rng)

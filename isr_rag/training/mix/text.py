@@ -40,7 +40,8 @@ def sentences(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for paragraph in text.split("\n"):
         if paragraph.strip():
-            found += [squeeze(part) for part in cast(Iterable[str], sentencex.segment("en", squeeze(paragraph)))]
+            parts = sentencex.segment("en", squeeze(paragraph))  # pyright: ignore[reportAttributeAccessIssue]
+            found += [squeeze(part) for part in cast(Iterable[str], parts)]
     return tuple(part for part in found if _WORDS.search(part))
 
 
