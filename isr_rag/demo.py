@@ -92,7 +92,8 @@ def run() -> None:
     console.print(f"question: {LOOP.question}\ndraft:    {LOOP.answer}", markup=False)
     trail = acquire(gate, widen(library.search, top_k=1, factor=6), question=LOOP.question, answer=LOOP.answer)
     console.print(f"{trail}\n", markup=False)
-    console.rule("The first draft again, with ISRGate() and no arguments: the shipped calibration decides")
+    console.rule("ISRGate() with no arguments, on the first draft")
+    console.print("The shipped calibration decides. It was fitted on text like Wikipedia, and is not sure of this one.")
     first = SCENES[0]
     default = ISRGate().decide(library.search(first.question, TOP_K), question=first.question, answer=first.answer)
     console.print(str(default), markup=False)
