@@ -295,7 +295,7 @@ class Decision:
             ylabel="probability that g = 1",
             ylim=(-0.03, 1.03),
             xticks=range(len(self.q)),
-            title=f"{self.action.name}: {_EXPLANATIONS[self.reason]}",
         )
+        ax.set_title(f"{self.action.name}: {_EXPLANATIONS[self.reason]}", loc="left", fontsize=10)
         ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
         return ax
