@@ -87,6 +87,12 @@ def test_tables_hold_no_word_twice_in_a_set() -> None:
     assert all(re.compile(pattern) for pattern, _ in SAME)
 
 
+def test_rewording_never_blurs_an_opposite() -> None:
+    opposed = {word for group in EXCLUSIVE for word in group}
+    blurred = {word for word in opposed for pattern, _ in SAME if re.search(pattern, word)}
+    assert blurred <= {"film", "began"}  # "movie" and "started" mean no more and no less
+
+
 def test_years_in_ranges_and_titles_stay() -> None:
     rng = random.Random(3)
     assert years(bare("It ran from 1990 to 1995."), [], rng) == []

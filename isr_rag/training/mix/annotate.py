@@ -54,7 +54,7 @@ def _pipeline() -> Any:
             return importlib.import_module(name).load()
         except ImportError:
             continue
-    raise MissingDependencyError("building the training mix", "spacy with en_core_web_sm", "train")
+    raise MissingDependencyError("building the training mix", "spacy with en_core_web_sm", "mix")
 
 
 def annotate(texts: Sequence[str], *, names_only: bool = False) -> Iterator[Annotated]:
