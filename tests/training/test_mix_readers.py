@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("bm25s", reason="bm25s is not installed: pip install 'isr-rag[train]'")
-pytest.importorskip("spacy", reason="spacy is not installed: pip install 'isr-rag[train]'")
+pytest.importorskip("bm25s", reason="bm25s is not installed: pip install 'isr-rag[mix]'")
+pytest.importorskip("spacy", reason="spacy is not installed: pip install 'isr-rag[mix]'")
 
 from isr_rag.training.mix import (
     claims,
