@@ -103,10 +103,12 @@ class ISRGate:
         self.focus = cast(int | None, getattr(scorer, "focus_words", None) if focus == "auto" else focus)
 
     def __repr__(self) -> str:
+        """Every setting that a decision depends on: two gates of one repr decide the same."""
         return (
-            f"ISRGate(h_star={self.rule.h_star}, m={self.m}, scorer={self.scorer.identity!r}, "
-            f"reference={type(self.reference).__name__}, orderings={self.orderings!r}, "
-            f"convention={self.rule.convention!r})"
+            f"ISRGate(h_star={self.h_star}, m={self.m}, scorer={self.scorer.identity!r}, reference={self.reference!r}, "
+            f"orderings={self.orderings!r}, bands={self.bands}, seed={self.seed}, clip={self.rule.clip}, "
+            f"convention={self.rule.convention!r}, cascade={self.cascade}, focus={self.focus}, "
+            f"on_error={self.on_error!r})"
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,26 @@ def test_a_part_of_another_input_or_gate_is_not_continued(tmp_path: Path) -> Non
     with pytest.raises(ScorerError):
         check_jsonl(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
     other = ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1.0), h_star=0.1)
+    assert check_jsonl(other, source, target).resumed == 0
+
+
+@pytest.mark.parametrize(
+    ("reference", "settings"),
+    [
+        (Oracle(0.0), {}),
+        (Oracle(1.0), {"clip": 3.0}),
+        (Oracle(1.0), {"seed": 7}),
+        (Oracle(1.0), {"cascade": True}),
+        (Oracle(1.0), {"focus": 10}),
+    ],
+)
+def test_a_part_decided_under_other_settings_is_not_continued(
+    tmp_path: Path, reference: Oracle, settings: dict[str, Any]
+) -> None:
+    source, target = write(tmp_path / "in.jsonl", lines(2 * BATCH)), tmp_path / "out.jsonl"
+    with pytest.raises(ScorerError):
+        check_jsonl(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
+    other = ISRGate(scorer=FixedScorer([0.97]), reference=reference, **settings)
     assert check_jsonl(other, source, target).resumed == 0
 
 

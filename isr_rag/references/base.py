@@ -149,6 +149,9 @@ class Oracle:
             _check_setting(value)
         self._value = value
 
+    def __repr__(self) -> str:
+        return f"Oracle({self._value!r})"
+
     def estimate(self, case: Case) -> Estimate:
         """The oracle's value for this case."""
         value = self._value(case) if callable(self._value) else self._value
@@ -175,6 +178,9 @@ class ToolChoice:
 
     def __init__(self, tool: str | int | Callable[[Case], str | int]) -> None:
         self._tool = tool
+
+    def __repr__(self) -> str:
+        return f"ToolChoice({self._tool!r})"
 
     def estimate(self, case: Case) -> Estimate:
         """p_ref = 1 for the tool's option.
@@ -213,6 +219,9 @@ class Verifier:
             raise ConfigurationError("verify must be a callable that takes a Case")
         self._verify, self._calibration = verify, calibration
 
+    def __repr__(self) -> str:
+        return f"Verifier({self._verify!r}, calibration={self._calibration!r})"
+
     def estimate(self, case: Case) -> Estimate:
         """The verdict, or the lower probability that its calibration gives."""
         score = probability(self._verify(case), "the verifier")
@@ -248,6 +257,11 @@ class CalibratedMixture:
             raise ConfigurationError(f"delta needs a CalibrationArtefact and a value in (0, 1), got {delta!r}")
         self.calibration = calibration
         self.delta = delta
+
+    def __repr__(self) -> str:
+        own = self.calibration
+        named = f"sha256={own.sha256}" if isinstance(own, CalibrationArtefact) else repr(own)
+        return f"CalibratedMixture({named}, delta={self.delta})"
 
     def estimate(self, case: Case) -> Estimate:
         """The lower probability at the mean over the orderings.
@@ -285,6 +299,9 @@ class Lowest:
         if len(references) < 2:
             raise ConfigurationError("Lowest combines two or more references")
         self._references = references
+
+    def __repr__(self) -> str:
+        return f"Lowest({', '.join(map(repr, self._references))})"
 
     @property
     def needs_scores(self) -> bool:
