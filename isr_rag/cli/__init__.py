@@ -12,7 +12,7 @@ except ImportError as error:
     raise MissingDependencyError("the command line", error.name or "typer", "cli") from error
 
 from isr_rag.cli import deciding
-from isr_rag.cli.data import slice_app, train
+from isr_rag.cli.data import mix_app, ship, slice_app, train
 from isr_rag.cli.terminal import EXIT_BAD, console
 
 app = typer.Typer(
@@ -22,9 +22,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Decide whether retrieved evidence carries an answer, whatever order it stands in.",
 )
-for command in (deciding.check, deciding.calibrate, deciding.setup, deciding.demo, deciding.doctor, train):
+for command in (deciding.check, deciding.calibrate, deciding.setup, deciding.demo, deciding.doctor, train, ship):
     app.command()(command)
 app.add_typer(slice_app, name="slice")
+app.add_typer(mix_app, name="mix")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,27 @@ from rich.progress import Progress, TaskID
 from isr_rag.cli.terminal import columns, console
 
 slice_app = typer.Typer(no_args_is_help=True, help="The Factuality Slice: real items with evidence and labels.")
+
+
+mix_app = typer.Typer(no_args_is_help=True, help="The training mix: further public sources beside the slice.")
+
+
+@mix_app.command("build")
+def build_training_mix(
+    raw: Annotated[Path, typer.Option(help="Folder with one folder a source.")],
+    out: Annotated[Path, typer.Option(help="Folder to write: train, val and unseen, a report.")],
+    held_out: Annotated[
+        Path | None, typer.Option(help="held_out.json of the slice: what must not appear in training.")
+    ] = None,
+    unstated: Annotated[bool, typer.Option("--unstated", help="Also use sources that state no licence.")] = False,
+    seed: Annotated[int, typer.Option(help="Everything drawn depends on it.")] = 42,
+) -> None:
+    """Build the training mix from raw files of further sources."""
+    from isr_rag.training.mix import MixConfig, build_mix
+
+    config = MixConfig(held_out=held_out, seed=seed)
+    report = build_mix(raw, out, config if unstated else replace(config, terms=frozenset({"open"})))
+    console.print(str(report), markup=False)
 
 
 @slice_app.command()
@@ -76,3 +98,29 @@ def train(
         **{name: value for name, value in given.items() if value is not None},
     )
     console.print(str(run(config)), markup=False)
+
+
+def ship(
+    run: Annotated[Path, typer.Option(help="Folder of the training run.")],
+    validation: Annotated[list[Path], typer.Option(help="JSONL files of items to calibrate on; repeatable.")],
+    test: Annotated[list[Path], typer.Option(help="JSONL files of the slice's test split; repeatable.")],
+    work: Annotated[Path, typer.Option(help="Folder for scores and figures. A stopped call goes on.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for adapter, calibration and card. Default: the package's own.")
+    ] = None,
+    unseen: Annotated[
+        list[Path] | None, typer.Option(help="JSONL files of sources that training never saw; repeatable.")
+    ] = None,
+    trained_on: Annotated[
+        list[Path] | None, typer.Option(help="The training files, for the card's licences; repeatable.")
+    ] = None,
+    each: Annotated[int, typer.Option(help="Most validation items of every task and source.")] = 150,
+    tested: Annotated[int, typer.Option(help="Most items of the test split.")] = 1600,
+) -> None:
+    """Calibrate, measure and describe a trained adapter of the embedded model, and put it where gates find it."""
+    from isr_rag.training.shipping import Held
+    from isr_rag.training.shipping import ship as run_ship
+
+    held = Held(tuple(validation), tuple(test), tuple(unseen or ()), each, tested)
+    card = run_ship(run, held, work, trained_on=tuple(trained_on or ()), out=out, report=console.print)
+    console.print(f"the card lies at {card}", markup=False)

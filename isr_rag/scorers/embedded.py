@@ -190,8 +190,11 @@ def adjudicator_directory() -> Path:
 
 
 @lru_cache(maxsize=1)
-def embedded_scorer() -> TransformersScorer:
+def embedded_scorer(adapter: Path | None = None) -> TransformersScorer:
     """The embedded model with its adapter, loaded once a process.
+
+    Args:
+        adapter: folder of an adapter trained for the embedded model; the one that comes along by default.
 
     Raises:
         ModelNotFoundError: if it is not set up; the message names the command.
@@ -203,16 +206,19 @@ def embedded_scorer() -> TransformersScorer:
 
     directory = model_directory()
     verify(directory)
-    adapter = read_adapter(adjudicator_directory())
+    change = read_adapter(adapter or adjudicator_directory())
     model, tokenizer = load_model(str(directory), device=torch.device("cpu"), dtype="float32")
-    merge_adapter(model, adapter, GGUF_SHA256)
+    merge_adapter(model, change, GGUF_SHA256)
     # Named by the hashes of its two files: merged weights differ in their last bits from one processor to another.
-    name = f"{NAME}/{GGUF_SHA256[:12]}/{adapter.sha256[:12]}"
-    return TransformersScorer(model, tokenizer, layout=adapter.layout, focus_words=FOCUS_WORDS, name=name)
+    name = f"{NAME}/{GGUF_SHA256[:12]}/{change.sha256[:12]}"
+    return TransformersScorer(model, tokenizer, layout=change.layout, focus_words=FOCUS_WORDS, name=name)
 
 
-def default_reference() -> Reference:
+def default_reference(adapter: Path | None = None) -> Reference:
     """The calibration that belongs to the embedded model with its adapter.
+
+    Args:
+        adapter: folder of the adapter, as for :func:`embedded_scorer`.
 
     Raises:
         ModelNotFoundError: if the package lacks it.
@@ -221,7 +227,8 @@ def default_reference() -> Reference:
     from isr_rag.calibration.artefact import CalibrationArtefact
     from isr_rag.references.base import CalibratedMixture
 
-    path = adjudicator_directory() / "calibration.json"
+    path = (adapter or adjudicator_directory()) / "calibration.json"
     if not path.is_file():
-        raise ModelNotFoundError(f"the package has no {path}: install it again")
+        remedy = "calibrate it" if adapter else "install the package again"
+        raise ModelNotFoundError(f"there is no {path}: {remedy}")
     return CalibratedMixture(CalibrationArtefact.load(path))

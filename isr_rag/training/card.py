@@ -37,9 +37,9 @@ def write_card(run: Path, results: Mapping[str, Figures], notes: Sequence[str] =
         f"{last['labels']} labels in {last['steps']} updates, {last['tokens']} computed tokens, "
         f"{last['elapsed'] / 60:.0f} minutes; sha256 of the data's ids, sources and labels: `{last['data']}`.",
         "![Loss and validation AUROC over the labels seen](curve.png)",
-        _table([("setting", "value"), *((name, f"`{value}`") for name, value in _named(settings))]),
+        table([("setting", "value"), *((name, f"`{value}`") for name, value in _named(settings))]),
         "Validation on the way, all items:",
-        _table([("labels", "minutes", "AUROC", "accuracy", "ECE"), *_validations(log)]),
+        table([("labels", "minutes", "AUROC", "accuracy", "ECE"), *_validations(log)]),
     ]
     for name, figures in results.items():
         parts += [f"## {name}", _figures(figures)]
@@ -78,10 +78,11 @@ def _figures(figures: Figures) -> str:
     for part, values in figures.items():
         cells = ("" if (value := values.get(name)) is None else f"{value:.3f}" for name in _COLUMNS[1:])
         rows.append((part, str(int(values["n"])), *cells))
-    return _table(rows)
+    return table(rows)
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> str:
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table; the first row is its head."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
