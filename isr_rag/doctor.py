@@ -71,33 +71,9 @@ def _embedded() -> Iterator[Line]:
     except ISRError as error:
         yield Line(f"embedded model: {error}", healthy=False)
         return
-    yield Line(f"noise floor: {noise_floor(scorer):.2e} in log-odds between scoring alone and in a batch")
-
-
-def noise_floor(scorer: object) -> float:
-    """Largest difference in log-odds between one prompt scored alone and in a batch with longer ones.
-
-    Args:
-        scorer: a scorer whose arithmetic may depend on the batch.
-    """
-    from isr_rag.evidence import Chunk
-    from isr_rag.predicates import Supported
-    from isr_rag.scorers.protocol import Scorer, ScoreRequest
-
-    assert isinstance(scorer, Scorer)
-    texts = [f"Sentence number {i} speaks of the year {1900 + i} and of a town called Port {i}." for i in range(12)]
-    requests = [
-        ScoreRequest(
-            Supported(claim="Port 1 lies by the sea.").render(
-                [Chunk(text) for text in texts[:n]], topic_first=scorer.layout != "late"
-            ),
-            (tuple(range(n)),),
-        )
-        for n in (1, 3, 6, 12)
-    ]
-    together = scorer.score(requests)
-    differences = []
-    for request, batched in zip(requests, together, strict=True):
-        alone = scorer.score([request])[0].logprobs[0]
-        differences.append(abs((alone[0] - alone[1]) - (batched.logprobs[0][0] - batched.logprobs[0][1])))
-    return float(max(differences))
+    floor = "unknown" if scorer.noise_floor is None else f"{scorer.noise_floor:.2e}"
+    yield Line(f"noise floor: {floor} in log-odds between scoring alone and in a batch")
+    yield Line(
+        f"memory: at most {scorer.bytes_per_token / 1e3:.0f} MB for 1,000 tokens of a forward pass, "
+        f"{scorer.memory / 1e9:.1f} GB allowed"
+    )

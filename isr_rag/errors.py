@@ -35,6 +35,10 @@ class ScorerError(ISRError, RuntimeError):
     """The scorer failed, or returned something that is no probability distribution over the labels."""
 
 
+class MemoryBudgetError(ScorerError):
+    """A prompt would take more memory than a forward pass may."""
+
+
 class ReferenceFailedError(ISRError, RuntimeError):
     """A reference raised, or returned something that is no probability."""
 

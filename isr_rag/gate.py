@@ -21,12 +21,12 @@ from isr_rag.errors import (
     InvalidTypeError,
     ScorerError,
 )
-from isr_rag.evidence import EvidenceLike
+from isr_rag.evidence import EvidenceLike, as_chunks
 from isr_rag.focus import focus as cut_to_focus
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
-from isr_rag.predicates import Predicate
+from isr_rag.predicates import Predicate, Supported
 from isr_rag.references.base import Case, Estimate, Reference, consult, target_of
-from isr_rag.scorers.protocol import AsyncScorer, Scorer, ScoreRequest, Scores
+from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Scorer, ScoreRequest, Scores
 
 Focusing = int | Literal["auto"] | None
 
@@ -233,6 +233,29 @@ class ISRGate:
             batch.receive(self._score(requests))
         return batch.decisions()
 
+    def index(self, evidence: Sequence[EvidenceLike]) -> int:
+        """Compute and keep what depends on these chunks alone, so that questions about them cost little.
+
+        Helps where a scorer keeps the chunks' states (the embedded model does) and for evidence within ``focus``
+        words: longer evidence is cut to other sentences for every question.
+
+        Args:
+            evidence: chunks of the corpus, as for :meth:`decide`.
+
+        Returns:
+            Tokens computed; 0 when all was known already.
+
+        Raises:
+            ConfigurationError: if the scorer keeps no states.
+            InvalidInputError: for an empty chunk, or one that does not fit the model.
+            InvalidTypeError: for evidence of the wrong type.
+        """
+        if not isinstance(self.scorer, IndexingScorer):
+            raise ConfigurationError(
+                f"{type(self.scorer).__name__} keeps no states of chunks: there is nothing to index"
+            )
+        return self.scorer.index([Supported(claim="any").render(as_chunks(evidence), topic_first=False)])
+
     async def adecide(
         self,
         evidence: Sequence[EvidenceLike],
@@ -298,8 +321,10 @@ class ISRGate:
 
     def _below_noise_floor(self, q: tuple[float, ...]) -> bool | None:
         """Whether the orderings differ by no more than the scorer's numerical noise, in log-odds."""
+        if len(q) < 2:
+            return None
         floor = cast(float | None, getattr(self.scorer, "noise_floor", None))
-        if floor is None or len(q) < 2:
+        if floor is None:
             return None
         clipped = np.clip(q, bounds.EPS, 1.0 - bounds.EPS)
         return bool(np.ptp(np.log(clipped) - np.log1p(-clipped)) <= floor)

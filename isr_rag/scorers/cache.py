@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.errors import MissingDependencyError
-from isr_rag.scorers.protocol import AsyncScorer, Layout, Ordering, Prompt, Scorer, ScoreRequest, Scores
+from isr_rag.errors import ConfigurationError, MissingDependencyError
+from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Layout, Ordering, Prompt, Scorer, ScoreRequest, Scores
 
 
 @dataclass(slots=True)
@@ -88,6 +88,16 @@ class CachedScorer:
         else:
             fresh = await asyncio.to_thread(self.scorer.score, wanted)
         return await asyncio.to_thread(self._merge, lookups, fresh)
+
+    def index(self, prompts: Sequence[Prompt]) -> int:
+        """As the inner scorer's.
+
+        Raises:
+            ConfigurationError: if the inner scorer keeps no states.
+        """
+        if not isinstance(self.scorer, IndexingScorer):
+            raise ConfigurationError(f"{type(self.scorer).__name__} keeps no states of chunks")
+        return self.scorer.index(prompts)
 
     def _look_up(self, request: ScoreRequest) -> _Lookup:
         labels = len(request.prompt.labels)

@@ -39,6 +39,9 @@ CONVERSION = "1"
 FOCUS_WORDS = 600
 """Words of evidence the embedded model reads by default: a few seconds on two CPU cores."""
 
+STATES_MEMORY = 2**29
+"""Bytes of chunk states kept in memory: some 11,000 tokens of evidence."""
+
 Report = Callable[[str], None]
 
 
@@ -202,6 +205,7 @@ def embedded_scorer(adapter: Path | None = None) -> TransformersScorer:
         MissingDependencyError: if torch or transformers is missing.
     """
     from isr_rag.scorers.loading import load_model, torch
+    from isr_rag.scorers.states import StateCache
     from isr_rag.scorers.transformers import TransformersScorer
 
     directory = model_directory()
@@ -211,7 +215,8 @@ def embedded_scorer(adapter: Path | None = None) -> TransformersScorer:
     merge_adapter(model, change, GGUF_SHA256)
     # Named by the hashes of its two files: merged weights differ in their last bits from one processor to another.
     name = f"{NAME}/{GGUF_SHA256[:12]}/{change.sha256[:12]}"
-    return TransformersScorer(model, tokenizer, layout=change.layout, focus_words=FOCUS_WORDS, name=name)
+    states = StateCache(memory=STATES_MEMORY) if change.layout == "late" else None
+    return TransformersScorer(model, tokenizer, layout=change.layout, focus_words=FOCUS_WORDS, states=states, name=name)
 
 
 def default_reference(adapter: Path | None = None) -> Reference:

@@ -108,3 +108,12 @@ class AsyncScorer(Scorer, Protocol):
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As ``score``, without blocking the event loop."""
         ...
+
+
+@runtime_checkable
+class IndexingScorer(Scorer, Protocol):
+    """A scorer that can compute what depends on the evidence alone ahead of any question."""
+
+    def index(self, prompts: Sequence[Prompt]) -> int:
+        """Prepare the prompts' chunks; returns the tokens computed."""
+        ...

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.errors import ConfigurationError, ScorerError
+from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError, ScorerError
 from isr_rag.scorers.encoding import EncodedPrompt, PromptEncoder
+from isr_rag.scorers.engine import Engine, label_logits
 from isr_rag.scorers.loading import Quantization, load_model, torch, weights_fingerprint
-from isr_rag.scorers.packed.attention import Plan, register
-from isr_rag.scorers.packed.plan import Pack, Segments, pack_full, pack_invariant
-from isr_rag.scorers.protocol import Layout, Ordering, ScoreRequest, Scores
+from isr_rag.scorers.memory import free_memory
+from isr_rag.scorers.noise import numerical_noise
+from isr_rag.scorers.packed.plan import Segments, pack_evidence, pack_full, pack_invariant
+from isr_rag.scorers.protocol import Layout, Ordering, Prompt, ScoreRequest, Scores
+from isr_rag.scorers.queue import ScoringQueue
+from isr_rag.scorers.states import StateCache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-_PROBE = tuple(range(3, 27))
-_SAME = 1e-4
-"""Largest difference of a float32 probe's hidden states that counts as rounding."""
 
 
 class TransformersScorer:
@@ -42,9 +41,14 @@ class TransformersScorer:
         quantization: ``"nf4"`` or ``"int8"`` through bitsandbytes.
         layout: how the model sees the evidence; other than ``"full"`` only for a model trained that way.
         chat: use the model's chat template; None: if it has one.
-        batch_tokens: tokens of one forward pass; halved when memory runs out.
+        memory: bytes that one forward pass may take beside the weights; by default half of what is free once the
+            model is loaded.
+        batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what ``memory``
+            allows. Halved when memory runs out all the same.
         window: context window in tokens; by default what the model's configuration says.
         focus_words: words of evidence a gate should read by default; None for all.
+        states: keeps the chunks' states, so that a second question about them costs its closing only; for the layout
+            ``late``.
         name: what identifies the model and its weights; by default what it was loaded by and a fingerprint of them.
 
     Raises:
@@ -65,9 +69,11 @@ class TransformersScorer:
         quantization: Quantization | None = None,
         layout: Layout = "full",
         chat: bool | None = None,
+        memory: int | None = None,
         batch_tokens: int | None = None,
         window: int | None = None,
         focus_words: int | None = None,
+        states: StateCache | None = None,
         name: str | None = None,
     ) -> None:
         if device == "auto":
@@ -82,21 +88,40 @@ class TransformersScorer:
             loaded, found = model, Path(str(model.config.name_or_path or type(model).__name__)).name
             if tokenizer is None:
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
-        self.model: Any = loaded.eval()
+        if states is not None and layout != "late":
+            raise ConfigurationError(f"states can be kept in the layout 'late' only, not in {layout!r}")
+        self.engine = Engine(loaded, self.device)
+        if layout != "full" and not self.engine.packs:
+            raise ConfigurationError(f"{found} does not take an attention function: only the layout 'full' works")
         self.layout: Layout = layout
+        self.states = states
         self.encoder = PromptEncoder(tokenizer, chat=chat)
         self.window = window or int(getattr(loaded.config, "max_position_embeddings", 0)) or None
-        self.batch_tokens = batch_tokens or (4096 if self.device.type == "cpu" else 32768)
+        self.memory = memory if memory is not None else free_memory(self.device) // 2
+        most = 4096 if self.device.type == "cpu" else 32768
+        self.batch_tokens = batch_tokens or max(1, min(most, self.memory // self.bytes_per_token))
         self.focus_words = focus_words
-        self._lock = threading.Lock()
-        self._medium = loaded.dtype == torch.float32 and self._agree(self._plain, self._medium_plain)
-        self.packs = self._agree(self._plain, self._packed_probe)
-        """Whether the packed path reproduces this model; else orderings are scored as padded batches."""
-        if layout != "full" and not self.packs:
-            raise ConfigurationError(f"{found} does not take an attention function: only the layout 'full' works")
+        self._queue = ScoringQueue(self._score)
         model_name = name or f"{found}/{weights_fingerprint(loaded)}"
         self.identity = _identity(model_name, loaded, quantization, self.device, layout, self.encoder.template)
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Upper estimate of the memory a token of a prompt takes in a forward pass, kept states included."""
+        kept = 0 if self.states is None else 3 * self.engine.state_bytes_per_token  # read, computed and copied
+        return self.engine.bytes_per_token + kept
+
+    @cached_property
+    def noise_floor(self) -> float | None:
+        """Numerical noise in log-odds between ways to compute one score; measured when it is first asked for.
+
+        None where the short probe does not fit into the context window or the memory allowed.
+        """
+        try:
+            return numerical_noise(self, *([self._score_padded] if self.layout == "full" else []))
+        except (PromptTooLongError, MemoryBudgetError):
+            return None
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """Label log-probabilities of every ordering of every request.
@@ -104,25 +129,79 @@ class TransformersScorer:
         Raises:
             PromptTooLongError: if a prompt exceeds the context window; nothing has been computed then.
             LabelError: if labels cannot be told apart.
+            MemoryBudgetError: if one prompt would take more than ``memory``; nothing has been allocated then.
             ScorerError: if memory runs out for one prompt, or the model's output is not finite.
         """
+        return self._queue.score(requests)
+
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score`, without blocking the event loop."""
+        return await self._queue.ascore(requests)
+
+    def _score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         encoded = [
             self.encoder.encode(request.prompt, window=self.window, beside=self.layout != "full")
             for request in requests
         ]
+        self._check_memory(encoded)
         results = [np.empty((len(r.orderings), len(r.prompt.labels)), dtype=np.float64) for r in requests]
         work = [
             (i, k)
             for i, request in enumerate(requests)
             for k in (range(len(request.orderings)) if self.layout == "full" else (0,))
         ]
-        with self._lock, torch.inference_mode(), self._precision():
+        with self.engine.computing():
             for batch in self._batches(work, requests, encoded):
                 for (i, k), state in zip(batch, self._states(batch, requests, encoded), strict=True):
                     row = self._label_logprobs(state, encoded[i].labels)
                     results[i][k if self.layout == "full" else slice(None)] = row
         passes = [len(request.orderings) if self.layout == "full" else 1 for request in requests]
         return [Scores(result, passes=spent) for result, spent in zip(results, passes, strict=True)]
+
+    def _score_padded(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score` for the first ordering of each request, one plain prompt at a time."""
+        encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
+        with self._queue.turn, self.engine.computing():
+            states = [
+                self.engine.padded([one.assemble(request.orderings[0])])[0]
+                for one, request in zip(encoded, requests, strict=True)
+            ]
+            rows = [self._label_logprobs(state, one.labels)[None] for state, one in zip(states, encoded, strict=True)]
+        return [Scores(row, passes=1) for row in rows]
+
+    def _check_memory(self, encoded: Sequence[EncodedPrompt]) -> None:
+        """Refuse what cannot fit before anything is allocated.
+
+        Raises:
+            MemoryBudgetError: for the longest prompt.
+        """
+        longest = max((one.length for one in encoded), default=0)
+        needed = longest * self.bytes_per_token
+        if needed > self.memory:
+            raise MemoryBudgetError(
+                f"a prompt of {longest} tokens may take {needed / 1e9:.2f} GB in one forward pass, and "
+                f"{self.memory / 1e9:.2f} GB are allowed: pass fewer chunks, let the gate cut them "
+                "(ISRGate(focus=600)), or allow more (TransformersScorer(memory=...))"
+            )
+
+    def index(self, prompts: Sequence[Prompt]) -> int:
+        """Compute and keep the states of the prompts' chunks ahead of any question about them.
+
+        Returns:
+            Tokens computed; 0 when all was kept already.
+
+        Raises:
+            ConfigurationError: if this scorer keeps no states.
+            PromptTooLongError: if a chunk exceeds the context window.
+        """
+        if self.states is None:
+            raise ConfigurationError("this scorer keeps no states: give it states=StateCache() and the layout 'late'")
+        encoded = [self.encoder.encode(prompt, window=self.window, beside=True) for prompt in prompts]
+        before = self.engine.computed_tokens
+        with self._queue.turn, self.engine.computing():
+            for part in _parts(encoded, self.batch_tokens):
+                self.engine.packed_with_states([part], pack_evidence, self.states, self.identity)
+        return self.engine.computed_tokens - before
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text as evidence."""
@@ -145,7 +224,7 @@ class TransformersScorer:
         for entry in sorted(work, key=key):
             i, ordering = entry[0], requests[entry[0]].orderings[entry[1]]
             cost = encoded[i].length
-            if self.packs and before is not None and before[0] == i:
+            if self.engine.packs and before is not None and before[0] == i:
                 cost -= _shared_tokens(encoded[i], before[1], ordering)
             if batch and used + cost > self.batch_tokens:
                 yield batch
@@ -161,9 +240,16 @@ class TransformersScorer:
     ) -> list[torch.Tensor]:
         """Final hidden state where each ordering's label stands; halves the batch when memory runs out."""
         try:
-            if self.packs:
-                return self._packed_states(self._pack(batch, requests, encoded), len(batch))
-            return list(self._padded_states([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch]))
+            if not self.engine.packs:
+                return self.engine.padded([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch])
+            segments = _segments(batch, encoded)
+            prompts = list(segments.values())
+            if self.states is not None:
+                return self.engine.packed_with_states(prompts, pack_invariant, self.states, self.identity)
+            if self.layout != "full":
+                return self.engine.packed(pack_invariant(prompts))
+            orderings = [[requests[i].orderings[k] for j, k in batch if j == i] for i in segments]
+            return self.engine.packed(pack_full(prompts, orderings))
         except torch.OutOfMemoryError:
             if len(batch) == 1:
                 i = batch[0][0]
@@ -175,124 +261,32 @@ class TransformersScorer:
             half = len(batch) // 2
             return self._states(batch[:half], requests, encoded) + self._states(batch[half:], requests, encoded)
 
-    def _pack(
-        self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
-    ) -> Pack:
-        wanted: dict[int, list[Ordering]] = {}
-        for i, k in batch:
-            wanted.setdefault(i, []).append(requests[i].orderings[k])
-        segments = [Segments(encoded[i].prefix, encoded[i].chunks, encoded[i].suffix) for i in wanted]
-        return pack_full(segments, list(wanted.values())) if self.layout == "full" else pack_invariant(segments)
-
-    def _packed_states(self, pack: Pack, expected: int) -> list[torch.Tensor]:
-        hidden = self._packed_forward(pack)
-        states = [hidden[int(index)] for reads in pack.reads for index in reads]
-        assert len(states) == expected
-        return states
-
-    # -- forward passes ----------------------------------------------------------------------------------------
-
-    def _packed_forward(self, pack: Pack) -> torch.Tensor:
-        """Hidden states of a packed sequence, shape (T, hidden)."""
-        plan = Plan(pack, self.device)
-        with _attention(self.model, register()):
-            output = self.model.base_model(
-                input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
-                position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
-                use_cache=False,
-                block_plan=plan,
-            )
-        return output.last_hidden_state[0]
-
-    def _padded_states(self, ids: list[list[int]]) -> torch.Tensor:
-        """Hidden states at the last position of left-padded prompts, shape (batch, hidden)."""
-        longest = max(map(len, ids))
-        tokens = torch.zeros((len(ids), longest), dtype=torch.long)
-        mask = torch.zeros((len(ids), longest), dtype=torch.long)
-        for i, row in enumerate(ids):
-            tokens[i, longest - len(row) :] = torch.tensor(row)
-            mask[i, longest - len(row) :] = 1
-        output = self.model.base_model(
-            input_ids=tokens.to(self.device),
-            attention_mask=mask.to(self.device) if bool((mask == 0).any()) else None,
-            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0).to(self.device),
-            use_cache=False,
-        )
-        return output.last_hidden_state[:, -1, :]
-
     def _label_logprobs(self, hidden: torch.Tensor, labels: tuple[tuple[int, ...], ...]) -> NDArray[np.float64]:
         """Log-probabilities of the labels, from float32 logits of their rows only."""
-        logits = label_logits(self.model, hidden, [i for ids in labels for i in ids]).double().cpu()
+        logits = label_logits(self.engine.model, hidden, [i for ids in labels for i in ids]).double().cpu()
         if not bool(torch.isfinite(logits).all()):
             raise ScorerError(f"the model returned logits that are not finite: {logits.tolist()}")
         parts = torch.split(logits, [len(ids) for ids in labels])
         per_label = torch.stack([part.logsumexp(0) for part in parts])
         return np.asarray(per_label.log_softmax(0).numpy(), dtype=np.float64)
 
-    # -- what this machine and model can do, measured once -----------------------------------------------------
 
-    @contextmanager
-    def _precision(self) -> Generator[None, None, None]:
-        """oneDNN's float32 matrix products where they are exact on this machine; twice as fast as the default."""
-        before = torch.get_float32_matmul_precision()
-        if self._medium:
-            torch.set_float32_matmul_precision("medium")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-
-    def _plain(self) -> torch.Tensor:
-        return self._padded_states([list(_PROBE)])[0]
-
-    def _medium_plain(self) -> torch.Tensor:
-        if self.device.type != "cpu":
-            raise ConfigurationError("on CUDA, medium means TF32")
-        self._medium = True
-        with self._precision():
-            return self._plain()
-
-    def _packed_probe(self) -> torch.Tensor:
-        segments = Segments(_PROBE[:8], (_PROBE[8:15],), _PROBE[15:])
-        return self._packed_states(pack_full([segments], [[(0,)]]), 1)[0]
-
-    def _agree(self, first: Any, second: Any) -> bool:
-        """Whether two ways to compute the probe's hidden state agree up to rounding, and the second works at all."""
-        self._medium = getattr(self, "_medium", False)
-        with torch.inference_mode():
-            expected = first().float()
-            try:
-                found = second().float()
-            except (TypeError, ValueError, AttributeError, NotImplementedError, ConfigurationError):
-                return False
-        tolerance = _SAME if self.model.dtype == torch.float32 else 0.1
-        return bool((expected - found).abs().max() <= tolerance * expected.abs().max())
+def _segments(batch: list[tuple[int, int]], encoded: list[EncodedPrompt]) -> dict[int, Segments]:
+    """The segments of the requests in a batch, by their index."""
+    wanted = dict.fromkeys(i for i, _ in batch)
+    return {i: Segments(encoded[i].prefix, encoded[i].chunks, encoded[i].suffix) for i in wanted}
 
 
-def label_logits(model: Any, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
-    """Logits of some tokens at one hidden state, in float32, without the rest of the vocabulary.
-
-    Args:
-        model: a causal language model.
-        hidden: final hidden state after the last norm, shape (hidden,) or (batch, hidden).
-        ids: token ids.
-
-    Returns:
-        Logits, shape (len(ids),) or (batch, len(ids)).
-    """
-    head = model.get_output_embeddings()
-    rows = head.weight[torch.tensor(list(ids), device=head.weight.device)].float()
-    logits = hidden.float() @ rows.T
-    if getattr(head, "bias", None) is not None:
-        logits = logits + head.bias[list(ids)].float()
-    config = model.config.get_text_config()
-    if scale := getattr(config, "logit_scale", None):  # Cohere
-        logits = logits * scale
-    if scaling := getattr(config, "logits_scaling", None):  # Granite
-        logits = logits / scaling
-    if cap := getattr(config, "final_logit_softcapping", None):  # Gemma
-        logits = torch.tanh(logits / cap) * cap
-    return logits
+def _parts(encoded: Sequence[EncodedPrompt], most: int) -> Iterator[Segments]:
+    """Heads with some of their distinct chunks each, of at most ``most`` tokens together (or one chunk)."""
+    for head, tail in dict.fromkeys((one.prefix, one.suffix) for one in encoded):
+        chunks: list[tuple[int, ...]] = []
+        for chunk in dict.fromkeys(chunk for one in encoded if one.prefix == head for chunk in one.chunks):
+            if chunks and len(head) + sum(map(len, chunks)) + len(chunk) > most:
+                yield Segments(head, tuple(chunks), tail)
+                chunks = []
+            chunks.append(chunk)
+        yield Segments(head, tuple(chunks), tail)
 
 
 def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) -> int:
@@ -303,17 +297,6 @@ def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) ->
             return shared
         shared += len(encoded.chunks[a])
     return encoded.length
-
-
-@contextmanager
-def _attention(model: Any, name: str) -> Generator[None, None, None]:
-    """The model with another attention function, for the time of one forward pass."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(name)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def _identity(

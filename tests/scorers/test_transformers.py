@@ -21,6 +21,7 @@ from isr_rag import ISRGate  # noqa: E402
 from isr_rag.errors import (  # noqa: E402
     ConfigurationError,
     LabelError,
+    MemoryBudgetError,
     ModelCorruptError,
     ModelNotFoundError,
     PromptTooLongError,
@@ -61,7 +62,7 @@ def plain(one: TransformersScorer, request: ScoreRequest) -> np.ndarray[Any, np.
     rows: list[list[float]] = []
     for ordering in request.orderings:
         with torch.inference_mode():
-            logits = one.model(input_ids=torch.tensor([encoded.assemble(ordering)])).logits[0, -1]
+            logits = one.engine.model(input_ids=torch.tensor([encoded.assemble(ordering)])).logits[0, -1]
         everything = logits.double().softmax(-1)
         mass = [float(everything[list(ids)].sum()) for ids in encoded.labels]
         rows.append([value / sum(mass) for value in mass])
@@ -147,7 +148,7 @@ class TestBadInput:
     def test_a_model_that_returns_nan_is_an_error(self) -> None:
         one = scorer("llama")
         with torch.no_grad():
-            one.model.get_input_embeddings().weight.fill_(float("nan"))
+            one.engine.model.get_input_embeddings().weight.fill_(float("nan"))
         with pytest.raises(ScorerError, match="finite"):
             one.score(requests())
         d = ISRGate(scorer=one, reference=Oracle(1), on_error="abstain").decide(["a"], claim="c")
@@ -187,11 +188,11 @@ class TestFiles:
         loaded = TransformersScorer(saved, device="cpu")
         for a, b in zip(loaded.score(requests()), scorer("llama").score(requests()), strict=True):
             assert np.abs(a.logprobs - b.logprobs).max() < 1e-5
-        assert next(loaded.model.parameters()).dtype == torch.float32
+        assert next(loaded.engine.model.parameters()).dtype == torch.float32
 
     def test_bfloat16_is_there_when_asked_for(self, saved: Path) -> None:
         half = TransformersScorer(str(saved), device="cpu", dtype="bfloat16")
-        assert next(half.model.parameters()).dtype == torch.bfloat16
+        assert next(half.engine.model.parameters()).dtype == torch.bfloat16
         assert np.abs(np.exp(half.score(requests())[0].logprobs).sum(axis=1) - 1).max() < 1e-9
 
     @pytest.mark.parametrize("name", ["no/such/folder", "/no/such/folder", "missing.gguf"])
@@ -248,7 +249,7 @@ class TestFiles:
 def test_the_padded_path_gives_the_same(architecture: str) -> None:
     one = scorer(architecture)
     want = one.score(requests())
-    one.packs = False
+    one.engine.packs = False
     for request, a, b in zip(requests(), one.score(requests()), want, strict=True):
         assert np.abs(np.exp(a.logprobs) - np.exp(b.logprobs)).max() < 1e-5
         assert np.abs(np.exp(a.logprobs) - plain(one, request)).max() < 1e-5
@@ -257,26 +258,50 @@ def test_the_padded_path_gives_the_same(architecture: str) -> None:
 @pytest.mark.parametrize("packed", [True, False])
 def test_memory_that_runs_out_halves_the_batch(monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     one = scorer("llama")
-    one.packs = packed
+    one.engine.packs = packed
     want = one.score(requests())
-    name = "_packed_states" if packed else "_padded_states"
-    whole = getattr(one, name)
+    name = "packed" if packed else "padded"
+    whole = getattr(one.engine, name)
     sizes: list[int] = []
     room = 2
 
-    def small(batch: Any, *rest: int) -> Any:
-        sizes.append(rest[0] if packed else len(batch))
+    def small(batch: Any, *rest: Any) -> Any:
+        sizes.append(sum(map(len, batch.reads)) if packed else len(batch))
         if sizes[-1] > room:
             raise torch.OutOfMemoryError("no more")
         return whole(batch, *rest)
 
-    monkeypatch.setattr(one, name, small)
+    monkeypatch.setattr(one.engine, name, small)
     for a, b in zip(one.score(requests()), want, strict=True):
         assert np.abs(a.logprobs - b.logprobs).max() < 1e-4
     assert max(sizes) > 2
     room = 0
     with pytest.raises(ScorerError, match="memory"):
         one.score(requests())
+
+
+def test_a_prompt_beyond_the_memory_budget_is_refused_before_anything_is_computed() -> None:
+    one = scorer("llama", memory=800_000)
+    assert one.batch_tokens == 800_000 // one.bytes_per_token
+    fits, too_long = ["Paris is a city."] * 3, ["Paris is the capital of France. " * 5] * 9
+    gate = ISRGate(scorer=one, reference=Oracle(1.0), m=2)
+    gate.decide(fits, claim="Paris is a city.")
+    computed = one.engine.computed_tokens
+    with pytest.raises(MemoryBudgetError, match=r"GB are allowed: pass fewer chunks"):
+        gate.decide(too_long, claim="Paris is a city.")
+    careful = ISRGate(scorer=one, reference=Oracle(1.0), m=2, on_error="abstain")
+    assert careful.decide(too_long, claim="Paris is a city.").reason == "scorer_failed"
+    one.noise_floor  # noqa: B018  # measured already, so that nothing below counts its passes
+    assert one.engine.computed_tokens == computed
+
+
+def test_the_noise_floor_is_rounding_in_float32_and_more_in_bfloat16() -> None:
+    tokenizer = tiny.tokenizer("chatml")
+    half = TransformersScorer(tiny.model("llama", len(tokenizer)).bfloat16(), tokenizer, device="cpu").noise_floor
+    whole, late = scorer("llama").noise_floor, scorer("llama", layout="late").noise_floor
+    assert half is not None and whole is not None and late is not None
+    assert max(whole, late) < 1e-3 < half < 2.0
+    assert scorer("llama", window=100).noise_floor is None
 
 
 def test_threads_on_one_scorer_get_their_own_results() -> None:

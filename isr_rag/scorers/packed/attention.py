@@ -41,9 +41,9 @@ class Group:
     """Blocks computed in one batched product.
 
     Attributes:
-        queries: int64 (B * rows,), packed indices; padding repeats a token.
-        keys: int64 (B * columns,), likewise.
-        targets: int64, packed indices of the rows that are no padding.
+        queries: int64 (B * rows,), indices in the sequence; padding repeats a token.
+        keys: int64 (B * columns,), indices among the given tokens and the sequence after them; padded likewise.
+        targets: int64, indices in the sequence of the rows that are no padding.
         kept: int64, where these stand among the B * rows.
         before: int64 (B,): columns that all rows of a block see; row r sees columns up to ``before + r``.
         rows: queries a block.
@@ -65,15 +65,45 @@ class Group:
 
 
 class Plan:
-    """How to compute attention over one :class:`~isr_rag.scorers.packed.plan.Pack`; made once, used by each layer."""
+    """How to compute attention over one :class:`~isr_rag.scorers.packed.plan.Pack`; made once, used by each layer.
 
-    def __init__(self, pack: Pack, device: torch.device | str = "cpu") -> None:
+    Args:
+        pack: the sequence.
+        device: where it is computed.
+        given: keys (rotated) and values of the given tokens, each of shape (layers, key-value heads, G, D).
+        keep: keep every layer's keys and values of the sequence in ``kept``.
+
+    Attributes:
+        kept: layer -> keys (rotated) and values, each of shape (key-value heads, T, D).
+    """
+
+    def __init__(
+        self,
+        pack: Pack,
+        device: torch.device | str = "cpu",
+        *,
+        given: tuple[Tensor, Tensor] | None = None,
+        keep: bool = False,
+    ) -> None:
         self.length = len(pack.input_ids)
         self.groups: tuple[Group, ...] = tuple(
-            _group(members, device) for members in _similar([b for node in pack.nodes for b in _blocks(node)])
+            _group(members, pack.given, device)
+            for members in _similar([b for node in pack.nodes for b in _blocks(node)])
         )
-        self._positions = torch.from_numpy(pack.position_ids).to(device)
+        self._at = torch.from_numpy(pack.position_ids).to(device)
+        self._of = torch.from_numpy(np.concatenate([pack.given_positions, pack.position_ids])).to(device)
+        self._given, self._keep = given, keep
+        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
         self._bias: dict[tuple[int, torch.dtype, int | None], Tensor] = {}
+
+    def with_given(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the given tokens and, after them, of the sequence; shape (heads, G + T, D)."""
+        if self._keep:
+            self.kept[layer] = (k, v)
+        if self._given is None:
+            return k, v
+        keys, values = self._given
+        return torch.cat([keys[layer], k], 1), torch.cat([values[layer], v], 1)
 
     def bias(self, index: int, dtype: torch.dtype, window: int | None) -> Tensor:
         """Additive mask of group ``index``, shape (B, rows, 1, columns); ``window`` limits the distance."""
@@ -85,8 +115,8 @@ class Plan:
             column = torch.arange(group.columns, device=device)[None, None, :]
             hidden = column > group.before[:, None, None] + row
             if window is not None:
-                at = self._positions[group.queries].view(-1, group.rows, 1)
-                of = self._positions[group.keys].view(-1, 1, group.columns)
+                at = self._at[group.queries].view(-1, group.rows, 1)
+                of = self._of[group.keys].view(-1, 1, group.columns)
                 hidden |= at - of >= window
             bias = torch.zeros(hidden.shape, dtype=dtype, device=device)
             self._bias[key] = bias.masked_fill_(hidden, torch.finfo(dtype).min).unsqueeze(2)
@@ -122,14 +152,15 @@ def _similar(blocks: list[_Block]) -> list[list[_Block]]:
     return groups
 
 
-def _group(blocks: Sequence[_Block], device: torch.device | str) -> Group:
+def _group(blocks: Sequence[_Block], given: int, device: torch.device | str) -> Group:
     rows, columns = max(b.rows for b in blocks), max(len(b.keys) for b in blocks)
     queries = np.zeros((len(blocks), rows), dtype=np.int64)
     keys = np.zeros((len(blocks), columns), dtype=np.int64)
     real = np.zeros((len(blocks), rows), dtype=np.bool_)
     for i, block in enumerate(blocks):
-        queries[i] = block.start
-        queries[i, : block.rows] = np.arange(block.start, block.start + block.rows)
+        first = block.start - given
+        queries[i] = first
+        queries[i, : block.rows] = np.arange(first, first + block.rows)
         keys[i] = block.keys[0]
         keys[i, : len(block.keys)] = block.keys
         real[i, : block.rows] = True
@@ -266,6 +297,7 @@ def attend(
     *,
     window: int | None = None,
     softcap: float | None = None,
+    layer: int = 0,
 ) -> Tensor:
     """Attention over the plan; differentiable in q, k and v where there is no softcap.
 
@@ -277,12 +309,14 @@ def attend(
         scale: factor on the scores.
         window: sliding window in positions; None for none.
         softcap: Gemma 2's cap on the scores; None for none.
+        layer: whose given keys and values to use.
 
     Returns:
         Shape (T, heads, last dimension of v).
     """
     kv_heads = k.shape[1]
-    first = _heads_first(q, kv_heads), _heads_first(k, kv_heads), _heads_first(v, kv_heads)
+    keys, values = plan.with_given(layer, _heads_first(k, kv_heads), _heads_first(v, kv_heads))
+    first = _heads_first(q, kv_heads), keys, values
     if softcap is None and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         out: Tensor = _BlockAttention.apply(*first, plan, scale, window)
     else:
@@ -307,7 +341,8 @@ def _transformers_attention(
         raise TypeError("pass block_plan=Plan(pack) to the model's forward when its attention is isr_blocks")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    out = attend(q, k, v, block_plan, scale, window=sliding_window, softcap=softcap)
+    layer = int(getattr(module, "layer_idx", None) or 0)
+    out = attend(q, k, v, block_plan, scale, window=sliding_window, softcap=softcap, layer=layer)
     return out.unsqueeze(0), None
 
 

@@ -2,7 +2,8 @@
 
 A node is a run of tokens. What several prompts or orderings share is one node: the common beginning of all heads,
 the trie of orderings (layout ``full``), a chunk that stands in several evidence sets (layouts ``set`` and ``late``).
-No token is padded; every token carries its own position.
+No token is padded; every token carries its own position. In the invariant layouts the keys and values of heads and
+chunks may be given from an earlier pass: they then stand before the sequence, and only the rest is computed.
 
 Positions. In the full layout they are those of the prompt that the path through the tree spells. In the invariant
 layouts the head ends at position P, every chunk begins at P, and the closing begins at P + the longest chunk's
@@ -11,7 +12,7 @@ length: the distance between closing and chunks then does not grow with their nu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +22,10 @@ from isr_rag.errors import InvalidInputError
 from isr_rag.scorers.protocol import Ordering
 
 Span = tuple[int, int]
-"""(start, length) in the packed sequence."""
+"""(start, length) among the given tokens and, after them, the packed sequence."""
+
+Evidence = tuple[tuple[int, ...], tuple[int, ...]]
+"""Tokens of a head and of a chunk after it; of the head itself where the chunk is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +75,27 @@ class Pack:
         input_ids: int64, shape (T,).
         position_ids: int64, shape (T,).
         nodes: every token belongs to exactly one.
-        reads: for each prompt the indices of the tokens whose next-token distribution is asked for, int64, shape
-            (orderings,) in the full layout and (1,) in the invariant ones.
+        reads: for each prompt the indices in ``input_ids`` of the tokens whose next-token distribution is asked for,
+            int64, shape (orderings,) in the full layout and (1,) in the invariant ones.
+        given_positions: positions of the given tokens, int64, shape (G,); they take the key indices 0 to G - 1, the
+            sequence the next T.
+        evidence: for heads and chunks of the invariant layouts the spans that hold them, given or computed.
     """
 
     input_ids: NDArray[np.int64]
     position_ids: NDArray[np.int64]
     nodes: tuple[Node, ...]
     reads: tuple[NDArray[np.int64], ...]
+    given_positions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    evidence: Mapping[Evidence, tuple[Span, ...]] = field(default_factory=dict[Evidence, tuple[Span, ...]])
+
+    @property
+    def given(self) -> int:
+        """Tokens whose keys and values come from an earlier pass."""
+        return len(self.given_positions)
 
     def dense_mask(self) -> NDArray[np.bool_]:
-        """Who sees whom, shape (T, T); for checks against an ordinary forward pass."""
+        """Who sees whom, shape (T, T), nothing given; for checks against an ordinary forward pass."""
         mask = np.zeros((len(self.input_ids),) * 2, dtype=np.bool_)
         for node in self.nodes:
             rows = slice(node.start, node.start + node.length)
@@ -97,13 +111,22 @@ class _Builder:
     positions: list[int] = field(default_factory=list[int])
     nodes: list[Node] = field(default_factory=list[Node])
     known: dict[Hashable, Node] = field(default_factory=dict[Hashable, Node])
+    given: list[int] = field(default_factory=list[int])
+    evidence: dict[Evidence, tuple[Span, ...]] = field(default_factory=dict[Evidence, tuple[Span, ...]])
+
+    def give(self, what: Evidence) -> None:
+        """Let a head or chunk stand before the sequence; all that is given comes first."""
+        head, chunk = what
+        start, position = len(self.given), len(head) if chunk else 0
+        self.given.extend(range(position, position + len(chunk or head)))
+        self.evidence[what] = ((start, len(chunk or head)),)
 
     def node(self, kind: str, ids: tuple[int, ...], visible: tuple[Span, ...], position: int) -> Node:
         """The node for these tokens in this place, made only if it does not stand there yet."""
         key = (kind, ids, visible, position)
         found = self.known.get(key)
         if found is None:
-            found = Node(len(self.tokens), len(ids), position, visible)
+            found = Node(len(self.given) + len(self.tokens), len(ids), position, visible)
             self.tokens.extend(ids)
             self.positions.extend(range(position, position + len(ids)))
             self.nodes.append(found)
@@ -122,12 +145,28 @@ class _Builder:
             found.append((spans, len(head)))
         return found
 
+    def lay_out(self, prompts: Sequence[Segments], given: Iterable[Evidence]) -> None:
+        """Heads, and chunks beside one another: what is given before the sequence, the rest in it."""
+        for what in given:
+            self.give(what)
+        new = list(dict.fromkeys(p.head for p in prompts if (p.head, ()) not in self.evidence))
+        if new:
+            for head, (spans, _) in zip(new, self.heads(new), strict=True):
+                self.evidence[head, ()] = spans
+        for prompt in prompts:
+            spans = self.evidence[prompt.head, ()]
+            for ids in sorted(set(prompt.chunks)):
+                if (prompt.head, ids) not in self.evidence:
+                    self.evidence[prompt.head, ids] = (self.node("chunk", ids, spans, len(prompt.head)).span,)
+
     def pack(self, reads: list[NDArray[np.int64]]) -> Pack:
         return Pack(
             input_ids=np.asarray(self.tokens, dtype=np.int64),
             position_ids=np.asarray(self.positions, dtype=np.int64),
             nodes=tuple(self.nodes),
             reads=tuple(reads),
+            given_positions=np.asarray(self.given, dtype=np.int64),
+            evidence=self.evidence,
         )
 
 
@@ -162,12 +201,16 @@ def pack_full(prompts: Sequence[Segments], orderings: Sequence[Sequence[Ordering
     return builder.pack(reads)
 
 
-def pack_invariant(prompts: Sequence[Segments]) -> Pack:
+def pack_invariant(prompts: Sequence[Segments], given: Iterable[Evidence] = ()) -> Pack:
     """Chunks beside one another (layouts ``set`` and ``late``): one read a prompt stands for every ordering.
 
     Chunks are laid out in an order of their own (by their tokens), so that two orderings of one prompt give the
     very same sequence. A chunk that several prompts with the same head share is computed once, and a chunk that
     repeats within a prompt counts once: saying a thing twice is no more evidence.
+
+    Args:
+        prompts: the prompts.
+        given: heads and chunks whose keys and values are known, in the order in which they will be passed.
 
     Raises:
         InvalidInputError: if there are no prompts.
@@ -175,10 +218,19 @@ def pack_invariant(prompts: Sequence[Segments]) -> Pack:
     if not prompts:
         raise InvalidInputError("there is nothing to pack: give at least one prompt")
     builder = _Builder()
+    builder.lay_out(prompts, given)
     reads: list[NDArray[np.int64]] = []
-    for prompt, (head, size) in zip(prompts, builder.heads([p.head for p in prompts]), strict=True):
-        chunks = [builder.node("chunk", ids, head, size) for ids in sorted(set(prompt.chunks))]
-        after = size + max((node.length for node in chunks), default=0)
-        closing = builder.node("tail", prompt.tail, (*head, *(node.span for node in chunks)), after)
-        reads.append(np.asarray([closing.start + closing.length - 1], dtype=np.int64))
+    for prompt in prompts:
+        chunks = sorted(set(prompt.chunks))
+        seen = [span for ids in ((), *chunks) for span in builder.evidence[prompt.head, ids]]
+        after = len(prompt.head) + max(map(len, chunks), default=0)
+        closing = builder.node("tail", prompt.tail, tuple(seen), after)
+        reads.append(np.asarray([closing.start + closing.length - 1 - len(builder.given)], dtype=np.int64))
     return builder.pack(reads)
+
+
+def pack_evidence(prompts: Sequence[Segments], given: Iterable[Evidence] = ()) -> Pack:
+    """Heads and chunks of :func:`pack_invariant` alone, to compute their states ahead; it reads nothing."""
+    builder = _Builder()
+    builder.lay_out(prompts, given)
+    return builder.pack([])

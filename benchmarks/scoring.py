@@ -1,0 +1,250 @@
+"""Scoring m orderings: the packed trie against what other tools do, as ratios taken in one run.
+
+    python benchmarks/scoring.py --quick --json quick.json     a minute or two
+    python benchmarks/scoring.py --json scoring.json --plot scoring.png
+
+Contestants, on the same prompts: ``generate`` asks for one token an ordering in float32 (what existing tools do);
+``batch`` is one padded batch of full prompts in the same precision as the packed path; ``llama.cpp`` reuses the
+longest common prefix of orderings that were sorted, if llama-cpp-python is installed; ``precise`` is the default
+path (float32, through oneDNN where that is exact), ``bf16`` the same in bfloat16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measuring import (
+    interleaved,
+    linear_flop_per_token,
+    machine,
+    matmul_ceiling,
+    plot_lines,
+    real_chunks,
+    write_json,
+)
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from isr_rag import Chunk, Supported, TransformersScorer
+from isr_rag.orderings import Family, draw_orderings
+from isr_rag.scorers import embedded
+from isr_rag.scorers.protocol import ScoreRequest
+
+QUICK = [(48, n, 6, "banded") for n in (5, 10, 20)]
+GRID = [
+    (size, n, m, family)
+    for size, ns in ((48, (3, 5, 10, 20, 60)), (256, (3, 5, 10)))
+    for n in ns
+    for m in (1, 3, 6, 12, 16)
+    for family in ("banded", "uniform")
+]
+
+
+@dataclass
+class Bench:
+    """The same weights behind every contestant."""
+
+    llama_cpp: Any = None
+    precise: TransformersScorer = field(init=False)
+    bf16: TransformersScorer = field(init=False)
+
+    def __post_init__(self) -> None:
+        folder = embedded.setup(print)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self.precise = TransformersScorer(model, self.tokenizer, device="cpu")
+        self.bf16 = TransformersScorer(folder, device="cpu", dtype="bfloat16")
+        self.flop = linear_flop_per_token(model)
+
+    def request(self, size: int, n: int, m: int, family: Family, item: int) -> ScoreRequest:
+        """A claim about n chunks of real text."""
+        texts = real_chunks(self.tokenizer, size - 5, n, start=item * n)  # the quotation marks take the rest
+        claim = " ".join(texts[0].split()[:12])
+        prompt = Supported(claim=claim).render([Chunk(text) for text in texts])
+        return ScoreRequest(prompt, draw_orderings(n, m, family=family, seed=item))
+
+    def ids(self, request: ScoreRequest) -> list[list[int]]:
+        """Token ids of every ordering."""
+        encoded = self.precise.encoder.encode(request.prompt)
+        return [encoded.assemble(ordering) for ordering in request.orderings]
+
+    def labels(self, request: ScoreRequest) -> tuple[list[int], list[int]]:
+        """Token ids of yes and no."""
+        yes, no = self.precise.encoder.encode(request.prompt).labels
+        return list(yes), list(no)
+
+    def generate(self, request: ScoreRequest) -> list[float]:
+        """One token an ordering, in torch's default float32."""
+        yes, no = self.labels(request)
+        found: list[float] = []
+        for ids in self.ids(request):
+            tokens = torch.tensor([ids])
+            with torch.inference_mode():
+                out = self.precise.engine.model.generate(
+                    tokens,
+                    attention_mask=torch.ones_like(tokens),
+                    max_new_tokens=1,
+                    do_sample=False,
+                    output_logits=True,
+                    return_dict_in_generate=True,
+                    pad_token_id=0,
+                )
+            found.append(_q(out.logits[0][0].double(), yes, no))
+        return found
+
+    def batch(self, scorer: TransformersScorer, request: ScoreRequest) -> list[float]:
+        """One batch of full prompts, logits of the last position only, in the scorer's precision."""
+        yes, no = self.labels(request)
+        with scorer.engine.computing():
+            logits = scorer.engine.model(input_ids=torch.tensor(self.ids(request)), logits_to_keep=1, use_cache=False)
+            return [_q(row.double(), yes, no) for row in logits.logits[:, -1]]
+
+    def cpp(self, request: ScoreRequest) -> list[float]:
+        """llama.cpp, orderings sorted so that neighbours share the longest prefix, which it keeps."""
+        yes, no = self.labels(request)
+        ids = self.ids(request)
+        found = [0.0] * len(ids)
+        llama = self.llama_cpp
+        before: list[int] = []
+        for k in sorted(range(len(ids)), key=lambda k: ids[k]):
+            shared = next((i for i, (a, b) in enumerate(zip(before, ids[k], strict=False)) if a != b), len(before))
+            shared = min(shared, len(ids[k]) - 1)
+            llama.n_tokens = shared
+            llama._ctx.memory_seq_rm(0, shared, -1)
+            llama.eval(ids[k][shared:])
+            before = ids[k]
+            found[k] = _q(torch.from_numpy(llama.scores[llama.n_tokens - 1].copy()).double(), yes, no)
+        return found
+
+
+def _q(logits: torch.Tensor, yes: list[int], no: list[int]) -> float:
+    return float(torch.sigmoid(logits[yes].logsumexp(0) - logits[no].logsumexp(0)))
+
+
+def _scored(scorer: TransformersScorer, request: ScoreRequest) -> list[float]:
+    return [float(q) for q in np.exp(scorer.score([request])[0].logprobs[:, 0])]
+
+
+def load_llama_cpp() -> Any:
+    """llama.cpp with the embedded model's GGUF file in float32 cache, or None if it is not installed."""
+    try:
+        import llama_cpp
+    except ImportError:
+        return None
+    return llama_cpp.Llama(str(embedded.find_gguf()), n_ctx=8192, n_batch=2048, logits_all=False, verbose=False)
+
+
+def measure(bench: Bench, size: int, n: int, m: int, family: Family, items: int) -> dict[str, Any]:
+    """Every contestant at one place of the grid."""
+    requests = [bench.request(size, n, m, family, item) for item in range(items)]
+    contestants: dict[str, Callable[[int], list[float]]] = {
+        "generate": lambda i: bench.generate(requests[i]),
+        "batch": lambda i: bench.batch(bench.precise, requests[i]),
+        "batch_bf16": lambda i: bench.batch(bench.bf16, requests[i]),
+        "precise": lambda i: _scored(bench.precise, requests[i]),
+        "bf16": lambda i: _scored(bench.bf16, requests[i]),
+    }
+    if bench.llama_cpp is not None:
+        contestants["llama_cpp"] = lambda i: bench.cpp(requests[i])
+    before = {scorer: scorer.engine.computed_tokens for scorer in (bench.precise,)}
+    found = interleaved(contestants, items, warm_up=False)
+    computed = (bench.precise.engine.computed_tokens - before[bench.precise]) / items
+    naive = sum(len(ids) for request in requests for ids in bench.ids(request)) / items
+    exact = found["generate"]["results"]
+    return {
+        "chunk_tokens": size,
+        "n": n,
+        "m": m,
+        "drawn": len(requests[0].orderings),
+        "family": family,
+        "seconds": {name: entry["seconds"] for name, entry in found.items()},
+        "max_abs_dq": {name: _largest_difference(entry["results"], exact) for name, entry in found.items()},
+        "tokens": {"computed": computed, "naive": naive},
+        "flop_per_second": {name: computed * bench.flop / found[name]["seconds"] for name in ("precise", "bf16")},
+    }
+
+
+def _largest_difference(found: Sequence[Sequence[float]], exact: Sequence[Sequence[float]]) -> float:
+    return max(abs(a - b) for one, other in zip(found, exact, strict=True) for a, b in zip(one, other, strict=True))
+
+
+def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How many times faster than each rival, by place of the grid."""
+    found: dict[str, float] = {}
+    for row in rows:
+        place = f"n{row['n']}_m{row['m']}"
+        if row["chunk_tokens"] != 48 or row["family"] != "banded":
+            place += f"_{row['chunk_tokens']}tok_{row['family']}"
+        seconds = row["seconds"]
+        for ours, rival in (
+            ("precise", "generate"),
+            ("bf16", "generate"),
+            ("precise", "batch"),
+            ("bf16", "batch_bf16"),
+            ("precise", "llama_cpp"),
+        ):
+            if rival in seconds:
+                found[f"{ours}_vs_{rival}_{place}"] = round(seconds[rival] / seconds[ours], 3)
+    return found
+
+
+def plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Speed-ups against generate over n, for m = 6 banded orderings of 48-token chunks."""
+    chosen = [row for row in rows if (row["chunk_tokens"], row["m"], row["family"]) == (48, 6, "banded")]
+    names = [name for name in chosen[0]["seconds"] if name != "generate"]
+    series = {name: [(row["n"], row["seconds"]["generate"] / row["seconds"][name]) for row in chosen] for name in names}
+    plot_lines(
+        path,
+        series,
+        title="Six banded orderings of 48-token chunks",
+        x="chunks n",
+        y="times faster than generate (float32)",
+        log=True,
+        even=1.0,
+    )
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="n = 5, 10, 20 at m = 6 only")
+    parser.add_argument("--items", type=int, default=None, help="items at each place (quick: 2, else 5)")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    given = parser.parse_args()
+    items = given.items or (2 if given.quick else 5)
+    bench = Bench(None if given.quick else load_llama_cpp())
+    ceilings = {
+        "float32": matmul_ceiling(torch.float32, "medium" if bench.precise.engine.medium else "highest"),
+        "bfloat16": matmul_ceiling(torch.bfloat16, "highest"),
+    }
+    measure(bench, 48, 3, 1, "banded", 1)  # warm-up
+    rows: list[dict[str, Any]] = []
+    for size, n, m, family in QUICK if given.quick else GRID:
+        row = measure(bench, size, n, m, family, items)
+        row["of_ceiling"] = {
+            "precise": row["flop_per_second"]["precise"] / ceilings["float32"],
+            "bf16": row["flop_per_second"]["bf16"] / ceilings["bfloat16"],
+        }
+        rows.append(row)
+        shown = ", ".join(f"{name} {value:.2f}s" for name, value in row["seconds"].items())
+        share = row["of_ceiling"]["precise"]
+        print(f"{size} tokens, n={n}, m={m} {family}: {shown}; {share:.0%} of the matmul ceiling", flush=True)
+    report = {"ratios": ratios(rows), "rows": rows, "ceilings": ceilings, "machine": machine(), "items": items}
+    for name, value in report["ratios"].items():
+        print(f"{name}: {value:.2f}x")
+    print(f"geometric mean: {math.exp(np.mean([math.log(v) for v in report['ratios'].values()])):.2f}x")
+    if given.json:
+        write_json(given.json, report)
+    if given.plot:
+        plot(given.plot, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""One model, many callers: requests that arrive while it is busy are scored together at the next turn."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from isr_rag.errors import ScorerError
+from isr_rag.scorers.protocol import ScoreRequest, Scores
+
+TOGETHER = 32
+"""Requests a turn takes along at most, which bounds how long the next caller waits."""
+
+
+class _Waiting:
+    """One caller's requests and where their scores will be."""
+
+    def __init__(self, requests: Sequence[ScoreRequest]) -> None:
+        self.requests = tuple(requests)
+        self.result: Future[list[Scores]] = Future()
+
+
+class ScoringQueue:
+    """Lets concurrent callers share one model without waiting for one another in vain.
+
+    Whoever comes to an idle model starts at once. Who comes while it is busy waits for that turn to end, and is then
+    scored together with all that wait, first come first served. Threads serve themselves: a caller computes for
+    everybody whose turn it is, itself included. Tasks of event loops share one worker thread. A request whose caller
+    was cancelled is dropped before it is scored. What fails together is scored apart, so that one caller's error
+    reaches nobody else.
+
+    Args:
+        score: scores requests; never called by two threads at a time.
+
+    Attributes:
+        turn: who holds it has the model to itself.
+    """
+
+    def __init__(self, score: Callable[[Sequence[ScoreRequest]], list[Scores]]) -> None:
+        self._score = score
+        self._line: deque[_Waiting] = deque()
+        self.turn = threading.Lock()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="isr-scoring")
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """Score requests, with those of other callers that wait."""
+        mine = self._join(requests)
+        self._serve_until_done(mine)
+        return mine.result.result()
+
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score`, without blocking the event loop."""
+        mine = self._join(requests)
+        self._worker.submit(self._serve_until_done, mine)
+        return await asyncio.wrap_future(mine.result)
+
+    def _join(self, requests: Sequence[ScoreRequest]) -> _Waiting:
+        mine = _Waiting(requests)
+        self._line.append(mine)
+        return mine
+
+    def _serve_until_done(self, mine: _Waiting) -> None:
+        with self.turn:
+            while not mine.result.done():
+                self._serve(self._next())
+
+    def _next(self) -> list[_Waiting]:
+        """The callers of one turn, in their order."""
+        together: list[_Waiting] = []
+        size = 0
+        while self._line and (not together or size + len(self._line[0].requests) <= TOGETHER):
+            caller = self._line.popleft()
+            if caller.result.set_running_or_notify_cancel():
+                together.append(caller)
+                size += len(caller.requests)
+        return together
+
+    def _serve(self, together: list[_Waiting]) -> None:
+        if not together:
+            return
+        try:
+            results = self._score([request for caller in together for request in caller.requests])
+        except Exception as error:
+            if len(together) == 1:
+                together[0].result.set_exception(error)
+            else:
+                for caller in together:
+                    self._serve([caller])
+            return
+        except BaseException:
+            # This thread is being stopped: whoever else waits for it must not wait for ever.
+            for caller in together:
+                caller.result.set_exception(ScorerError("the thread that computed the scores was stopped; try again"))
+            raise
+        answers = iter(results)
+        for caller in together:
+            caller.result.set_result([next(answers) for _ in caller.requests])
