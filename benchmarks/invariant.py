@@ -18,14 +18,15 @@ import numpy as np
 from measuring import interleaved, machine, plot_lines, real_chunks, write_json
 from transformers import AutoTokenizer
 
-from isr_rag import Chunk, Supported, TransformersScorer
+from isr_rag import Chunk, Supported
 from isr_rag.orderings import draw_orderings
 from isr_rag.scorers import embedded
+from isr_rag.scorers.local import LocalScorer
 from isr_rag.scorers.protocol import ScoreRequest
 from isr_rag.scorers.states import StateCache
 
 
-def log_odds(scorer: TransformersScorer, requests: list[ScoreRequest], item: int) -> float:
+def log_odds(scorer: LocalScorer, requests: list[ScoreRequest], item: int) -> float:
     """Log-odds of yes for one item's first ordering."""
     scored = scorer.score([requests[item]])[0]
     return float(scored.logprobs[0, 0] - scored.logprobs[0, 1])
@@ -43,14 +44,13 @@ def main() -> None:
     embedded.setup(print)
     late = embedded.embedded_scorer()
     tokenizer = AutoTokenizer.from_pretrained(embedded.model_directory())
-    model = late.engine.model
+    scorer = partial(LocalScorer, late.engine.network, late.encoder)  # the same weights behind every contestant
+    warm, half = StateCache(memory=2**32), StateCache(memory=2**32, precision="float16")
     scorers = {
-        "trie": TransformersScorer(model, tokenizer, device="cpu"),
-        "one_pass": TransformersScorer(model, tokenizer, device="cpu", layout="late"),
-        "warm": TransformersScorer(model, tokenizer, device="cpu", layout="late", states=StateCache(memory=2**32)),
-        "half": TransformersScorer(
-            model, tokenizer, device="cpu", layout="late", states=StateCache(memory=2**32, precision="float16")
-        ),
+        "trie": scorer(name="trie"),
+        "one_pass": scorer(name="one_pass", layout="late"),
+        "warm": scorer(name="warm", layout="late", states=warm),
+        "half": scorer(name="half", layout="late", states=half),
     }
     rows: list[dict[str, Any]] = []
     for n in given.sizes:

@@ -57,10 +57,13 @@ class Bench:
     def __post_init__(self) -> None:
         folder = embedded.setup(print)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        self.precise = TransformersScorer(model, self.tokenizer, device="cpu")
+        self.models = {
+            dtype: AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+            for dtype in (torch.float32, torch.bfloat16)
+        }
+        self.precise = TransformersScorer(folder, device="cpu")
         self.bf16 = TransformersScorer(folder, device="cpu", dtype="bfloat16")
-        self.flop = linear_flop_per_token(model)
+        self.flop = linear_flop_per_token(self.models[torch.float32])
 
     def request(self, size: int, n: int, m: int, family: Family, item: int) -> ScoreRequest:
         """A claim about n chunks of real text."""
@@ -86,7 +89,7 @@ class Bench:
         for ids in self.ids(request):
             tokens = torch.tensor([ids])
             with torch.inference_mode():
-                out = self.precise.engine.model.generate(
+                out = self.models[torch.float32].generate(
                     tokens,
                     attention_mask=torch.ones_like(tokens),
                     max_new_tokens=1,
@@ -102,7 +105,8 @@ class Bench:
         """One batch of full prompts, logits of the last position only, in the scorer's precision."""
         yes, no = self.labels(request)
         with scorer.engine.computing():
-            logits = scorer.engine.model(input_ids=torch.tensor(self.ids(request)), logits_to_keep=1, use_cache=False)
+            model = self.models[scorer.engine.network.dtype]
+            logits = model(input_ids=torch.tensor(self.ids(request)), logits_to_keep=1, use_cache=False)
             return [_q(row.double(), yes, no) for row in logits.logits[:, -1]]
 
     def cpp(self, request: ScoreRequest) -> list[float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -74,11 +75,11 @@ def read_adapter(directory: Path) -> Adapter:
     return adapter
 
 
-def merge_adapter(model: Any, adapter: Adapter, base_sha256: str) -> None:
-    """Add the adapter's change to the model's weights, in place, in float32.
+def merge_adapter(weights: Mapping[str, Any], adapter: Adapter, base_sha256: str) -> None:
+    """Add the adapter's change to a model's weights, in place, computed in float32.
 
     Args:
-        model: the base model, of transformers.
+        weights: the base model's tensors by the names of transformers, as in ``model.state_dict()``.
         adapter: what to add.
         base_sha256: hash of the weights file that the model was loaded from.
 
@@ -93,17 +94,16 @@ def merge_adapter(model: Any, adapter: Adapter, base_sha256: str) -> None:
             f"the adapter in {adapter.directory} was trained on a base model with sha256 "
             f"{adapter.base_sha256[:16]}..., and this one has {base_sha256[:16]}..."
         )
-    weights = load_file(adapter.directory / WEIGHTS)
-    down = {name: tensor for name, tensor in weights.items() if name.endswith(".lora_A.weight")}
-    if 2 * len(down) != len(weights):
+    changes = load_file(adapter.directory / WEIGHTS)
+    down = {name: tensor for name, tensor in changes.items() if name.endswith(".lora_A.weight")}
+    if 2 * len(down) != len(changes):
         raise ModelCorruptError(f"{adapter.directory / WEIGHTS} holds more than pairs of low-rank matrices")
     with torch.no_grad():
         for name, a in down.items():
-            b = weights[name.replace(".lora_A.", ".lora_B.")]
-            path = name.removeprefix(_PREFIX).removesuffix(".lora_A.weight")
-            try:
-                target = model.get_submodule(path).weight
-            except AttributeError as error:
-                raise ModelCorruptError(f"the base model has no {path}, which the adapter changes") from error
+            b = changes[name.replace(".lora_A.", ".lora_B.")]
+            path = name.removeprefix(_PREFIX).replace(".lora_A.weight", ".weight")
+            if path not in weights:
+                raise ModelCorruptError(f"the base model has no {path}, which the adapter changes")
+            target = weights[path]
             change = adapter.scale * (b.float() @ a.float())
             target.copy_((target.float() + change.to(target.device)).to(target.dtype))

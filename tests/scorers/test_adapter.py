@@ -46,7 +46,7 @@ def test_the_merged_weights_equal_peft(model: LlamaForCausalLM, directory: Path)
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=2, lora_alpha=6, target_modules=["q_proj"])
     before = model.model.layers[0].self_attn.q_proj.weight.detach().clone()
-    merge_adapter(model, read_adapter(directory), BASE)
+    merge_adapter(model.state_dict(), read_adapter(directory), BASE)
     merged = model.model.layers[0].self_attn.q_proj.weight.detach().clone()
     torch.manual_seed(0)
     other = LlamaForCausalLM(model.config)
@@ -61,7 +61,7 @@ def test_the_merged_weights_equal_peft(model: LlamaForCausalLM, directory: Path)
 
 def test_another_base_model_is_refused(model: LlamaForCausalLM, directory: Path) -> None:
     with pytest.raises(ModelCorruptError, match="trained on a base model"):
-        merge_adapter(model, read_adapter(directory), "c" * 64)
+        merge_adapter(model.state_dict(), read_adapter(directory), "c" * 64)
 
 
 def test_damaged_weights_are_refused(directory: Path) -> None:
@@ -91,4 +91,4 @@ def test_weights_the_model_lacks_are_refused(model: LlamaForCausalLM, directory:
     adapter = read_adapter(directory)
     del model.model.layers[0].self_attn.q_proj
     with pytest.raises(ModelCorruptError, match="q_proj"):
-        merge_adapter(model, adapter, BASE)
+        merge_adapter(model.state_dict(), adapter, BASE)

@@ -62,7 +62,7 @@ def plain(one: TransformersScorer, request: ScoreRequest) -> np.ndarray[Any, np.
     rows: list[list[float]] = []
     for ordering in request.orderings:
         with torch.inference_mode():
-            logits = one.engine.model(input_ids=torch.tensor([encoded.assemble(ordering)])).logits[0, -1]
+            logits = one.engine.network.model(input_ids=torch.tensor([encoded.assemble(ordering)])).logits[0, -1]
         everything = logits.double().softmax(-1)
         mass = [float(everything[list(ids)].sum()) for ids in encoded.labels]
         rows.append([value / sum(mass) for value in mass])
@@ -148,7 +148,7 @@ class TestBadInput:
     def test_a_model_that_returns_nan_is_an_error(self) -> None:
         one = scorer("llama")
         with torch.no_grad():
-            one.engine.model.get_input_embeddings().weight.fill_(float("nan"))
+            one.engine.network.model.get_input_embeddings().weight.fill_(float("nan"))
         with pytest.raises(ScorerError, match="finite"):
             one.score(requests())
         d = ISRGate(scorer=one, reference=Oracle(1), on_error="abstain").decide(["a"], claim="c")
@@ -188,11 +188,11 @@ class TestFiles:
         loaded = TransformersScorer(saved, device="cpu")
         for a, b in zip(loaded.score(requests()), scorer("llama").score(requests()), strict=True):
             assert np.abs(a.logprobs - b.logprobs).max() < 1e-5
-        assert next(loaded.engine.model.parameters()).dtype == torch.float32
+        assert next(loaded.engine.network.model.parameters()).dtype == torch.float32
 
     def test_bfloat16_is_there_when_asked_for(self, saved: Path) -> None:
         half = TransformersScorer(str(saved), device="cpu", dtype="bfloat16")
-        assert next(half.engine.model.parameters()).dtype == torch.bfloat16
+        assert next(half.engine.network.model.parameters()).dtype == torch.bfloat16
         assert np.abs(np.exp(half.score(requests())[0].logprobs).sum(axis=1) - 1).max() < 1e-9
 
     @pytest.mark.parametrize("name", ["no/such/folder", "/no/such/folder", "missing.gguf"])
