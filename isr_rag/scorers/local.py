@@ -13,7 +13,7 @@ from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongE
 from isr_rag.scorers.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.engine import Engine, Network
 from isr_rag.scorers.loading import torch
-from isr_rag.scorers.memory import free_memory
+from isr_rag.scorers.machine import free_memory, use_no_more_threads_than_cores
 from isr_rag.scorers.noise import numerical_noise
 from isr_rag.scorers.packed.plan import Segments, pack_evidence, pack_full, pack_invariant
 from isr_rag.scorers.protocol import Layout, Ordering, Prompt, ScoreRequest, Scores
@@ -56,6 +56,8 @@ class LocalScorer:
     ) -> None:
         if states is not None and layout != "late":
             raise ConfigurationError(f"states can be kept in the layout 'late' only, not in {layout!r}")
+        if network.device.type == "cpu":
+            use_no_more_threads_than_cores()
         self.engine = Engine(network)
         if layout != "full" and not self.engine.packs:
             raise ConfigurationError(f"{name} does not take an attention function: only the layout 'full' works")

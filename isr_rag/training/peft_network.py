@@ -12,7 +12,7 @@ from torch import Tensor
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.packed.attention import Plan, register
 from isr_rag.scorers.packed.plan import Pack
-from isr_rag.scorers.engine import label_logits
+from isr_rag.scorers.hub_network import label_logits
 
 
 class PeftNetwork:
