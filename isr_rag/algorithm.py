@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isr_rag import bounds
 from isr_rag.decision import Reason
@@ -47,19 +48,27 @@ class Verdict:
         return self.reason is Reason.SUFFICIENT
 
 
-def weigh(q: Sequence[float], p_ref: float, rule: Rule) -> Verdict:
+def weigh(q: Sequence[float], p_ref: float, rule: Rule, q_high: Sequence[float] | None = None) -> Verdict:
     """Algorithm 1 from line 4 on.
 
+    Where probabilities are known only up to intervals, the ISR is the lowest that they allow: the budget where each
+    lies nearest to p_ref, B2T where the lowest lies lowest. The risk of hallucination stays a lower bound: it comes
+    from the highest budget and mean.
+
     Args:
-        q: probability of g = 1 for each ordering, at least one.
+        q: probability of g = 1 for each ordering, at least one; the low ends of the intervals.
         p_ref: the reference's probability of g = 1.
         rule: h*, clip and convention.
+        q_high: the high ends; None where every probability is exact.
     """
     probabilities = np.asarray(q, dtype=np.float64)
+    high = probabilities if q_high is None else np.asarray(q_high, dtype=np.float64)
     safe = rule.convention == "safe"
-    budget = float(bounds.budget(p_ref, probabilities, clip=rule.clip))
+    budget = float(bounds.budget(p_ref, nearest(p_ref, probabilities, high), clip=rule.clip))
     q_bar, q_lo = float(probabilities.mean()), float(probabilities.min())
     needed = float(bounds.bits_to_trust(rule.p_star, q_lo, one_sided=safe))
+    if not safe:
+        needed = max(needed, float(bounds.bits_to_trust(rule.p_star, high.min(), one_sided=False)))
     isr = float(bounds.information_sufficiency_ratio(budget, needed))
     if safe and p_ref < rule.p_star - bounds.TOLERANCE:
         reason = Reason.REFERENCE_BELOW_TARGET
@@ -75,7 +84,18 @@ def weigh(q: Sequence[float], p_ref: float, rule: Rule) -> Verdict:
         p_ref=float(p_ref),
         budget=budget,
         bits_to_trust=needed,
-        risk_of_hallucination=float(bounds.risk_of_hallucination(budget, q_bar)),
+        risk_of_hallucination=float(bounds.risk_of_hallucination(_most(p_ref, probabilities, high, rule), high.mean())),
         isr=isr,
         reason=reason,
     )
+
+
+def nearest(p_ref: float, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The points of the intervals nearest to p_ref, where the terms of the budget are least."""
+    return np.clip(p_ref, low, high)
+
+
+def _most(p_ref: float, low: NDArray[np.float64], high: NDArray[np.float64], rule: Rule) -> float:
+    """The highest budget that the intervals allow: each term is highest at an end."""
+    ends = bounds.budget_terms([p_ref, p_ref], np.stack([low, high]), clip=rule.clip)
+    return float(ends.max(axis=0).mean())

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isr_rag import bounds
-from isr_rag.algorithm import Rule, Verdict, weigh
+from isr_rag.algorithm import Rule, Verdict, nearest, weigh
 
 STAGES = (3, 6)
 """Numbers of orderings after which a cascade may stop before it reaches m."""
@@ -26,7 +26,14 @@ def stages(drawn: int, cascade: bool) -> list[int]:
     return [*(stage for stage in STAGES if cascade and stage < drawn), drawn]
 
 
-def hopeless(q: Sequence[float], drawn: int, p_ref: float, ceiling: float | None, rule: Rule) -> bool:
+def hopeless(
+    q: Sequence[float],
+    drawn: int,
+    p_ref: float,
+    ceiling: float | None,
+    rule: Rule,
+    q_high: Sequence[float] | None = None,
+) -> bool:
     """Whether no value of the remaining orderings could bring the verdict to ANSWER: the exact stop.
 
     A remaining term adds at most B to the budget's sum, and q_lo can only fall, so B2T can only rise from its
@@ -39,12 +46,15 @@ def hopeless(q: Sequence[float], drawn: int, p_ref: float, ceiling: float | None
         ceiling: the highest p_ref that the remaining orderings could bring about; None for a reference that does
             not depend on them.
         rule: h*, clip and convention.
+        q_high: high ends where q holds the low ends of intervals; None where every probability is exact.
     """
     highest = p_ref if ceiling is None else ceiling
     if rule.convention == "safe" and highest < rule.p_star - bounds.TOLERANCE:
         return True
     if ceiling is None:
-        scored = float(np.sum(bounds.budget_terms(p_ref, q, clip=rule.clip)))
+        seen = np.asarray(q, dtype=np.float64)
+        high = seen if q_high is None else np.asarray(q_high, dtype=np.float64)
+        scored = float(np.sum(bounds.budget_terms(p_ref, nearest(p_ref, seen, high), clip=rule.clip)))
         most = (scored + (drawn - len(q)) * rule.clip) / drawn
     else:
         most = rule.clip
@@ -52,7 +62,9 @@ def hopeless(q: Sequence[float], drawn: int, p_ref: float, ceiling: float | None
     return most < least * (1.0 - bounds.TOLERANCE) - bounds.TOLERANCE
 
 
-def far_from_boundary(q: Sequence[float], verdict: Verdict, rule: Rule) -> bool:
+def far_from_boundary(
+    q: Sequence[float], verdict: Verdict, rule: Rule, q_high: Sequence[float] | None = None
+) -> bool:
     """Whether more orderings are unlikely to change the action: the early stop.
 
     An answer must survive one more ordering that lies below the lowest by the whole spread seen so far, in
@@ -63,4 +75,4 @@ def far_from_boundary(q: Sequence[float], verdict: Verdict, rule: Rule) -> bool:
     clipped = np.clip(np.asarray(q, dtype=np.float64), bounds.EPS, 1.0 - bounds.EPS)
     logits = np.log(clipped) - np.log1p(-clipped)
     worse = float(1.0 / (1.0 + np.exp(-(2.0 * logits.min() - logits.max()))))
-    return weigh([*q, worse], verdict.p_ref, rule).answers
+    return weigh([*q, worse], verdict.p_ref, rule, None if q_high is None else [*q_high, worse]).answers

@@ -86,7 +86,9 @@ class Decision:
     Attributes:
         action: ANSWER, ABSTAIN, or ACQUIRE where another retrieval round was allowed.
         reason: why.
-        q: probability of g = 1 for each ordering scored, renormalised over the labels.
+        q: probability of g = 1 for each ordering scored, renormalised over the labels; the low end where it is known
+            only up to an interval.
+        q_high: the high ends of those intervals; empty where every probability is exact.
         orderings: the orderings scored: position -> index of the caller's chunk.
         q_bar: mean of q.
         q_lo: lowest q.
@@ -126,6 +128,7 @@ class Decision:
     chunks: int
     scorer: str
     q: tuple[float, ...] = ()
+    q_high: tuple[float, ...] = ()
     orderings: tuple[tuple[int, ...], ...] = ()
     q_bar: float | None = None
     q_lo: float | None = None
@@ -161,7 +164,8 @@ class Decision:
         """Plain data for JSON: enums as strings, tuples as lists, infinity as the string ``"inf"``."""
         plain = dataclasses.asdict(self)
         plain["action"], plain["reason"] = self.action.value, self.reason.value
-        plain["q"], plain["orderings"] = list(self.q), [list(ordering) for ordering in self.orderings]
+        plain["q"], plain["q_high"] = list(self.q), list(self.q_high)
+        plain["orderings"] = [list(ordering) for ordering in self.orderings]
         if self.isr is not None and math.isinf(self.isr):
             plain["isr"] = "inf"
         return {"schema_version": SCHEMA_VERSION, **plain}
@@ -180,6 +184,7 @@ class Decision:
         try:
             values["action"], values["reason"] = Action(values["action"]), Reason(values["reason"])
             values["q"] = tuple(float(q) for q in values["q"])
+            values["q_high"] = tuple(float(q) for q in values.get("q_high", ()))
             values["orderings"] = tuple(tuple(int(i) for i in ordering) for ordering in values["orderings"])
             values["isr"] = None if values["isr"] is None else float(values["isr"])
             values["focus"] = None if values["focus"] is None else Focus(**values["focus"])
@@ -225,6 +230,9 @@ class Decision:
                 else f"over {len(self.q)} orderings, lowest {self.q_lo:.4f}"
             )
             rows.append(("q_bar", f"{self.q_bar:.4f} {spread}"))
+        if self.q_high:
+            widest = max(high - low for low, high in zip(self.q, self.q_high, strict=True))
+            rows.append(("q known up to", f"{widest:.2g}, where a label is not listed; decided on the cautious end"))
         if self.budget is not None and self.bits_to_trust is not None and self.isr is not None:
             rows.append(("ISR", f"{self.isr:.3g} = {self.budget:.4g} nats / {self.bits_to_trust:.4g} nats to trust"))
         if self.risk_of_hallucination is not None:

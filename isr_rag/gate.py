@@ -19,6 +19,7 @@ from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import (
     ConfigurationError,
     InvalidTypeError,
+    PartialScoresError,
     ScorerError,
 )
 from isr_rag.evidence import EvidenceLike, as_chunks
@@ -139,12 +140,14 @@ class ISRGate:
         m = 1 if blank.invariant else self.m
         orderings = draw_orderings(len(chunks), m, family=self.orderings, seed=self.seed, bands=self.bands)
         rows: list[list[float]] = []
+        tops: list[list[float]] = []  # differ from the rows where a scorer knows only intervals
         passes = 0
         estimate: Estimate | None = None
         for stage in stages(len(orderings), self.cascade):
             # lines 2 and 3: the model's probability of each label, for each ordering
             scores = yield ScoreRequest(prompt, orderings[len(rows) : stage], start=len(rows))
-            rows += _checked_probabilities(scores, stage - len(rows), len(prompt.labels))
+            low, high = _checked_probabilities(scores, stage - len(rows), len(prompt.labels))
+            rows, tops = rows + low, tops + high
             passes += scores.passes
             # lines 4 to 16: against the reference
             own = _column(rows, predicate.target) if reference.needs_scores else ()
@@ -153,17 +156,20 @@ class ISRGate:
             )
             if estimate is None or reference.needs_scores:
                 estimate = consult(reference, case)
-            q = _column(rows, target_of(predicate, estimate))
-            verdict = weigh(q, estimate.p_ref, self.rule)
+            target = target_of(predicate, estimate)
+            q, q_high = _column(rows, target), _column(tops, target)
+            verdict = weigh(q, estimate.p_ref, self.rule, q_high)
             ceiling = None
             if reference.needs_scores:
                 best = (*case.q, *[1.0] * (len(orderings) - len(rows)))
                 ceiling = consult(reference, replace(case, q=best)).p_ref
-            exact = len(rows) == len(orderings) or hopeless(q, len(orderings), estimate.p_ref, ceiling, self.rule)
+            exact = len(rows) == len(orderings) or hopeless(
+                q, len(orderings), estimate.p_ref, ceiling, self.rule, q_high
+            )
             # a calibration belongs to one m, so that fewer orderings may stop only where the stop is exact
-            if exact or (not reference.needs_scores and far_from_boundary(q, verdict, self.rule)):
+            if exact or (not reference.needs_scores and far_from_boundary(q, verdict, self.rule, q_high)):
                 scored = replace(blank, q=q, orderings=orderings[: len(rows)], passes=passes, focus=focus)
-                scored = replace(scored, m=self.m if exact else len(rows))
+                scored = replace(scored, m=self.m if exact else len(rows), q_high=q_high if q_high != q else ())
                 return self._conclude(scored, verdict, estimate, asked.can_acquire)
         raise AssertionError("the last stage has every ordering, which makes it exact")
 
@@ -289,6 +295,8 @@ class ISRGate:
             if len(results) != len(requests):
                 raise ScorerError(f"the scorer returned {len(results)} results for {len(requests)} requests")
             return results
+        except PartialScoresError as error:
+            return error.outcomes
         except Exception as error:
             if len(requests) == 1:
                 return [as_scorer_error(error)]
@@ -363,8 +371,8 @@ def _column(rows: list[list[float]], target: int | None) -> tuple[float, ...]:
     return () if target is None else tuple(row[target] for row in rows)
 
 
-def _checked_probabilities(scores: object, m: int, labels: int) -> list[list[float]]:
-    """Label probabilities as plain floats, renormalised.
+def _checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
+    """Label probabilities as plain floats, renormalised: the least and the most they can be.
 
     Raises:
         ScorerError: if the scores have another shape, or are no log-probabilities of a distribution.
@@ -380,7 +388,13 @@ def _checked_probabilities(scores: object, m: int, labels: int) -> list[list[flo
     totals = probabilities.sum(axis=1, keepdims=True)
     if (totals <= 0.0).any():
         raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
-    return cast(list[list[float]], (probabilities / totals).tolist())
+    if scores.bounds is None:
+        rows = cast(list[list[float]], (probabilities / totals).tolist())
+        return rows, rows
+    ends = np.asarray(scores.bounds, dtype=np.float64)
+    if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
+        raise ScorerError("the scorer returned bounds that are no intervals of probabilities")
+    return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())
 
 
 def _require(condition: bool, message: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -25,6 +25,15 @@ class _Lookup:
     rows: dict[int, NDArray[np.float64]]
     missing: list[int]
     request: ScoreRequest
+    bounds: dict[int, NDArray[np.float64]] = field(default_factory=dict[int, NDArray[np.float64]])
+
+    def scores(self, passes: int) -> Scores:
+        """All rows, once they are there; those of the cache are exact."""
+        rows = [self.rows[k] for k in range(len(self.keys))]
+        if not self.bounds:
+            return Scores(np.stack(rows), passes)
+        ends = [self.bounds.get(k, np.stack([np.exp(row)] * 2)) for k, row in enumerate(rows)]
+        return Scores(np.stack(rows), passes, np.minimum(np.stack(ends, axis=1), 1.0))
 
 
 class CachedScorer:
@@ -120,11 +129,13 @@ class CachedScorer:
             if lookup.missing:
                 scores = next(answers)
                 passes = scores.passes
-                for k, row in zip(lookup.missing, scores.logprobs, strict=True):
+                for i, (k, row) in enumerate(zip(lookup.missing, scores.logprobs, strict=True)):
                     lookup.rows[k] = row
-                    if np.isfinite(row).all():
+                    if scores.bounds is not None:  # an interval may be narrower another time: not for the disk
+                        lookup.bounds[k] = scores.bounds[:, i]
+                    elif np.isfinite(row).all():
                         self._store.set(lookup.keys[k], np.asarray(row, dtype="<f8").tobytes())
-            results.append(Scores(np.stack([lookup.rows[k] for k in range(len(lookup.keys))]), passes))
+            results.append(lookup.scores(passes))
         return results
 
     def _key(self, prompt: Prompt, ordering: Ordering) -> str:

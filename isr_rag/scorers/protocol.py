@@ -71,10 +71,14 @@ class Scores:
         logprobs: natural-log probabilities of the labels, renormalised over the label set; float64, shape
             (m, labels), one row an ordering of the request.
         passes: forward passes spent, counted as orderings really computed (0 when all came from a cache).
+        bounds: where a probability is known only up to an interval (a server lists no more than its most probable
+            tokens): the least and the most that each label's renormalised probability can be; float64, shape
+            (2, m, labels). A gate decides on the cautious end. None: every probability is exact.
     """
 
     logprobs: NDArray[np.float64]
     passes: int
+    bounds: NDArray[np.float64] | None = None
 
 
 @runtime_checkable
