@@ -1,0 +1,140 @@
+"""What an agent's messages say about its present run: the question, the evidence by rounds, what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from isr_rag.decision import Decision, Reason
+from isr_rag.errors import InvalidInputError
+from langchain.agents.middleware import ModelRequest
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from langchain_isr.common import KEY, gathered, item_of
+
+_FAILED = "isr_failed"
+"""Where a tool message says what its tool raised."""
+
+
+@dataclass
+class AgentRun:
+    """One run of an agent so far, read from its state at each call of the model; nothing is kept between calls.
+
+    Attributes:
+        question: the text of the message that the run answers.
+        rounds: the documents found, by rounds of tool calls.
+        fresh: whether the last round came since the model was last called.
+        failed: what a tool raised; None when none did.
+        decisions: the decisions so far, as plain data.
+        tools: names of the tools that find evidence; None for all.
+    """
+
+    question: str
+    rounds: list[list[Document]]
+    fresh: bool
+    failed: str | None
+    decisions: list[dict[str, Any]]
+    tools: frozenset[str] | None
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], tools: frozenset[str] | None) -> AgentRun:
+        """The run that a state describes."""
+        messages = cast(list[BaseMessage], state["messages"])
+        ids = [message.id for message in messages]
+        begun = cast(dict[str, Any], state.get("isr_run") or begin(messages))
+        start = ids.index(begun["after"]) + 1 if begun["after"] in ids else 0
+        run = cls(begun["question"], [], False, None, list(state.get(KEY) or []), tools)
+        run._read(messages[start:])
+        return run
+
+    def _read(self, messages: Sequence[BaseMessage]) -> None:
+        open_round = False
+        for message in messages:
+            if isinstance(message, AIMessage):
+                open_round, self.fresh = False, False
+            elif isinstance(message, ToolMessage) and self.finds_evidence(message.name or ""):
+                if _FAILED in message.additional_kwargs:
+                    self.failed = str(message.additional_kwargs[_FAILED])
+                if not open_round:
+                    self.rounds.append([])
+                open_round, self.fresh = True, True
+                self.rounds[-1] += _documents(message)
+
+    @property
+    def documents(self) -> list[Document]:
+        """The evidence of all rounds, in the order it was found."""
+        return gathered(self.rounds)
+
+    def finds_evidence(self, tool: str) -> bool:
+        """Whether a tool is one of those that find evidence."""
+        return self.tools is None or tool in self.tools
+
+    def item(
+        self, *, answer: str | None = None, documents: list[Document] | None = None, can_acquire: bool = False
+    ) -> dict[str, Any]:
+        """The item for the gate: the question, the evidence, and a draft where there is one."""
+        found = self.documents if documents is None else documents
+        return item_of({"question": self.question, "documents": found, "answer": answer}, can_acquire=can_acquire)
+
+    def last_sufficiency(self) -> Decision | None:
+        """The last decision about the evidence alone."""
+        made = [Decision.from_dict(plain) for plain in self.decisions]
+        return next((d for d in reversed(made) if d.predicate.startswith("sufficient")), None)
+
+    def note(self, request: ModelRequest[Any], decision: Decision) -> None:
+        """Keep a decision and stream it."""
+        plain = decision.to_dict()
+        self.decisions.append(plain)
+        request.runtime.stream_writer({KEY: plain})
+
+    def settle(self, request: ModelRequest[Any], decision: Decision, reason: Reason | None, detail: str) -> Decision:
+        """Make a decision the run's last: in the place of the one it settles, or with a reason of its own after it."""
+        if reason is None and self.decisions:
+            self.decisions[-1] = decision.to_dict()
+            return decision
+        final = decision if reason is None else replace(decision, reason=reason, detail=detail)
+        self.note(request, final)
+        return final
+
+    def update(self) -> dict[str, Any]:
+        """What goes into the agent's state."""
+        return {KEY: self.decisions, "isr_documents": self.documents}
+
+
+def begin(messages: Sequence[BaseMessage]) -> dict[str, Any]:
+    """What a run that starts with these messages answers, and after which of them its own ones come, as plain data.
+
+    It is the last message, not the question: a question that is put again takes the place of its first time. Results
+    of tools that came along with the question count as found in this run.
+
+    Raises:
+        InvalidInputError: if there is no human message.
+    """
+    asked = [message for message in messages if isinstance(message, HumanMessage)]
+    if not asked:
+        raise InvalidInputError("the agent was asked nothing: its messages hold no HumanMessage")
+    after = asked[-1] if isinstance(messages[-1], ToolMessage) else messages[-1]
+    return {"question": str(asked[-1].text), "after": after.id}
+
+
+def failed_call(name: str, call: str, error: Exception) -> ToolMessage:
+    """The message that stands for a tool that raised."""
+    detail = f"the retriever raised {type(error).__name__}: {error}"
+    return ToolMessage(
+        "The search failed.", name=name, tool_call_id=call, status="error", additional_kwargs={_FAILED: detail}
+    )
+
+
+def _documents(message: ToolMessage) -> list[Document]:
+    """The documents that a tool returned: its artifact, or its text as one."""
+    if message.status == "error":
+        return []
+    artifact = message.artifact
+    if isinstance(artifact, Sequence) and not isinstance(artifact, str):
+        listed = cast(Sequence[object], artifact)
+        if all(isinstance(document, Document) for document in listed):
+            return list(cast(Sequence[Document], listed))
+    text = str(message.text)
+    return [Document(text)] if text.strip() else []

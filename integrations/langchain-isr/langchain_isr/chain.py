@@ -1,0 +1,261 @@
+"""A drafting chain behind gates: no call of the model after an abstention, and no draft out before its release."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
+
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
+from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, RunnableSerializable
+from pydantic import ConfigDict, model_validator
+
+from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, text_of
+from langchain_isr.gate import ISRGate, Outcome, as_run, checked_state
+from langchain_isr.quiet import quiet_config
+
+
+class ISRChain(RunnableSerializable[State, State]):
+    """Gate, draft, gate: takes ``{"question", "documents"?}`` and adds ``"isr"`` and ``"answer"``.
+
+    After an abstention ``answer`` is ``message``, and the documents stay. With a gate before drafting only, tokens are
+    streamed as they come. With a gate after it, the draft runs unseen by every stream of the caller (``stream``,
+    ``astream_events``, ``astream_log``, LangGraph's streams), and nothing is released before the decision; tracers
+    and callback handlers of your own still see it. A batch is scored together.
+
+    Args:
+        draft: takes the state and returns a draft, as a string or a message.
+        before: decides whether the evidence suffices: an :class:`ISRGate`, ``ISRRetriever(...).as_gate()``, or any
+            runnable that adds ``"isr"`` to the state.
+        after: decides whether the evidence supports the draft.
+        message: stands in the place of the answer after an abstention.
+
+    Raises:
+        ValidationError: if there is neither a gate before nor one after.
+        ISRAbstained: after an abstention, where the gate that decided has ``on_abstain="raise"``.
+        ISRError: as the gates.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    draft: Runnable[State, Any]
+    before: Runnable[State, State] | None = None
+    after: ISRGate | None = None
+    message: str = MESSAGE
+
+    @model_validator(mode="after")
+    def _has_a_gate(self) -> ISRChain:
+        if self.before is None and self.after is None:
+            raise ConfigurationError("a chain without a gate decides nothing: give before=ISRGate() or after=ISRGate()")
+        return self
+
+    def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
+        """Gate, draft, gate."""
+        return self._call_with_config(as_run(self._one), input, config, **kwargs)
+
+    async def ainvoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
+        """As ``invoke``, without blocking the event loop."""
+        return await self._acall_with_config(as_run(self._aone), input, config, **kwargs)
+
+    def batch(
+        self,
+        inputs: list[State],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[State]:
+        """Gate, draft, gate: each step for all inputs at once."""
+        return self._batch_with_config(
+            as_run(self._many), inputs, config, return_exceptions=return_exceptions, **kwargs
+        )
+
+    async def abatch(
+        self,
+        inputs: list[State],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[State]:
+        """As ``batch``, without blocking the event loop."""
+        return await self._abatch_with_config(
+            as_run(self._amany), inputs, config, return_exceptions=return_exceptions, **kwargs
+        )
+
+    def stream(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[State]:
+        """The state in pieces that add up: the gated part first, then the answer."""
+        return self.transform(iter([input]), config, **kwargs)
+
+    def transform(self, input: Iterator[State], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[State]:
+        """As ``stream``, for an input that comes in pieces."""
+        yield from self._transform_stream_with_config(input, as_run(self._pieces), config, **kwargs)
+
+    async def astream(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[State]:
+        """As ``stream``, without blocking the event loop."""
+
+        async def whole() -> AsyncIterator[State]:
+            yield input
+
+        async for piece in self.atransform(whole(), config, **kwargs):
+            yield piece
+
+    async def atransform(
+        self, input: AsyncIterator[State], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[State]:
+        """As ``transform``, without blocking the event loop."""
+        async for piece in self._atransform_stream_with_config(input, as_run(self._apieces), config, **kwargs):
+            yield piece
+
+    def _one(self, state: State, config: RunnableConfig) -> State:
+        return cast(State, _raised(self._many([state], [config])[0]))
+
+    async def _aone(self, state: State, config: RunnableConfig) -> State:
+        return cast(State, _raised((await self._amany([state], [config]))[0]))
+
+    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
+        work = _Work(self, inputs, config)
+        if self.before is not None:
+            work.gated(self.before.batch(work.states(), work.configs(), return_exceptions=True))
+        if work.open:
+            work.drafted(self.draft.batch(work.states(), work.configs(quiet=True), return_exceptions=True))
+        if self.after is not None and work.open:
+            for decision, own in work.decided(self.after.decisions(work.states())):
+                dispatch_custom_event(EVENT, decision.to_dict(), config=own)
+        return work.outcomes
+
+    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
+        work = _Work(self, inputs, config)
+        if self.before is not None:
+            work.gated(await self.before.abatch(work.states(), work.configs(), return_exceptions=True))
+        if work.open:
+            work.drafted(await self.draft.abatch(work.states(), work.configs(quiet=True), return_exceptions=True))
+        if self.after is not None and work.open:
+            for decision, own in work.decided(await self.after.adecisions(work.states())):
+                await adispatch_custom_event(EVENT, decision.to_dict(), config=own)
+        return work.outcomes
+
+    def _pieces(self, input: Iterator[State], config: RunnableConfig) -> Iterator[State]:
+        state = _whole(list(input))
+        if self.after is not None or self.before is None:
+            yield AddableDict(self._one(state, config))
+            return
+        state = self.before.invoke(state, config)
+        yield AddableDict({name: value for name, value in state.items() if name != "answer"})
+        if not _answers(state):
+            yield AddableDict(answer=self.message)
+            return
+        for piece in self.draft.stream(state, config):
+            if text := text_of(piece):
+                yield AddableDict(answer=text)
+
+    async def _apieces(self, input: AsyncIterator[State], config: RunnableConfig) -> AsyncIterator[State]:
+        state = _whole([piece async for piece in input])
+        if self.after is not None or self.before is None:
+            yield AddableDict(await self._aone(state, config))
+            return
+        state = await self.before.ainvoke(state, config)
+        yield AddableDict({name: value for name, value in state.items() if name != "answer"})
+        if not _answers(state):
+            yield AddableDict(answer=self.message)
+            return
+        async for piece in self.draft.astream(state, config):
+            if text := text_of(piece):
+                yield AddableDict(answer=text)
+
+
+class _Work:
+    """The items of one call: each open until an abstention, an error, or its answer."""
+
+    def __init__(self, chain: ISRChain, inputs: list[State], config: list[RunnableConfig]) -> None:
+        self._chain, self._config = chain, config
+        # Whatever stands in "answer" already is no draft of this chain, and no gate here may take it for one.
+        self.outcomes: list[Outcome] = [
+            {name: value for name, value in checked_state(state).items() if name != "answer"} for state in inputs
+        ]
+        self.open = list(range(len(inputs)))
+
+    def states(self) -> list[State]:
+        """The open items."""
+        return [cast(State, self.outcomes[i]) for i in self.open]
+
+    def configs(self, *, quiet: bool = False) -> list[RunnableConfig]:
+        """Their configurations; silent for drafts that are not decided about yet."""
+        silent = quiet and self._chain.after is not None
+        return [quiet_config(self._config[i]) if silent else self._config[i] for i in self.open]
+
+    def gated(self, results: list[Any]) -> None:
+        """Note what the gate before drafting said."""
+
+        def note(i: int, result: Any) -> bool:
+            self.outcomes[i] = result
+            if isinstance(result, Exception):
+                return False
+            if not _answers(result):
+                self.outcomes[i] = {**result, "answer": self._chain.message}
+                return False
+            return True
+
+        self._each(results, note)
+
+    def drafted(self, results: list[Any]) -> None:
+        """Note the drafts; they stay inside while a gate is still to come."""
+
+        def note(i: int, result: Any) -> bool:
+            try:
+                drafted = {"answer": text_of(_raised(result))}
+            except Exception as error:
+                self.outcomes[i] = error
+                return False
+            self.outcomes[i] = {**cast(State, self.outcomes[i]), **drafted}
+            return True
+
+        self._each(results, note)
+
+    def decided(self, results: list[Any]) -> list[tuple[Decision, RunnableConfig]]:
+        """Release or withhold each draft; returns the decisions with the configurations of their runs."""
+        made: list[tuple[Decision, RunnableConfig]] = []
+
+        def note(i: int, result: Any) -> bool:
+            if isinstance(result, Decision):
+                made.append((result, self._config[i]))
+                self.outcomes[i] = self._released(cast(State, self.outcomes[i]), result)
+            else:
+                self.outcomes[i] = result
+            return False
+
+        self._each(results, note)
+        return made
+
+    def _released(self, state: State, decision: Decision) -> Outcome:
+        assert self._chain.after is not None
+        if decision.answered or self._chain.after.on_abstain == "annotate":
+            return {**state, KEY: decision.to_dict()}
+        if self._chain.after.on_abstain == "raise":
+            return ISRAbstained(decision, state["documents"])
+        return {**state, KEY: decision.to_dict(), "answer": self._chain.message}
+
+    def _each(self, results: list[Any], note: Callable[[int, Any], bool]) -> None:
+        """Apply results to the open items; those for which ``note`` says so stay open."""
+        self.open = [i for i, result in zip(self.open, results, strict=True) if note(i, result)]
+
+
+def _whole(pieces: list[State]) -> State:
+    state: State = {}
+    for piece in pieces:
+        state = dict(AddableDict(state) + AddableDict(checked_state(piece)))
+    state.pop("answer", None)
+    return state
+
+
+def _answers(state: State) -> bool:
+    """Whether a gated state goes on to the draft; anything but a clear answer does not."""
+    decision = state.get(KEY)
+    return isinstance(decision, dict) and cast(State, decision).get("action") == "answer"
+
+
+def _raised(outcome: Any) -> Any:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome

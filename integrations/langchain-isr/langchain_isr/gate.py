@@ -1,0 +1,152 @@
+"""The gate as a runnable: composes in LCEL on question, documents and, after drafting, the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from isr_rag.decision import Decision
+from isr_rag.errors import InvalidTypeError, ISRError
+from isr_rag.gate import ISRGate as CoreGate
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
+from langchain_core.runnables import RunnableConfig, RunnableSerializable
+from pydantic import ConfigDict, Field
+
+from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, item_of
+
+Outcome = State | Exception
+
+
+class ISRGate(RunnableSerializable[State, State]):
+    """Decides about ``{"question", "documents", "answer"?}`` and adds ``"isr"``, the decision as plain data.
+
+    Without an answer it decides whether the documents suffice to answer the question; with one, whether they support
+    it. Everything else in the input passes through, and the input itself is not changed. A batch is scored together.
+
+    Args:
+        gate: the gate of :mod:`isr_rag` that decides; by default the embedded model with its calibration.
+        h_star: overrides the gate's target hallucination rate in (0, 1); made for ``configurable_fields``.
+        on_abstain: after an abstention ``"withhold"`` the answer (``message`` takes its place), ``"raise"``
+            :class:`ISRAbstained`, or ``"annotate"``: the answer stays, and the decision is yours to heed.
+        message: stands in the place of a withheld answer.
+
+    Raises:
+        InvalidInputError: for an input without question or documents, or with empty ones.
+        ISRAbstained: after an abstention, with ``on_abstain="raise"``.
+        ISRError: as :meth:`isr_rag.ISRGate.decide`.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    gate: CoreGate = Field(default_factory=CoreGate)
+    h_star: float | None = None
+    on_abstain: Literal["withhold", "raise", "annotate"] = "withhold"
+    message: str = MESSAGE
+
+    @property
+    def core(self) -> CoreGate:
+        """The gate that decides, at this runnable's own target."""
+        return self.gate if self.h_star is None else self.gate.with_h_star(self.h_star)
+
+    def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
+        """Decide about one input."""
+        return self._call_with_config(as_run(self._one), input, config, **kwargs)
+
+    async def ainvoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
+        """As ``invoke``, without blocking the event loop."""
+        return await self._acall_with_config(as_run(self._aone), input, config, **kwargs)
+
+    def batch(
+        self,
+        inputs: list[State],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[State]:
+        """Decide about many inputs, scored together; each decision is the same as alone."""
+        return self._batch_with_config(
+            as_run(self._many), inputs, config, return_exceptions=return_exceptions, **kwargs
+        )
+
+    async def abatch(
+        self,
+        inputs: list[State],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[State]:
+        """As ``batch``, without blocking the event loop."""
+        return await self._abatch_with_config(
+            as_run(self._amany), inputs, config, return_exceptions=return_exceptions, **kwargs
+        )
+
+    def _one(self, state: State, config: RunnableConfig) -> State:
+        return _checked(self._many([state], [config])[0])
+
+    async def _aone(self, state: State, config: RunnableConfig) -> State:
+        return _checked((await self._amany([state], [config]))[0])
+
+    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for state, decision, own in zip(inputs, self.decisions(inputs), config, strict=True):
+            if isinstance(decision, Decision):
+                dispatch_custom_event(EVENT, decision.to_dict(), config=own)
+            outcomes.append(self._outcome(state, decision))
+        return outcomes
+
+    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for state, decision, own in zip(inputs, await self.adecisions(inputs), config, strict=True):
+            if isinstance(decision, Decision):
+                await adispatch_custom_event(EVENT, decision.to_dict(), config=own)
+            outcomes.append(self._outcome(state, decision))
+        return outcomes
+
+    def decisions(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision | ISRError]:
+        """The bare decisions, scored together, without run or event; an input that fails has its error instead."""
+        try:
+            return list(self.core.decide_batch([item_of(checked_state(state)) for state in inputs]))
+        except ISRError as error:
+            # One bad input must not take the others with it: each gets its own decision or its own error.
+            return [error] if len(inputs) == 1 else [self.decisions([state])[0] for state in inputs]
+
+    async def adecisions(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision | ISRError]:
+        """As :meth:`decisions`, without blocking the event loop."""
+        try:
+            return list(await self.core.adecide_batch([item_of(checked_state(state)) for state in inputs]))
+        except ISRError as error:
+            return [error] if len(inputs) == 1 else [(await self.adecisions([state]))[0] for state in inputs]
+
+    def _outcome(self, state: State, decision: Decision | ISRError) -> Outcome:
+        if isinstance(decision, ISRError):
+            return decision
+        if not decision.answered and self.on_abstain == "raise":
+            return ISRAbstained(decision, state["documents"])
+        outcome = {**state, KEY: decision.to_dict()}
+        if not decision.answered and self.on_abstain == "withhold" and state.get("answer") is not None:
+            outcome["answer"] = self.message
+        return outcome
+
+
+def as_run(function: Callable[..., Any]) -> Any:
+    """A function of inputs and configurations: langchain-core calls it rightly, but its types know no such form."""
+    return function
+
+
+def checked_state(state: object) -> Mapping[str, Any]:
+    """An input, if it is a mapping.
+
+    Raises:
+        InvalidTypeError: if it is none.
+    """
+    if not isinstance(state, Mapping):
+        raise InvalidTypeError(f"the gate takes a dict with question and documents, not {type(state).__name__}")
+    return state  # pyright: ignore[reportUnknownVariableType]  # keys of any kind; only known ones are read
+
+
+def _checked(outcome: Outcome) -> State:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome

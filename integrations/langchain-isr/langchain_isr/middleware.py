@@ -1,0 +1,324 @@
+"""The gate as middleware of ``langchain.agents.create_agent``: on what tools found, and on the final answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
+
+from isr_rag.decision import Action, Decision, Reason
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate as CoreGate
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInput, PrivateStateAttr, ToolCallRequest
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from langchain_isr.agent_run import AgentRun, begin, failed_call
+from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, settled
+from langchain_isr.quiet import quietly
+
+When = Literal["before", "after", "both"]
+
+SEARCH_AGAIN = (
+    "The evidence found so far does not suffice to answer the question. Search again, with other words. "
+    "Do not answer yet."
+)
+NOT_SUPPORTED = (
+    "The evidence found so far does not support that answer. Search again, with other words. Do not answer yet."
+)
+
+_MALFORMED = 3
+"""Attempts at structured output before the agent abstains."""
+
+
+class ISRAgentState(AgentState[Any]):
+    """What the middleware adds to an agent's state.
+
+    Attributes:
+        isr: the decisions of this run as plain data, the last one last.
+        isr_documents: the evidence of this run, in the order it was found.
+        isr_run: what this run answers and where in the messages it begins.
+    """
+
+    isr: NotRequired[Annotated[list[dict[str, Any]], OmitFromInput]]
+    isr_documents: NotRequired[Annotated[list[Document], OmitFromInput]]
+    isr_run: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
+
+
+@dataclass(frozen=True)
+class _Decide:
+    """Ask the gate."""
+
+    item: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """Ask the model."""
+
+    request: ModelRequest[Any]
+    quiet: bool
+
+
+Steps: TypeAlias = Generator[_Decide | _Draft, Any, ExtendedModelResponse[Any]]
+
+
+class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
+    """Lets an agent answer only from evidence that carries the answer.
+
+    ``before``: after each round of tool calls the gate decides whether the evidence suffices. If it does not, the
+    model is told to search again, until ``looks`` rounds are spent; then the agent abstains without another call of
+    the model. ``after``: the final answer is released only if the evidence supports it; until then no stream of the
+    caller carries any of it. An answer from no evidence at all is an abstention.
+
+    The state has ``isr`` (all decisions of the run) and ``isr_documents``; the released message and the abstention
+    carry the decision in ``response_metadata["isr"]``. Each decision is also streamed as a custom event. The target
+    hallucination rate is split over the looks. Put it first in the list of middleware, so that nothing changes an
+    answer after its release.
+
+    Args:
+        gate: the gate of :mod:`isr_rag` that decides; by default the embedded model with its calibration. Its
+            ``on_error`` also holds for tools that raise.
+        when: gate the evidence ``"before"`` the answer, the answer ``"after"`` it is drafted, or ``"both"``.
+        looks: rounds of evidence at most, >= 1.
+        tools: names of the tools that find evidence; by default all. A tool's documents come from its artifact
+            (``response_format="content_and_artifact"``), else its text counts as one document.
+        on_abstain: ``"message"`` puts ``message`` in the place of the answer, ``"raise"`` raises
+            :class:`ISRAbstained`.
+        message: what the agent says after an abstention.
+
+    Raises:
+        ConfigurationError: if looks < 1 or ``when`` is none of the three.
+    """
+
+    state_schema = ISRAgentState
+
+    def __init__(
+        self,
+        gate: CoreGate | None = None,
+        *,
+        when: When = "both",
+        looks: int = 2,
+        tools: Sequence[str] | None = None,
+        on_abstain: Literal["message", "raise"] = "message",
+        message: str = MESSAGE,
+    ) -> None:
+        super().__init__()
+        if looks < 1:
+            raise ConfigurationError(f"looks must be at least 1, got {looks}")
+        if when not in ("before", "after", "both"):
+            raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
+        whole = CoreGate() if gate is None else gate
+        self.gate = whole.with_h_star(whole.h_star / looks)
+        self.when: When = when
+        self.looks = looks
+        self.evidence_tools = None if tools is None else frozenset(tools)
+        self.on_abstain = on_abstain
+        self.message = message
+        self.tools = []
+
+    def before_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
+        """Start the run afresh: no decisions, no evidence, and the last human message is the question."""
+        return {"isr": [], "isr_documents": [], "isr_run": begin(state["messages"])}
+
+    async def abefore_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
+        """As ``before_agent``."""
+        return self.before_agent(state, runtime)
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        """Run a tool; where it raises and the policy is to abstain, note that instead."""
+        try:
+            return handler(request)
+        except Exception as error:
+            return self._tool_failed(request, error)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        """As ``wrap_tool_call``."""
+        try:
+            return await handler(request)
+        except Exception as error:
+            return self._tool_failed(request, error)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ExtendedModelResponse[Any]:
+        """Gate the evidence, draft unseen, gate the draft."""
+        steps = self._steps(request)
+        result: Any = None
+        while True:
+            try:
+                step = steps.send(result)
+            except StopIteration as stop:
+                return cast(ExtendedModelResponse[Any], stop.value)
+            if isinstance(step, _Decide):
+                result = self.gate.decide_batch([step.item])[0]
+                dispatch_custom_event(EVENT, result.to_dict())
+            elif step.quiet:
+                with quietly():
+                    result = handler(step.request)
+            else:
+                result = handler(step.request)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ExtendedModelResponse[Any]:
+        """As ``wrap_model_call``, without blocking the event loop."""
+        steps = self._steps(request)
+        result: Any = None
+        while True:
+            try:
+                step = steps.send(result)
+            except StopIteration as stop:
+                return cast(ExtendedModelResponse[Any], stop.value)
+            if isinstance(step, _Decide):
+                result = (await self.gate.adecide_batch([step.item]))[0]
+                await adispatch_custom_event(EVENT, result.to_dict())
+            elif step.quiet:
+                with quietly():
+                    result = await handler(step.request)
+            else:
+                result = await handler(step.request)
+
+    def _steps(self, request: ModelRequest[Any]) -> Steps:
+        """One call of the model with its gates; asks for decisions and drafts where it needs them."""
+        run = AgentRun.of(cast(dict[str, Any], request.state), self.evidence_tools)
+        if run.failed is not None:
+            blank = yield _Decide(run.item(documents=[]))
+            return self._abstention(request, run, blank, Reason.RETRIEVER_FAILED, run.failed)
+        enough, decision = True, None
+        if self.when != "after":
+            decision = run.last_sufficiency()
+            if run.fresh:
+                decision = yield _Decide(run.item(can_acquire=len(run.rounds) < self.looks))
+                run.note(request, decision)
+                if decision.action is Action.ABSTAIN:
+                    return self._abstention(request, run, decision)
+            enough = decision is not None and decision.answered
+            if decision is not None and not enough:
+                request = _said(request, [HumanMessage(SEARCH_AGAIN)])
+        quiet = self.when != "before" or not enough
+        response = yield from self._drafted(request, quiet)
+        if _calls(response):
+            return (yield from self._passed_on(request, run, response, quiet))
+        if not enough:  # the model answered although it was told to search
+            if decision is None:
+                decision = yield _Decide(run.item(documents=[]))
+            return self._abstention(request, run, decision)
+        if self.when == "before":
+            return self._release(run, response)
+        return (yield from self._release_gate(request, run, response))
+
+    def _drafted(self, request: ModelRequest[Any], quiet: bool) -> Generator[_Draft, Any, ModelResponse[Any]]:
+        """The model's response; malformed structured output is asked for again in here, where it is not seen."""
+        for _ in range(_MALFORMED):
+            response = cast(ModelResponse[Any], (yield _Draft(request, quiet)))
+            errors = [message for message in response.result if isinstance(message, ToolMessage)]
+            if not quiet or response.structured_response is not None or not errors:
+                return response
+            request = _said(request, response.result)
+        return ModelResponse(result=[AIMessage("")])
+
+    def _release_gate(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any]) -> Steps:
+        """Release a draft that the evidence supports; else search again or abstain."""
+        draft = _text(response)
+        if not draft:
+            blank = yield _Decide(run.item(documents=[]))
+            detail = "the model drafted no text"
+            return self._abstention(request, run, blank, Reason.INSUFFICIENT_INFORMATION, detail)
+        decision = yield _Decide(run.item(answer=draft, can_acquire=len(run.rounds) < self.looks))
+        run.note(request, decision)
+        if decision.answered:
+            return self._release(run, response)
+        if decision.action is Action.ABSTAIN:
+            return self._abstention(request, run, decision)
+        again = _said(request, [AIMessage(draft), HumanMessage(NOT_SUPPORTED)])
+        response = yield from self._drafted(again, True)
+        if not _calls(response):
+            return self._abstention(request, run, decision)
+        return (yield from self._passed_on(request, run, response, True))
+
+    def _passed_on(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], quiet: bool) -> Steps:
+        """Tool calls go on, within the bound; words beside them could be a draft and do not while it is undecided."""
+        asks = [name for name in _calls(response) if run.finds_evidence(name)]
+        if asks and len(run.rounds) >= self.looks:
+            blank = yield _Decide(run.item(documents=[]))
+            detail = f"the model asked for more evidence after the last of {self.looks} rounds"
+            return self._abstention(request, run, blank, Reason.INSUFFICIENT_INFORMATION, detail)
+        result = [_without_words(message) if quiet else message for message in response.result]
+        return ExtendedModelResponse(ModelResponse(result=result), Command(update=run.update()))
+
+    def _release(self, run: AgentRun, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
+        marked = [_marked(message, run.decisions[-1]) for message in response.result]
+        return ExtendedModelResponse(
+            ModelResponse(result=marked, structured_response=response.structured_response),
+            Command(update=run.update()),
+        )
+
+    def _abstention(
+        self,
+        request: ModelRequest[Any],
+        run: AgentRun,
+        decision: Decision,
+        reason: Reason | None = None,
+        detail: str = "",
+    ) -> ExtendedModelResponse[Any]:
+        """The agent's last word without an answer."""
+        final = run.settle(request, settled(decision), reason, detail)
+        if self.on_abstain == "raise":
+            raise ISRAbstained(final, run.documents)
+        message = AIMessage(self.message, response_metadata={KEY: final.to_dict()})
+        return ExtendedModelResponse(
+            ModelResponse(result=[message]), Command(update={**run.update(), "jump_to": "end"})
+        )
+
+    def _tool_failed(self, request: ToolCallRequest, error: Exception) -> ToolMessage:
+        name = request.tool_call["name"]
+        ours = self.evidence_tools is None or name in self.evidence_tools
+        if isinstance(error, GraphBubbleUp) or not ours or self.gate.on_error == "raise":
+            raise error
+        return failed_call(name, request.tool_call["id"] or "", error)
+
+
+def _said(request: ModelRequest[Any], messages: Sequence[BaseMessage]) -> ModelRequest[Any]:
+    """The request with further messages, which the agent's state does not keep."""
+    return request.override(messages=[*request.messages, *cast(Sequence[AnyMessage], messages)])
+
+
+def _calls(response: ModelResponse[Any]) -> list[str]:
+    """Names of the tools that a response calls and that still have to run."""
+    done = {message.tool_call_id for message in response.result if isinstance(message, ToolMessage)}
+    calls = [call for message in response.result if isinstance(message, AIMessage) for call in message.tool_calls]
+    return [call["name"] for call in calls if response.structured_response is None and call["id"] not in done]
+
+
+def _text(response: ModelResponse[Any]) -> str:
+    """The answer that a response holds."""
+    structured = response.structured_response
+    if structured is not None:
+        dump = getattr(structured, "model_dump_json", None)
+        return str(dump() if callable(dump) else structured)
+    return "\n".join(str(m.text) for m in response.result if isinstance(m, AIMessage)).strip()
+
+
+def _without_words(message: BaseMessage) -> BaseMessage:
+    """A message reduced to its tool calls: no text, no reasoning, nothing beside them."""
+    if not isinstance(message, AIMessage):
+        return message
+    return AIMessage(
+        "", id=message.id, name=message.name, tool_calls=message.tool_calls, usage_metadata=message.usage_metadata
+    )
+
+
+def _marked(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
+    if not isinstance(message, AIMessage):
+        return message
+    return message.model_copy(update={"response_metadata": {**message.response_metadata, KEY: decision}})

@@ -1,0 +1,167 @@
+"""A retriever around another one: it gates what was found, looks deeper while that is not enough, and tags it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+from isr_rag.acquisition import Trail, aacquire, acquire
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError
+from isr_rag.evidence import Chunk
+from isr_rag.gate import ISRGate as CoreGate
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+    adispatch_custom_event,
+    dispatch_custom_event,
+)
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from pydantic import ConfigDict, Field
+
+from langchain_isr.common import EVENT, KEY, OnAbstain, State, evidence_of, gathered, released
+
+RetrieverLike: TypeAlias = Runnable[str, list[Document]]
+Deepen: TypeAlias = Callable[[RetrieverLike, int], RetrieverLike]
+"""Takes the retriever and a number of documents; returns a retriever that finds so many. The first is not changed."""
+
+Rewrite: TypeAlias = Callable[[str, int, Decision], str]
+"""Takes the query, the number of the look from 1 on, and the decision before it; returns the new query."""
+
+
+DEPTH = 4
+"""Documents of a first look where neither the retriever nor its user says how many."""
+
+
+def depth_of(retriever: RetrieverLike) -> int:
+    """How many documents a retriever finds, as its own settings say."""
+    settings = getattr(retriever, "search_kwargs", None)
+    own = settings.get("k") if isinstance(settings, dict) else getattr(retriever, "k", None)
+    return own if isinstance(own, int) else DEPTH
+
+
+def deeper(retriever: RetrieverLike, k: int) -> RetrieverLike:
+    """A copy of a retriever that finds ``k`` documents: a vector store's retriever, or one with a field ``k``.
+
+    Raises:
+        ConfigurationError: for a retriever whose depth cannot be set this way.
+    """
+    if isinstance(retriever, BaseRetriever):
+        if isinstance(settings := getattr(retriever, "search_kwargs", None), dict):
+            return retriever.model_copy(update={"search_kwargs": {**settings, "k": k}})
+        if "k" in type(retriever).model_fields:
+            return retriever.model_copy(update={"k": k})
+    raise ConfigurationError(
+        f"{type(retriever).__name__} has neither k nor search_kwargs: say with deepen=... how it finds more documents"
+    )
+
+
+class ISRRetriever(BaseRetriever):
+    """Retrieves until the gate finds the evidence sufficient for the query, within a bounded number of looks.
+
+    The acquisition loop is the one of :mod:`isr_rag.acquisition`: evidence accumulates, the target hallucination rate
+    is split over the looks, and a round that brings nothing new ends it. The documents come in the order they were
+    found, as copies with the decision in ``metadata["isr"]``.
+
+    Args:
+        retriever: finds documents: any retriever or runnable from a string to documents.
+        gate: the gate of :mod:`isr_rag` that decides; by default the embedded model with its calibration.
+        k: documents of the first look; by default what the retriever finds by itself.
+        factor: how many times deeper each further look goes, >= 1; with 1 only ``rewrite`` changes what is found.
+        looks: how often to look at most, >= 1.
+        rewrite: rewords the query for each further look.
+        deepen: how the retriever finds more documents; by default its ``k`` or ``search_kwargs["k"]``.
+        on_abstain: ``"empty"`` returns no documents, ``"raise"`` raises :class:`ISRAbstained`, ``"annotate"`` returns
+            all of them with the decision in ``metadata["isr"]``.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    retriever: RetrieverLike
+    gate: CoreGate = Field(default_factory=CoreGate)
+    k: int | None = Field(default=None, ge=1)
+    factor: int = Field(default=2, ge=1)
+    looks: int = Field(default=2, ge=1)
+    rewrite: Rewrite | None = None
+    deepen: Deepen = deeper
+    on_abstain: OnAbstain = "empty"
+
+    def as_gate(self) -> Runnable[State, State]:
+        """As a step of a chain: takes ``{"question"}`` and adds ``"documents"`` and ``"isr"``, whatever was decided."""
+        return RunnableLambda(self._step, afunc=self._astep, name="ISRRetriever")
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        documents, trail = self._acquire(query, RunnableConfig(callbacks=run_manager.get_child()), k)
+        return released(documents, trail.decision, self.on_abstain)
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        documents, trail = await self._aacquire(query, RunnableConfig(callbacks=run_manager.get_child()), k)
+        return released(documents, trail.decision, self.on_abstain)
+
+    def _step(self, state: State, config: RunnableConfig) -> State:
+        documents, trail = self._acquire(state["question"], config, None)
+        return {**state, "documents": documents, KEY: trail.decision.to_dict()}
+
+    async def _astep(self, state: State, config: RunnableConfig) -> State:
+        documents, trail = await self._aacquire(state["question"], config, None)
+        return {**state, "documents": documents, KEY: trail.decision.to_dict()}
+
+    def _acquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Trail]:
+        search = _Search(self, k or self.k)
+
+        def retrieve(asked: str, look: int, previous: Decision | None, /) -> list[Chunk]:
+            if previous is not None:
+                dispatch_custom_event(EVENT, previous.to_dict(), config=config)
+            found = search.retriever(look).invoke(search.query(asked, look, previous), config)
+            return search.found(found)
+
+        trail = acquire(self.gate, retrieve, question=query, looks=self.looks)
+        dispatch_custom_event(EVENT, trail.decision.to_dict(), config=config)
+        return gathered(search.rounds), trail
+
+    async def _aacquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Trail]:
+        search = _Search(self, k or self.k)
+
+        async def retrieve(asked: str, look: int, previous: Decision | None, /) -> list[Chunk]:
+            if previous is not None:
+                await adispatch_custom_event(EVENT, previous.to_dict(), config=config)
+            found = await search.retriever(look).ainvoke(search.query(asked, look, previous), config)
+            return search.found(found)
+
+        trail = await aacquire(self.gate, retrieve, question=query, looks=self.looks)
+        await adispatch_custom_event(EVENT, trail.decision.to_dict(), config=config)
+        return gathered(search.rounds), trail
+
+
+@dataclass
+class _Search:
+    """The retrievals of one call, fresh for each."""
+
+    settings: ISRRetriever
+    k: int | None
+    rounds: list[list[Document]] = field(default_factory=list[list[Document]])
+
+    def retriever(self, look: int) -> RetrieverLike:
+        """The retriever of this look."""
+        own, factor = self.settings.retriever, self.settings.factor
+        if self.k is None and (look == 0 or factor == 1):
+            return own
+        return self.settings.deepen(own, (self.k or depth_of(own)) * factor**look)
+
+    def query(self, asked: str, look: int, previous: Decision | None) -> str:
+        """The query of this look."""
+        rewrite = self.settings.rewrite
+        return asked if rewrite is None or previous is None else rewrite(asked, look, previous)
+
+    def found(self, documents: Any) -> list[Chunk]:
+        """Note what was found, as evidence."""
+        evidence = evidence_of(documents)
+        self.rounds.append(list(cast(list[Document], documents)))
+        return evidence

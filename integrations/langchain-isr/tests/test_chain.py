@@ -1,0 +1,118 @@
+"""The drafting chain: what reaches the caller, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from isr_rag.errors import InvalidTypeError
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables import RunnableLambda
+from lc_fakes import ScriptedModel, gate, rivers
+from pydantic import ValidationError
+
+from langchain_isr import ISRAbstained, ISRChain, ISRGate
+
+SECRET = "draft-one draft-two draft-three"
+ASKED = {"question": "Which river?", "documents": rivers(2)}
+
+
+def model() -> Any:
+    return RunnableLambda(lambda state: state["question"]) | ScriptedModel(reply=lambda messages: SECRET)
+
+
+def guarded(enough: int, **more: Any) -> ISRChain:
+    return ISRChain(draft=model(), after=ISRGate(gate=gate(enough), **more))
+
+
+async def everything(chain: Any, asked: Any) -> str:
+    """All that any stream of the caller carries before the last word."""
+    seen: list[Any] = list(chain.stream(asked))
+    seen += [piece async for piece in chain.astream(asked)]
+    seen += [event async for event in chain.astream_events(asked, version="v2")]
+    seen += [event async for event in chain.astream_events(asked, version="v1")]
+    seen += [patch async for patch in chain.astream_log(asked)]
+    return repr(seen)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_withheld_draft_is_in_no_stream_of_any_kind() -> None:
+    seen = asyncio.run(everything(RunnableLambda(lambda state: state) | guarded(99), ASKED))
+    assert "draft-" not in seen
+    assert guarded(99).message in seen
+
+
+def test_a_released_draft_comes_whole_after_its_decision() -> None:
+    pieces = list(guarded(0).stream(ASKED))
+    assert [piece["answer"] for piece in pieces] == [SECRET]
+
+    async def events() -> list[Any]:
+        return [event async for event in guarded(0).astream_events(ASKED, version="v2")]
+
+    seen = asyncio.run(events())
+    decided = next(i for i, event in enumerate(seen) if event["event"] == "on_custom_event")
+    carrying = [i for i, event in enumerate(seen) if "draft-one" in repr(event)]
+    assert carrying
+    assert min(carrying) > decided
+
+
+def test_a_gate_before_drafting_keeps_the_tokens_streaming() -> None:
+    chain = ISRChain(draft=model(), before=ISRGate(gate=gate()))
+    pieces = list(chain.stream(ASKED))
+    assert [piece["answer"].strip() for piece in pieces if "answer" in piece] == SECRET.split()
+    assert "isr" in pieces[0]
+    total = pieces[0]
+    for piece in pieces[1:]:
+        total = total + piece
+    whole = chain.invoke(ASKED)
+    del total["isr"]["seconds"], whole["isr"]["seconds"]
+    assert total == whole
+
+
+def test_an_old_answer_in_the_input_is_never_taken_for_the_draft() -> None:
+    for chain in (guarded(99), ISRChain(draft=model(), before=ISRGate(gate=gate(99)))):
+        assert chain.invoke({**ASKED, "answer": "smuggled"})["answer"] == chain.message
+        assert "smuggled" not in repr(list(chain.stream({**ASKED, "answer": "smuggled"})))
+
+
+def test_both_gates_decide_about_what_they_see() -> None:
+    chain = ISRChain(draft=model(), before=ISRGate(gate=gate()), after=ISRGate(gate=gate(99)))
+    state = chain.invoke(ASKED)
+    assert state["isr"]["predicate"] == "supported-answer/1"
+    assert state["answer"] == chain.message
+
+
+def test_a_batch_mixes_answers_abstentions_and_errors() -> None:
+    def write(state: Any) -> Any:
+        return 7 if state["question"] == "number?" else SECRET
+
+    chain = ISRChain(draft=RunnableLambda(write), before=ISRGate(gate=gate(1)), after=ISRGate(gate=gate(2)))
+    inputs = [ASKED, {**ASKED, "documents": rivers(1)}, {**ASKED, "question": "number?"}, {**ASKED, "documents": []}]
+    answered, unsupported, broken, empty = chain.batch(inputs, return_exceptions=True)
+    assert answered["answer"] == SECRET
+    assert unsupported["answer"] == empty["answer"] == chain.message
+    assert empty["isr"]["reason"] == "no_evidence"
+    assert isinstance(broken, InvalidTypeError)
+
+
+def test_the_policies_of_the_gate_after_hold() -> None:
+    with pytest.raises(ISRAbstained):
+        guarded(99, on_abstain="raise").invoke(ASKED)
+    assert guarded(99, on_abstain="annotate").invoke(ASKED)["answer"] == SECRET
+
+
+def test_tracers_still_see_the_draft() -> None:
+    class Tracer(BaseCallbackHandler):
+        seen: list[str] = []  # noqa: RUF012
+
+        def on_llm_end(self, response: Any, **_: Any) -> None:
+            self.seen.append(response.generations[0][0].text)
+
+    guarded(99).invoke(ASKED, {"callbacks": [Tracer()]})
+    assert Tracer.seen == [SECRET]
+
+
+def test_a_chain_without_a_gate_is_refused() -> None:
+    with pytest.raises(ValidationError, match="without a gate"):
+        ISRChain(draft=model())

@@ -1,0 +1,185 @@
+"""The LangGraph loop: bounded, checkpointed, resumed, and silent about undecided drafts."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from isr_rag import Decision
+from isr_rag.errors import ConfigurationError, RetrieverFailedError
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+from lc_fakes import ScriptedModel, gate, rivers
+
+from langchain_isr import create_isr_graph, isr_node
+
+SECRET = "draft-one draft-two"
+ASKED: Any = {"question": "Which river flows through Paris?"}
+
+
+def retriever(look: int) -> Any:
+    return RunnableLambda(lambda query: rivers(2 * (look + 1)))
+
+
+def draft(calls: list[str] | None = None) -> Any:
+    def write(messages: Any) -> str:
+        if calls is not None:
+            calls.append(SECRET)
+        return SECRET
+
+    return RunnableLambda(lambda state: state["question"]) | ScriptedModel(reply=write)
+
+
+def graph(enough: int, **more: Any) -> Any:
+    return create_isr_graph(retriever, draft(), gate(enough), **more)
+
+
+async def everything(built: Any) -> str:
+    modes = ["values", "updates", "messages", "custom", "tasks", "debug", "checkpoints"]
+    config: Any = {"configurable": {"thread_id": "1"}}
+    seen: list[Any] = list(built.stream(ASKED, config, stream_mode=modes))
+    seen += [piece async for piece in built.astream(ASKED, config, stream_mode=modes)]
+    seen += [event async for event in built.astream_events(ASKED, config, version="v2")]
+    seen += [patch async for patch in built.astream_log(ASKED, config)]
+    seen += list(built.get_state_history(config))
+    return repr(seen)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("when", ["before", "after", "both"])
+def test_a_withheld_draft_is_in_no_stream_no_state_and_no_checkpoint(when: Any) -> None:
+    seen = asyncio.run(everything(graph(99, when=when, looks=3, checkpointer=InMemorySaver())))
+    assert "draft-" not in seen
+    assert "I cannot answer this" in seen
+
+
+def test_it_looks_deeper_until_the_evidence_suffices_and_then_drafts_once() -> None:
+    calls: list[str] = []
+    state = create_isr_graph(retriever, draft(calls), gate(4), when="before", looks=3).invoke(ASKED)
+    assert (state["answer"], state["look"], state["stop"], len(calls)) == (SECRET, 2, "answered", 1)
+    assert state["documents"] == rivers(4)
+    assert [decision["action"] for decision in state["decisions"]] == ["acquire", "answer"]
+    assert Decision.from_dict(state["isr"]).h_star == pytest.approx(0.2 / 3)
+
+
+def test_a_draft_that_is_not_supported_leads_to_more_evidence_and_a_new_draft() -> None:
+    calls: list[str] = []
+    state = create_isr_graph(retriever, draft(calls), gate(4), when="after", looks=3).invoke(ASKED)
+    assert (state["answer"], state["look"], len(calls)) == (SECRET, 2, 2)
+
+
+@pytest.mark.parametrize("when", ["before", "after", "both"])
+def test_the_rounds_are_bounded_by_the_graph_itself(when: Any) -> None:
+    state = graph(99, when=when, looks=4).invoke(ASKED)
+    assert (state["look"], state["stop"]) == (4, "looks_spent")
+    assert state["isr"]["action"] == "abstain"
+
+
+def test_a_round_that_brings_nothing_new_is_the_last() -> None:
+    asked: list[str] = []
+
+    def same(query: str) -> list[Document]:
+        asked.append(query)
+        return rivers(2)
+
+    state = create_isr_graph(
+        RunnableLambda(same), draft(), gate(99), looks=5, rewrite=lambda question, look, decision: f"{question} {look}"
+    ).invoke(ASKED)
+    assert (state["stop"], len(asked)) == ("nothing_new", 2)
+    assert asked[1] == f"{ASKED['question']} 1"
+
+
+def test_a_second_run_on_a_thread_starts_afresh() -> None:
+    built = graph(4, looks=3, when="before", checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    first, second = built.invoke(ASKED, config), built.invoke({"question": "And the Loire?"}, config)
+    assert (second["look"], len(second["decisions"])) == (first["look"], len(first["decisions"]))
+    assert built.get_state(config).values["question"] == "And the Loire?"
+
+
+@pytest.mark.parametrize("node", ["gate", "draft", "retrieve"])
+def test_a_run_stopped_at_any_step_goes_on_from_a_file_in_another_process_graph(node: str, tmp_path: Path) -> None:
+    config: Any = {"configurable": {"thread_id": "1"}}
+    with SqliteSaver.from_conn_string(str(tmp_path / "state.db")) as saver:
+        stopped = graph(4, looks=3, checkpointer=saver)
+        stopped.invoke(ASKED, config, interrupt_before=[node])
+        assert stopped.get_state(config).next == (node,)
+    with SqliteSaver.from_conn_string(str(tmp_path / "state.db")) as saver:
+        state = graph(4, looks=3, checkpointer=saver).invoke(None, config)
+    whole = graph(4, looks=3).invoke(ASKED)
+    assert [d["q"] for d in state["decisions"]] == [d["q"] for d in whole["decisions"]]
+    assert (state["answer"], state["documents"], state["look"]) == (whole["answer"], whole["documents"], whole["look"])
+
+
+def test_a_retriever_that_fails_follows_the_policy() -> None:
+    def dead(query: str) -> list[Document]:
+        raise OSError("the disk is gone")
+
+    with pytest.raises(RetrieverFailedError, match="the disk is gone"):
+        create_isr_graph(RunnableLambda(dead), draft(), gate()).invoke(ASKED)
+    state = create_isr_graph(RunnableLambda(dead), draft(), gate(on_error="abstain")).invoke(ASKED)
+    assert (state["isr"]["reason"], state["stop"]) == ("retriever_failed", "failed")
+    assert "the disk is gone" in state["isr"]["detail"]
+
+
+def test_its_picture_shows_the_loop() -> None:
+    drawn = graph(1).get_graph().draw_mermaid()
+    assert "gate -. &nbsp;acquire&nbsp; .-> retrieve" in drawn
+    assert "abstain" in drawn
+
+
+def test_each_decision_is_streamed() -> None:
+    custom = list(graph(4, looks=2).stream(ASKED, stream_mode="custom"))
+    assert [piece["isr"]["action"] for piece in custom] == ["acquire", "answer", "answer"]
+
+
+class Own(TypedDict, total=False):
+    """The state of somebody's own graph."""
+
+    question: str
+    documents: list[Document]
+    answer: str
+    look: int
+    isr: dict[str, Any]
+    decisions: list[dict[str, Any]]
+
+
+def test_the_node_fits_a_graph_of_ones_own() -> None:
+    def more(state: Own) -> Own:
+        look = state.get("look", 0)
+        return {"documents": rivers(2 * look + 1), "look": look + 1}
+
+    built = StateGraph(Own)
+    built.add_node("retrieve", more)
+    built.add_node("gate", isr_node(gate(3), looks=2))
+    built.add_edge(START, "retrieve")
+    built.add_edge("retrieve", "gate")
+    routes = {"answer": END, "abstain": END, "acquire": "retrieve"}
+    built.add_conditional_edges("gate", lambda state: state["isr"]["action"], routes)
+    state = built.compile().invoke({"question": "Which river?"})
+    assert [decision["action"] for decision in state["decisions"]] == ["acquire", "answer"]
+    once = StateGraph(Own)
+    once.add_node("gate", isr_node(gate(99)))
+    once.add_edge(START, "gate")
+    state = asyncio.run(once.compile().ainvoke({"question": "Which river?", "documents": rivers(1), "answer": "Seine"}))
+    assert (state["isr"]["action"], state["isr"]["predicate"]) == ("abstain", "supported-answer/1")
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="looks"):
+        graph(1, looks=0)
+    with pytest.raises(ConfigurationError, match="when"):
+        graph(1, when="later")
+
+
+@pytest.mark.model
+def test_the_embedded_model_decides_in_the_loop() -> None:
+    built = create_isr_graph(retriever, RunnableLambda(lambda state: "The Seine."), looks=2, when="after")
+    state = built.invoke(ASKED)
+    assert all(0.0 < decision["q_bar"] < 1.0 for decision in state["decisions"])
+    assert state["isr"]["scorer"].startswith("SmolLM2") or "SmolLM2" in state["isr"]["scorer"]

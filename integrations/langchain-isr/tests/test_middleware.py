@@ -1,0 +1,300 @@
+"""The middleware in real agents: what the model is told, what the caller sees, what the state keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from isr_rag import Decision
+from isr_rag.errors import ConfigurationError, InvalidInputError, ScorerError
+from langchain.agents import create_agent
+from langchain.agents.structured_output import ToolStrategy
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.tools import create_retriever_tool, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import interrupt
+from lc_fakes import ScriptedModel, gate, rivers, searching
+from pydantic import BaseModel
+
+from langchain_isr import ISRAbstained, ISRMiddleware
+
+SECRET = "draft-one draft-two"
+ASKED: Any = {"messages": [HumanMessage("Which river flows through Paris?")]}
+
+
+@tool(response_format="content_and_artifact")
+def search(query: str) -> tuple[str, list[Document]]:
+    """Find evidence."""
+    count = int(query) if query.isdigit() else 2
+    return "\n".join(document.page_content for document in rivers(count)), rivers(count)
+
+
+def diligent(messages: list[BaseMessage]) -> AIMessage | str:
+    """Searches whenever a person speaks, and drafts after a search; talks beside its tool calls."""
+    if isinstance(messages[-1], ToolMessage):
+        return SECRET
+    number = sum(isinstance(message, ToolMessage) for message in messages)
+    return searching(str(2 + number), words="draft-aside", number=number)
+
+
+def agent(middleware: ISRMiddleware, reply: Callable[..., Any] = diligent, tools: Any = None, **more: Any) -> Any:
+    given = [search] if tools is None else tools
+    return create_agent(ScriptedModel(reply=reply), given, middleware=[middleware], **more)
+
+
+async def everything(built: Any) -> str:
+    """All that any stream of the caller carries."""
+    modes = ["values", "updates", "messages", "custom", "tasks", "debug", "checkpoints"]
+    seen: list[Any] = list(built.stream(ASKED, stream_mode=modes, subgraphs=True))
+    seen += [piece async for piece in built.astream(ASKED, stream_mode=modes, subgraphs=True)]
+    seen += [event async for event in built.astream_events(ASKED, version="v2")]
+    seen += [event async for event in built.astream_events(ASKED, version="v1")]
+    seen += [patch async for patch in built.astream_log(ASKED)]
+    return repr(seen)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("when", ["before", "after", "both"])
+def test_after_an_abstention_no_stream_of_any_mode_has_a_word_of_a_draft(when: Any) -> None:
+    built = agent(ISRMiddleware(gate(99), when=when))
+    seen = asyncio.run(everything(built))
+    assert "draft-" not in seen
+    assert "I cannot answer this" in seen
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_leaks_in_the_third_version_of_events() -> None:
+    built = agent(ISRMiddleware(gate(99)))
+    stream = built.stream_events(ASKED, version="v3")
+    seen = repr(list(stream)) + repr(stream.output)
+    assert "draft-" not in seen
+    assert "I cannot answer this" in seen
+
+
+def test_an_answer_comes_with_its_decisions_and_evidence() -> None:
+    state = agent(ISRMiddleware(gate())).invoke(ASKED)
+    last = state["messages"][-1]
+    assert str(last.text) == SECRET
+    assert [decision["predicate"] for decision in state["isr"]] == ["sufficient/1", "supported-answer/1"]
+    assert last.response_metadata["isr"] == state["isr"][-1]
+    assert state["isr_documents"] == rivers(2)
+    assert Decision.from_dict(state["isr"][-1]).h_star == pytest.approx(0.1)
+
+
+def test_an_abstention_ends_the_run_without_another_call_of_the_model() -> None:
+    calls: list[int] = []
+
+    def counting(messages: list[BaseMessage]) -> AIMessage | str:
+        calls.append(len(messages))
+        return diligent(messages)
+
+    state = agent(ISRMiddleware(gate(99), when="before", looks=3, message="no idea"), counting).invoke(ASKED)
+    assert len(calls) == 3  # one search a look, and no draft
+    assert str(state["messages"][-1].text) == "no idea"
+    assert [decision["action"] for decision in state["isr"]] == ["acquire", "acquire", "abstain"]
+    assert state["messages"][-1].response_metadata["isr"] == state["isr"][-1]
+
+
+def test_insufficient_evidence_sends_the_model_searching_and_the_state_keeps_no_trace_of_it() -> None:
+    state = agent(ISRMiddleware(gate(3), looks=2)).invoke(ASKED)
+    assert str(state["messages"][-1].text) == SECRET
+    assert len(state["isr_documents"]) == 3
+    assert sum(isinstance(message, HumanMessage) for message in state["messages"]) == 1
+    assert [
+        message.tool_calls[0]["args"]["query"] for message in state["messages"] if getattr(message, "tool_calls", 0)
+    ]
+
+
+def test_an_unsupported_draft_sends_the_model_searching_and_is_seen_nowhere() -> None:
+    built = agent(ISRMiddleware(gate(3), when="after", looks=2))
+    state = built.invoke(ASKED)
+    assert [decision["action"] for decision in state["isr"]] == ["acquire", "answer"]
+    texts = [str(message.text) for message in state["messages"] if isinstance(message, AIMessage)]
+    assert texts == ["", "", SECRET]
+
+
+def test_a_model_that_answers_although_it_was_told_to_search_is_not_believed() -> None:
+    def stubborn(messages: list[BaseMessage]) -> AIMessage | str:
+        return SECRET if any(isinstance(message, ToolMessage) for message in messages) else searching("2")
+
+    for when in ("before", "after", "both"):
+        state = agent(ISRMiddleware(gate(99), when=when, looks=5), stubborn).invoke(ASKED)
+        assert "draft-" not in repr(state)
+        assert state["isr"][-1]["action"] == "abstain"
+
+
+def test_an_answer_from_no_evidence_is_an_abstention() -> None:
+    for when in ("before", "after", "both"):
+        state = agent(ISRMiddleware(gate(), when=when), lambda messages: SECRET).invoke(ASKED)
+        assert "draft-" not in repr(state)
+        assert state["isr"][-1]["reason"] == "no_evidence"
+
+
+def test_a_model_that_never_stops_searching_is_stopped() -> None:
+    def endless(messages: list[BaseMessage]) -> AIMessage:
+        return searching(str(len(messages)), number=len(messages))
+
+    state = agent(ISRMiddleware(gate(), looks=3), endless).invoke(ASKED)
+    assert sum(isinstance(message, ToolMessage) for message in state["messages"]) == 3
+    assert "after the last of 3 rounds" in state["isr"][-1]["detail"]
+    assert state["isr"][-1]["action"] == "abstain"
+
+
+def test_parallel_searches_are_one_round() -> None:
+    def twice(messages: list[BaseMessage]) -> AIMessage | str:
+        if isinstance(messages[-1], ToolMessage):
+            return SECRET
+        calls = [ToolCall(name="search", args={"query": str(n)}, id=f"call-{n}") for n in (1, 3)]
+        return AIMessage("", tool_calls=calls)
+
+    state = agent(ISRMiddleware(gate(3), looks=1), twice).invoke(ASKED)
+    assert str(state["messages"][-1].text) == SECRET
+    assert state["isr"][0]["chunks"] == 4  # the equal document of two searches in one round survives
+
+
+def test_counters_are_fresh_on_every_turn_of_a_thread() -> None:
+    built = agent(ISRMiddleware(gate(99), when="before"), checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    first, second = built.invoke(ASKED, config), built.invoke(ASKED, config)
+    assert len(first["isr"]) == len(second["isr"]) == 2
+    assert [decision["chunks"] for decision in first["isr"]] == [2, 3]
+    assert [decision["chunks"] for decision in second["isr"]] == [4, 5]  # its own searches, and none of the first's
+
+
+def test_an_interrupted_run_goes_on_with_its_own_counters() -> None:
+    asked: list[str] = []
+
+    @tool
+    def guarded_search(query: str) -> str:
+        """Find evidence after a person has agreed."""
+        asked.append(query)
+        return f"{interrupt('may I search?')} says the Seine flows through Paris."
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        if isinstance(messages[-1], ToolMessage):
+            return SECRET
+        call = ToolCall(name="guarded_search", args={"query": "river"}, id="c")
+        return AIMessage("", tool_calls=[call])
+
+    from langgraph.types import Command
+
+    built = agent(
+        ISRMiddleware(gate(), on_abstain="raise"), reply, tools=[guarded_search], checkpointer=InMemorySaver()
+    )
+    config: Any = {"configurable": {"thread_id": "1"}}
+    assert built.invoke(ASKED, config)["__interrupt__"]
+    state = built.invoke(Command(resume="A person"), config)
+    assert str(state["messages"][-1].text) == SECRET
+    assert state["isr_documents"][0].page_content.startswith("A person says")
+
+
+def test_only_named_tools_find_evidence() -> None:
+    @tool
+    def clock() -> str:
+        """Say the time."""
+        return "noon"
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        done = [message.name for message in messages if isinstance(message, ToolMessage)]
+        if not done:
+            return AIMessage("", tool_calls=[ToolCall(name="clock", args={}, id="t")])
+        return searching("2") if done == ["clock"] else SECRET
+
+    state = agent(ISRMiddleware(gate(), looks=1, tools=["search"]), reply, tools=[search, clock]).invoke(ASKED)
+    assert str(state["messages"][-1].text) == SECRET
+    assert state["isr_documents"] == rivers(2)
+
+
+def test_a_tool_without_documents_counts_as_one_chunk_of_text() -> None:
+    from langchain_core.retrievers import BaseRetriever
+
+    class Three(BaseRetriever):
+        def _get_relevant_documents(self, query: str, **_: Any) -> list[Document]:
+            return rivers(3)
+
+    plain = create_retriever_tool(Three(), "search", "Find evidence.")
+    state = agent(ISRMiddleware(gate(1)), tools=[plain]).invoke(ASKED)
+    assert state["isr"][0]["chunks"] == 1
+    listed = create_retriever_tool(Three(), "search", "Find evidence.", response_format="content_and_artifact")
+    assert agent(ISRMiddleware(gate(1)), tools=[listed]).invoke(ASKED)["isr"][0]["chunks"] == 3
+
+
+class River(BaseModel):
+    """A structured answer."""
+
+    name: str
+
+
+def test_a_structured_answer_is_released_or_withheld_as_a_whole() -> None:
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        if not any(isinstance(message, ToolMessage) for message in messages):
+            return searching("2")
+        return AIMessage("", tool_calls=[ToolCall(name="River", args={"name": "draft-Seine"}, id="r")])
+
+    released = agent(ISRMiddleware(gate()), reply, response_format=ToolStrategy(River)).invoke(ASKED)
+    assert released["structured_response"] == River(name="draft-Seine")
+    withheld = agent(ISRMiddleware(gate(99), when="after", looks=1), reply, response_format=ToolStrategy(River))
+    state = withheld.invoke(ASKED)
+    assert state.get("structured_response") is None
+    assert "draft-" not in repr(state)
+
+
+def test_malformed_structured_output_is_asked_for_again_out_of_sight() -> None:
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        tools = [message for message in messages if isinstance(message, ToolMessage)]
+        if not tools:
+            return searching("2")
+        args = {"name": "Seine"} if len(tools) > 1 else {"nom": "draft-Seine"}
+        return AIMessage("", tool_calls=[ToolCall(name="River", args=args, id=f"r{len(tools)}")])
+
+    built = agent(ISRMiddleware(gate()), reply, response_format=ToolStrategy(River))
+    state = built.invoke(ASKED)
+    assert state["structured_response"] == River(name="Seine")
+    assert "draft-" not in repr(state)
+
+
+def test_a_scorer_that_fails_follows_the_policy() -> None:
+    def dead(case: Any) -> float:
+        raise RuntimeError("the machine is gone")
+
+    with pytest.raises(Exception, match="the machine is gone"):
+        agent(ISRMiddleware(gate(dead))).invoke(ASKED)
+    state = agent(ISRMiddleware(gate(dead, on_error="abstain"))).invoke(ASKED)
+    assert state["isr"][-1]["reason"] == "reference_failed"
+    assert "draft-" not in repr(state)
+    assert issubclass(ScorerError, Exception)
+
+
+def test_the_policy_can_be_to_raise() -> None:
+    with pytest.raises(ISRAbstained) as caught:
+        agent(ISRMiddleware(gate(99), on_abstain="raise")).invoke(ASKED)
+    assert caught.value.documents == rivers(3)
+
+
+def test_each_decision_is_streamed_as_a_custom_event() -> None:
+    built = agent(ISRMiddleware(gate()))
+    custom = list(built.stream(ASKED, stream_mode="custom"))
+    assert [piece["isr"]["predicate"] for piece in custom] == ["sufficient/1", "supported-answer/1"]
+
+    async def events() -> list[Any]:
+        return [e async for e in built.astream_events(ASKED, version="v2") if e["event"] == "on_custom_event"]
+
+    assert [event["data"]["predicate"] for event in asyncio.run(events())] == ["sufficient/1", "supported-answer/1"]
+
+
+def test_a_gate_before_the_answer_keeps_its_tokens_streaming() -> None:
+    built = agent(ISRMiddleware(gate(), when="before"))
+    pieces = [str(piece.text) for piece, _ in built.stream(ASKED, stream_mode="messages") if piece.type != "tool"]
+    assert [piece.strip() for piece in pieces if "draft-" in piece] == SECRET.split()
+
+
+def test_bad_settings_and_empty_conversations_say_so() -> None:
+    with pytest.raises(ConfigurationError, match="looks"):
+        ISRMiddleware(gate(), looks=0)
+    with pytest.raises(ConfigurationError, match="when"):
+        ISRMiddleware(gate(), when="later")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="asked nothing"):
+        agent(ISRMiddleware(gate())).invoke({"messages": []})

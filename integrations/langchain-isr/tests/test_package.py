@@ -1,0 +1,53 @@
+"""What importing the package loads, and what it says where an optional package is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import langchain_isr
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_it_loads_neither_torch_nor_langgraph_nor_langchain() -> None:
+    heavy = "torch", "transformers", "langgraph", "langchain", "langchain_core"
+    assert run(f"import sys, langchain_isr; print([m for m in {heavy} if m in sys.modules])") == "[]"
+    heavy = "torch", "transformers", "langgraph", "langchain"
+    names = "ISRGate, ISRRetriever, ISRChain, ISRCompressor"
+    code = f"import sys; from langchain_isr import {names}; print([m for m in {heavy} if m in sys.modules])"
+    assert run(code) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "words"),
+    [
+        ("ISRMiddleware", "langchain", "langchain-isr[agents]"),
+        ("create_isr_graph", "langgraph", "langchain-isr[graph]"),
+    ],
+)
+def test_a_missing_optional_package_is_named_with_what_installs_it(name: str, missing: str, words: str) -> None:
+    hide = (
+        "import sys\n"
+        "class Hide:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.split('.')[0] == {missing!r}: raise ModuleNotFoundError('gone', name=name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "import langchain_isr\n"
+        f"try: langchain_isr.{name}\n"
+        "except ImportError as error: print(error)\n"
+    )
+    assert words in run(hide)
+
+
+def test_every_public_name_is_there() -> None:
+    later = {"ISRDecisionModel", "DecisionModelScorer"}
+    for name in set(langchain_isr.__all__) - later:
+        assert getattr(langchain_isr, name) is not None
+    assert set(langchain_isr.__all__) <= set(dir(langchain_isr))
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = langchain_isr.ISRGates  # type: ignore[attr-defined]

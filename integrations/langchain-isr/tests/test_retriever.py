@@ -1,0 +1,141 @@
+"""The gated retriever around real ones: what it returns, how it widens, how its runs nest."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wordllama
+from isr_rag import Decision
+from isr_rag.errors import ConfigurationError, RetrieverFailedError
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.runnables import RunnableLambda
+from langchain_core.vectorstores import InMemoryVectorStore
+from lc_fakes import BM25, gate
+from test_gate import Runs
+
+from langchain_isr import ISRAbstained, ISRRetriever
+
+TEXTS = [
+    "The Seine flows through Paris.",
+    "The Loire ends at Saint-Nazaire.",
+    "The Rhône passes Lake Geneva.",
+    "The Garonne flows through Toulouse.",
+    "The Meuse rises in France.",
+    "The Somme flows through Amiens.",
+]
+QUESTION = "Which river flows through Paris?"
+
+
+def bm25(k: int = 2) -> BM25:
+    return BM25(docs=[Document(text, metadata={"title": f"River {i}"}) for i, text in enumerate(TEXTS)], k=k)
+
+
+class Words(Embeddings):
+    """An embedding model that comes inside its package."""
+
+    def __init__(self) -> None:
+        folder = Path(wordllama.__file__).parent
+        self.model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [[float(x) for x in row] for row in self.model.embed(texts, norm=True)]
+
+    def embed_query(self, text: str) -> list[float]:
+        return self.embed_documents([text])[0]
+
+
+def vectors(k: int = 2) -> Any:
+    return InMemoryVectorStore.from_texts(TEXTS, Words()).as_retriever(search_kwargs={"k": k})
+
+
+@pytest.mark.parametrize("make", [bm25, vectors])
+def test_it_widens_real_retrievers_until_the_evidence_suffices_and_leaves_them_as_they_were(make: Any) -> None:
+    own = make()
+    documents = ISRRetriever(retriever=own, gate=gate(4), looks=3).invoke(QUESTION)
+    assert len(documents) == 4
+    assert [d.page_content for d in documents] == [d.page_content for d in make(4).invoke(QUESTION)]
+    assert len(own.invoke(QUESTION)) == 2
+    assert {document.metadata["isr"]["action"] for document in documents} == {"answer"}
+    assert Decision.from_dict(documents[0].metadata["isr"]).h_star == pytest.approx(0.2 / 3)
+
+
+def test_the_retrievers_own_documents_stay_untagged() -> None:
+    own = bm25()
+    ISRRetriever(retriever=own, gate=gate()).invoke(QUESTION)
+    assert not any("isr" in document.metadata for document in own.docs)
+
+
+def test_the_policies_after_an_abstention() -> None:
+    own = bm25()
+    assert ISRRetriever(retriever=own, gate=gate(99)).invoke(QUESTION) == []
+    kept = ISRRetriever(retriever=own, gate=gate(99), on_abstain="annotate").invoke(QUESTION)
+    assert len(kept) == 4
+    assert kept[0].metadata["isr"]["action"] == "abstain"
+    with pytest.raises(ISRAbstained) as caught:
+        asyncio.run(ISRRetriever(retriever=own, gate=gate(99), on_abstain="raise").ainvoke(QUESTION))
+    assert len(caught.value.documents) == 4
+
+
+def test_a_further_look_can_ask_in_other_words() -> None:
+    asked: list[str] = []
+
+    def find(query: str) -> list[Document]:
+        asked.append(query)
+        return [Document(f"about {query}")]
+
+    retriever = ISRRetriever(
+        retriever=RunnableLambda(find),
+        gate=gate(2),
+        factor=1,
+        rewrite=lambda query, look, decision: f"{query} again {look} {decision.reason.value}",
+    )
+    assert len(retriever.invoke("rivers")) == 2
+    assert asked == ["rivers", "rivers again 1 reference_below_target"]
+
+
+def test_a_retriever_that_cannot_look_deeper_says_so_only_when_it_must() -> None:
+    plain = RunnableLambda(lambda query: [Document(query)])
+    assert len(ISRRetriever(retriever=plain, gate=gate(1)).invoke("rivers")) == 1
+    with pytest.raises(ConfigurationError, match="deepen"):
+        ISRRetriever(retriever=plain, gate=gate(2)).invoke("rivers")
+
+
+def test_a_retriever_that_fails_follows_the_policy() -> None:
+    def dead(query: str) -> list[Document]:
+        raise OSError("the disk is gone")
+
+    with pytest.raises(RetrieverFailedError, match="the disk is gone"):
+        ISRRetriever(retriever=RunnableLambda(dead), gate=gate()).invoke(QUESTION)
+    calm = ISRRetriever(retriever=RunnableLambda(dead), gate=gate(on_error="abstain"))
+    assert calm.invoke(QUESTION) == []
+    assert calm.as_gate().invoke({"question": QUESTION})["isr"]["reason"] == "retriever_failed"
+
+
+def test_as_a_step_it_adds_documents_and_decision() -> None:
+    step = ISRRetriever(retriever=bm25(), gate=gate(4)).as_gate()
+    state = step.invoke({"question": QUESTION, "user": 7})
+    assert (state["user"], len(state["documents"]), state["isr"]["action"]) == (7, 4, "answer")
+    assert "isr" not in state["documents"][0].metadata
+
+
+def test_the_inner_retrievals_are_children_of_its_run_and_every_decision_an_event() -> None:
+    runs = Runs()
+    ISRRetriever(retriever=bm25(), gate=gate(4)).invoke(QUESTION, {"callbacks": [runs]})
+    (root,) = runs.roots
+    assert (root.run_type, [child.name for child in root.child_runs]) == ("retriever", ["BM25"] * 2)
+
+    async def events() -> list[Any]:
+        retriever = ISRRetriever(retriever=bm25(), gate=gate(4))
+        return [e async for e in retriever.astream_events(QUESTION, version="v2") if e["event"] == "on_custom_event"]
+
+    assert [event["data"]["action"] for event in asyncio.run(events())] == ["acquire", "answer"]
+
+
+@pytest.mark.model
+def test_the_embedded_model_gates_bm25() -> None:
+    documents = ISRRetriever(retriever=bm25(), on_abstain="annotate", looks=1).invoke(QUESTION)
+    assert 0.0 < documents[0].metadata["isr"]["q_bar"] < 1.0

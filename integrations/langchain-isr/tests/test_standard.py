@@ -1,0 +1,56 @@
+"""The standard suites of langchain-tests that fit: the retriever, and a tool made from it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from langchain_core.tools import BaseTool, create_retriever_tool
+from langchain_tests.integration_tests import RetrieversIntegrationTests, ToolsIntegrationTests
+from langchain_tests.unit_tests import ToolsUnitTests
+from lc_fakes import gate
+from test_retriever import QUESTION, bm25
+
+from langchain_isr import ISRRetriever
+
+# The suites leave it to us to say what runs their coroutines.
+for suite in (RetrieversIntegrationTests, ToolsIntegrationTests):
+    for check in vars(suite).values():
+        if inspect.iscoroutinefunction(check):
+            pytest.mark.asyncio(check)
+
+
+class TestRetriever(RetrieversIntegrationTests):
+    @property
+    def retriever_constructor(self) -> type[ISRRetriever]:
+        return ISRRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"retriever": bm25(), "gate": gate(), "looks": 1}
+
+    @property
+    def retriever_query_example(self) -> str:
+        return QUESTION
+
+
+class Tool:
+    """The gated retriever as a tool."""
+
+    @property
+    def tool_constructor(self) -> BaseTool:
+        retriever = ISRRetriever(retriever=bm25(), gate=gate())
+        return create_retriever_tool(retriever, "search", "Find evidence.", response_format="content_and_artifact")
+
+    @property
+    def tool_invoke_params_example(self) -> dict[str, Any]:
+        return {"query": QUESTION}
+
+
+class TestToolUnit(Tool, ToolsUnitTests):
+    pass
+
+
+class TestToolIntegration(Tool, ToolsIntegrationTests):
+    pass

@@ -1,0 +1,101 @@
+"""A tool with which an agent asks whether it has enough evidence, and what to look for next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, cast, get_type_hints
+
+import bm25s
+from isr_rag.decision import Decision, Reason
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
+from llama_index.core.tools import FunctionTool
+from llama_index.core.workflow import Context
+
+from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
+from llama_index.postprocessor.isr.gate import embedded_gate
+
+_DESCRIPTION = (
+    "Search the documents, and learn whether everything found so far is enough to answer the question. "
+    "Keep the question as the user asked it; change the search words at each call. "
+    "Answer only after ENOUGH; after STOP say that the documents do not hold the answer."
+)
+_ADVICE = {
+    Reason.NO_EVIDENCE: "nothing was found: use other or fewer words",
+    Reason.ORDER_SENSITIVE: "the passages distract or contradict each other: look for one that says it outright",
+}
+
+
+def evidence_tool(
+    retriever: BaseRetriever, *, gate: ISRGate | None = None, looks: int = 3, name: str = "search_evidence"
+) -> FunctionTool:
+    """A tool for ``FunctionAgent``: ``search_evidence(question, search)``.
+
+    The tool retrieves by itself and keeps what it found in the agent's context, so that it judges what the documents
+    say and never what the agent claims they say. Each call is one look; h* is split over the looks, which are counted
+    for each question in one context.
+
+    Args:
+        retriever: what the search words go to.
+        gate: decides; the embedded model with its shipped calibration by default.
+        looks: calls allowed for one question, >= 1; further ones are told to stop, and retrieve nothing.
+        name: the tool's name.
+
+    Raises:
+        ConfigurationError: if looks < 1.
+    """
+    if looks < 1:
+        raise ConfigurationError(f"looks must be at least 1, got {looks}")
+    whole = gate if gate is not None else embedded_gate()
+    share = whole.with_h_star(whole.h_star / looks)
+
+    async def search_evidence(ctx: Context, question: str, search: str) -> str:
+        async with ctx.store.edit_state() as state:  # an agent may call a tool twice at once, and both calls count
+            kept: dict[str, Any] = state.get(KEY, {})
+            seen = kept.get(question, {"nodes": [], "decisions": []})
+            if len(seen["decisions"]) >= looks:
+                return f"STOP: all {looks} looks are spent. The documents do not hold enough: say so."
+            before = [_restored(node) for node in seen["nodes"]]
+
+            async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+                known = {chunk_of(node) for node in before}
+                return before + [node for node in await retriever.aretrieve(search) if chunk_of(node) not in known]
+
+            found = await agather(share, look, question=question)
+            decisions = [*seen["decisions"], found.decision.to_dict()]
+            nodes = [{"node": doc_to_json(node.node), "score": node.score} for node in found.nodes]
+            state[KEY] = {**kept, question: {"nodes": nodes, "decisions": decisions}}
+        return _report(question, found.decision, found.nodes, len(before), looks - len(decisions))
+
+    # The tool finds its context by the annotation itself, not by its name.
+    search_evidence.__annotations__.update(get_type_hints(search_evidence))
+    return FunctionTool.from_defaults(async_fn=search_evidence, name=name, description=_DESCRIPTION)
+
+
+def _restored(kept: dict[str, Any]) -> NodeWithScore:
+    return NodeWithScore(node=json_to_doc(kept["node"]), score=kept["score"])
+
+
+def _report(question: str, decision: Decision, nodes: Sequence[NodeWithScore], known: int, left: int) -> str:
+    """What the agent reads: the verdict, what to look for next, and the new passages."""
+    new = "\n".join(f"> {chunk_of(node).text}" for node in nodes[known:]) or "> nothing new"
+    if decision.answered:
+        return f"ENOUGH. Answer from these passages and those found before.\n{new}"
+    if left == 0:
+        return f"STOP: all looks are spent ({decision.reason}). The documents do not hold enough: say so.\n{new}"
+    advice = _ADVICE.get(decision.reason, "look for a passage that says it outright")
+    missing = _missing(question, nodes)
+    words = f" No passage mentions: {', '.join(missing)}." if missing else ""
+    return f"NOT ENOUGH ({decision.reason}); {left} look(s) left. Next: {advice}.{words}\n{new}"
+
+
+def _missing(question: str, nodes: Sequence[NodeWithScore]) -> list[str]:
+    """The words of a question that stand in no passage."""
+    texts = [question, *(f"{chunk_of(node).title or ''} {chunk_of(node).text}" for node in nodes)]
+    tokens = cast(list[list[str]], bm25s.tokenize(texts, stopwords="en_plus", return_ids=False, show_progress=False))
+    asked, found = tokens[0], set(chain.from_iterable(tokens[1:]))
+    return [word for word in dict.fromkeys(asked) if word not in found]

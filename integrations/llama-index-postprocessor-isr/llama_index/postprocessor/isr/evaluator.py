@@ -1,0 +1,70 @@
+"""An evaluator beside faithfulness and relevancy: does the evidence support the response?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from isr_rag.decision import Decision
+from isr_rag.errors import InvalidInputError
+from isr_rag.gate import ISRGate
+from llama_index.core.evaluation import BaseEvaluator, EvaluationResult
+from llama_index.core.prompts.mixin import PromptDictType
+
+from llama_index.postprocessor.isr.gate import embedded_gate
+
+
+class ISREvaluator(BaseEvaluator):
+    """Judges a response by its contexts: passing where the gate answers.
+
+    ``score`` is p_ref, what can be trusted about the response in [0, 1] (0 with no contexts), and ``feedback`` the
+    whole decision as JSON (:meth:`isr_rag.Decision.from_json` reads it). With a query the response is judged as its
+    answer, without one as a claim.
+
+    Args:
+        gate: decides; the embedded model with its shipped calibration by default.
+    """
+
+    def __init__(self, gate: ISRGate | None = None) -> None:
+        self._gate = gate if gate is not None else embedded_gate()
+
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    def _update_prompts(self, prompts_dict: PromptDictType) -> None:
+        """Nothing to update: the gate's wording belongs to its calibration."""
+
+    async def aevaluate(
+        self,
+        query: str | None = None,
+        response: str | None = None,
+        contexts: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> EvaluationResult:
+        """Judge one response.
+
+        Raises:
+            InvalidInputError: without a response or contexts.
+            ISRError: as :meth:`isr_rag.ISRGate.decide`.
+        """
+        if response is None or contexts is None:
+            raise InvalidInputError("ISREvaluator needs a response and its contexts (a list, which may be empty)")
+        if query is None:
+            decision = await self._gate.adecide(list(contexts), claim=response)
+        else:
+            decision = await self._gate.adecide(list(contexts), question=query, answer=response)
+        return _result(decision, query, response, contexts)
+
+
+def _result(decision: Decision, query: str | None, response: str, contexts: Sequence[str]) -> EvaluationResult:
+    failed = bool(decision.detail)
+    return EvaluationResult(
+        query=query,
+        response=response,
+        contexts=contexts,
+        passing=decision.answered,
+        score=None if failed else decision.p_ref or 0.0,
+        feedback=decision.to_json(),
+        invalid_result=failed,
+        invalid_reason=decision.detail or None,
+    )

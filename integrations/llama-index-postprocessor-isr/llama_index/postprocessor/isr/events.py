@@ -1,0 +1,39 @@
+"""What a gate tells the instrumentation, and what it raises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isr_rag.decision import Decision
+from isr_rag.errors import ISRError
+from llama_index.core.instrumentation.events import BaseEvent
+
+
+class ISRDecisionEvent(BaseEvent):
+    """A gate has decided.
+
+    Attributes:
+        decision: the decision as :meth:`isr_rag.Decision.to_dict` writes it: plain data.
+    """
+
+    decision: dict[str, Any]
+
+    @classmethod
+    def class_name(cls) -> str:
+        """``ISRDecisionEvent``."""
+        return "ISRDecisionEvent"
+
+
+class AbstainedError(ISRError):
+    """The evidence does not carry an answer, and the policy is to raise.
+
+    Attributes:
+        decision: why.
+    """
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
+        self.decision = decision
+
+    def __str__(self) -> str:
+        return f"no answer: {self.decision.reason.value}. Give more or better evidence, or let the gate abstain quietly"

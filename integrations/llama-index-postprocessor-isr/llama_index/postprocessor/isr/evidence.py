@@ -1,0 +1,206 @@
+"""Nodes as evidence: what the gate reads of them, and how more of them are fetched."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isr_rag.acquisition import Trail, aacquire, acquire
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError
+from isr_rag.evidence import Chunk, one_line
+from isr_rag.gate import ISRGate
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+
+from llama_index.postprocessor.isr.events import ISRDecisionEvent
+
+dispatcher = get_dispatcher(__name__)
+
+KEY = "isr"
+"""Where a decision rides in metadata."""
+
+Nodes = list[NodeWithScore]
+Look = Callable[[str, int, Decision | None], Nodes]
+"""One look for evidence: the query, the number of the look from 0, and the decision that was not enough."""
+
+ALook = Callable[[str, int, Decision | None], Awaitable[Nodes]]
+
+Rewrite = Callable[[str, int, Decision], str]
+"""Other words for a query: the query, the number of the look, and the decision that was not enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a gate decided, and on what.
+
+    Attributes:
+        decisions: one a look; the last is ANSWER or ABSTAIN.
+        nodes: the caller's own nodes in the order they were first seen.
+    """
+
+    decisions: tuple[Decision, ...]
+    nodes: Nodes
+
+    @property
+    def decision(self) -> Decision:
+        """The one that counts."""
+        return self.decisions[-1]
+
+    def after(self, earlier: Gathered) -> Gathered:
+        """The same, with the decisions of an earlier gate before its own."""
+        return replace(self, decisions=(*earlier.decisions, *self.decisions))
+
+    def metadata(self) -> dict[str, Any]:
+        """Plain data for a response: the decision, and all decisions in their order."""
+        looks = [decision.to_dict() for decision in self.decisions]
+        return {KEY: looks[-1], f"{KEY}_looks": looks}
+
+
+def gather(gate: ISRGate, look: Look, *, question: str, answer: str | None = None, looks: int = 1) -> Gathered:
+    """Look for evidence until the gate answers, ``looks`` times at most (:func:`isr_rag.acquire`).
+
+    Raises:
+        ISRError: as :func:`isr_rag.acquire`.
+    """
+    nodes: Nodes = []
+
+    def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
+        return _keep(nodes, look(query, number, previous))
+
+    return _told(acquire(gate, retrieve, question=question, answer=answer, looks=looks), nodes)
+
+
+async def agather(gate: ISRGate, look: ALook, *, question: str, answer: str | None = None, looks: int = 1) -> Gathered:
+    """As :func:`gather`, awaiting the retriever and the gate."""
+    nodes: Nodes = []
+
+    async def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
+        return _keep(nodes, await look(query, number, previous))
+
+    return _told(await aacquire(gate, retrieve, question=question, answer=answer, looks=looks), nodes)
+
+
+def _told(trail: Trail, nodes: Nodes) -> Gathered:
+    for decision in trail.decisions:
+        dispatcher.event(ISRDecisionEvent(decision=decision.to_dict()))
+    return Gathered(trail.decisions, nodes)
+
+
+def _keep(nodes: Nodes, found: Sequence[NodeWithScore]) -> list[Chunk]:
+    """Add what is new, told apart by title and text (ids repeat); equal nodes of one look are all kept."""
+    there = Counter(map(chunk_of, nodes))
+    for node in found:
+        chunk = chunk_of(node)
+        if there[chunk]:
+            there[chunk] -= 1
+        else:
+            nodes.append(node)
+    return [chunk for chunk in map(chunk_of, found) if one_line(chunk.text)]
+
+
+def chunk_of(node: NodeWithScore) -> Chunk:
+    """What the gate reads of a node: its text, and the title in its metadata if there is one."""
+    title = node.node.metadata.get("title")
+    return Chunk(node.node.get_content(MetadataMode.NONE), title if isinstance(title, str) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How further evidence is retrieved: deeper by a factor at each look, in other words, or both.
+
+    Attributes:
+        factor: how much deeper each further look goes, >= 2.
+        rewrite: other words for the query of each further look; None keeps them.
+    """
+
+    factor: int = 2
+    rewrite: Rewrite | None = None
+
+    def __post_init__(self) -> None:
+        if self.factor < 2:
+            raise ConfigurationError(f"factor must be at least 2 to widen, got {self.factor}")
+
+    def check(self, retriever: object, looks: int) -> None:
+        """Refuse further looks that could bring nothing new.
+
+        Raises:
+            ConfigurationError: if looks < 1, or there are more and nothing changes between them.
+        """
+        if looks < 1:
+            raise ConfigurationError(f"looks must be at least 1, got {looks}")
+        if looks > 1 and self.rewrite is None and not hasattr(retriever, "similarity_top_k"):
+            name = "the engine" if retriever is None else type(retriever).__name__
+            raise ConfigurationError(
+                f"{name} has no similarity_top_k to widen, so a further look would bring the "
+                "same nodes: give rewrite=..., or looks=1"
+            )
+
+    def bundle(self, asked: QueryBundle, query: str, look: int, previous: Decision | None) -> QueryBundle:
+        """What to ask at a look; the caller's own bundle, with its embedding, while the words are the same."""
+        if self.rewrite is not None and previous is not None:
+            query = self.rewrite(query, look, previous)
+        return asked if query == asked.query_str else QueryBundle(query)
+
+    def widened(self, retriever: BaseRetriever, look: int) -> BaseRetriever:
+        """The retriever of a look: a copy that looks deeper; the retriever itself where it cannot."""
+        top_k = getattr(retriever, "similarity_top_k", None)
+        if look == 0 or not isinstance(top_k, int):
+            return retriever
+        wider: Any = copy.copy(retriever)
+        wider.similarity_top_k = min(top_k * self.factor**look, _size(retriever))
+        return wider  # type: ignore[no-any-return]
+
+
+def _size(retriever: Any) -> int:
+    """How many nodes a retriever holds, where it refuses a greater top-k (BM25 does)."""
+    scores = getattr(getattr(retriever, "bm25", None), "scores", None)
+    return int(scores["num_docs"]) if isinstance(scores, dict) and "num_docs" in scores else 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRounds:
+    """How a query engine that can retrieve looks for evidence about one question."""
+
+    engine: BaseQueryEngine
+    rounds: Rounds
+    asked: QueryBundle
+
+    def look(self, query: str, number: int, previous: Decision | None) -> Nodes:
+        """The nodes of one look, after the engine's own postprocessors."""
+        return self._engine(number).retrieve(self.rounds.bundle(self.asked, query, number, previous))
+
+    async def alook(self, query: str, number: int, previous: Decision | None) -> Nodes:
+        """As :meth:`look`, awaited."""
+        bundle = self.asked
+        if number:  # rewriting may call a model
+            bundle = await asyncio.to_thread(self.rounds.bundle, self.asked, query, number, previous)
+        return await aretrieve(self._engine(number), bundle)
+
+    def _engine(self, number: int) -> BaseQueryEngine:
+        retriever = getattr(self.engine, "retriever", None)
+        if number == 0 or not isinstance(retriever, BaseRetriever):
+            return self.engine
+        wider: Any = copy.copy(self.engine)
+        wider._retriever = self.rounds.widened(retriever, number)
+        return wider  # type: ignore[no-any-return]
+
+
+def can_retrieve(engine: BaseQueryEngine) -> bool:
+    """Whether a query engine can retrieve without answering."""
+    return type(engine).retrieve is not BaseQueryEngine.retrieve
+
+
+async def aretrieve(engine: BaseQueryEngine, bundle: QueryBundle) -> Nodes:
+    """Await an engine's retrieval; in a thread where it has no async one."""
+    own = getattr(engine, "aretrieve", None)
+    if own is None:
+        return await asyncio.to_thread(engine.retrieve, bundle)
+    found: Nodes = await own(bundle)
+    return found

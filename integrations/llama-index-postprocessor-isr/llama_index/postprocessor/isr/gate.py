@@ -1,0 +1,175 @@
+"""The drop-in case: a node postprocessor that lets nodes through only when they carry an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import Any, Literal, Self
+
+import isr_rag
+from isr_rag.batch import OnError
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError, InvalidInputError
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.bridge.pydantic import BaseModel, ConfigDict, Field, model_validator
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore, QueryBundle
+
+from llama_index.postprocessor.isr.events import AbstainedError
+from llama_index.postprocessor.isr.evidence import KEY, Gathered, Nodes, Rounds, agather, gather
+
+dispatcher = get_dispatcher(__name__)
+
+OnAbstain = Literal["empty", "raise", "annotate"]
+_LIVE = ("gate", "retriever")
+_OF_THE_GATE = {"h_star", "on_error"}
+
+
+@lru_cache(maxsize=8)
+def embedded_gate(h_star: float = 0.05, on_error: OnError = "raise") -> isr_rag.ISRGate:
+    """The gate with the embedded model and its shipped calibration, one a setting."""
+    return isr_rag.ISRGate(h_star=h_star, on_error=on_error)
+
+
+class ISRGate(BaseNodePostprocessor):
+    """Lets nodes through, in the retriever's order, when they hold enough to answer the question.
+
+    ``index.as_query_engine(node_postprocessors=[ISRGate()])`` works as it stands. Nodes are let through as copies
+    with the decision in ``metadata["isr"]``, hidden from the LLM and from embeddings.
+
+    No nodes is not quite an abstention: engines then answer the literal ``Empty Response``, and one in GENERATION
+    mode still calls the LLM. Where that matters, raise, or use
+    :class:`~llama_index.postprocessor.isr.ISRQueryEngine`.
+
+    Args:
+        h_star: target hallucination rate of the embedded gate, in (0, 1).
+        on_error: ``raise`` or ``abstain`` when the embedded gate's scorer or a retriever fails.
+        gate: a gate of your own (scorer, reference, h*, policy) instead of the embedded one.
+        on_abstain: ``empty``: no nodes. ``raise``: :class:`~llama_index.postprocessor.isr.AbstainedError`.
+            ``annotate``: the nodes pass, and what to do about the decision is left to you.
+        retriever: where to look for more evidence while it is not enough: at ``similarity_top_k`` times ``factor``,
+            then deeper. None: what comes in is all there is.
+        looks: with a retriever, how often to look at most, what came in included, >= 1; h* is split over the looks.
+        factor: how much deeper each further look goes, >= 2.
+
+    Raises:
+        ValueError: for unknown or contradictory settings.
+        InvalidInputError: from ``postprocess_nodes`` without a query.
+        AbstainedError: as said.
+        ISRError: from the gate, as :meth:`isr_rag.ISRGate.decide`.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", validate_assignment=True)
+
+    h_star: float = Field(default=0.05, gt=0, lt=1)
+    on_error: OnError = "raise"
+    on_abstain: OnAbstain = "empty"
+    looks: int = Field(default=2, ge=1)
+    factor: int = Field(default=2, ge=2)
+    gate: isr_rag.ISRGate | None = Field(default=None, exclude=True)
+    retriever: BaseRetriever | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.gate is not None and (both := _OF_THE_GATE & self.model_fields_set):
+            raise ConfigurationError(f"{sorted(both)} belong to the gate that was given: set them there")
+        if self.retriever is not None:
+            Rounds(self.factor).check(self.retriever, self.looks)
+        return self
+
+    @classmethod
+    def class_name(cls) -> str:
+        """``ISRGate``."""
+        return "ISRGate"
+
+    @property
+    def core(self) -> isr_rag.ISRGate:
+        """The gate that decides; the embedded model is loaded when it is first asked for."""
+        return self.gate if self.gate is not None else embedded_gate(self.h_star, self.on_error)
+
+    def _postprocess_nodes(self, nodes: Nodes, query_bundle: QueryBundle | None = None) -> Nodes:
+        asked, gate, rounds = _asked(query_bundle), self.core, Rounds(self.factor)
+        self._start(nodes, asked, gate)
+
+        def look(query: str, number: int, previous: Decision | None) -> Nodes:
+            if number == 0 or self.retriever is None:
+                return nodes
+            return rounds.widened(self.retriever, number).retrieve(asked)
+
+        return self._close(gather(gate, look, question=asked.query_str, looks=self._looks()))
+
+    @dispatcher.span
+    async def _apostprocess_nodes(self, nodes: Nodes, query_bundle: QueryBundle | None = None) -> Nodes:
+        asked, rounds = _asked(query_bundle), Rounds(self.factor)
+        gate = await asyncio.to_thread(lambda: self.core)  # the first time a model is loaded
+        self._start(nodes, asked, gate)
+
+        async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+            if number == 0 or self.retriever is None:
+                return nodes
+            return await rounds.widened(self.retriever, number).aretrieve(asked)
+
+        return self._close(await agather(gate, look, question=asked.query_str, looks=self._looks()))
+
+    def _looks(self) -> int:
+        return 1 if self.retriever is None else self.looks
+
+    def _start(self, nodes: Nodes, asked: QueryBundle, gate: isr_rag.ISRGate) -> None:
+        event = ReRankStartEvent(query=asked, nodes=nodes, top_n=len(nodes), model_name=gate.scorer.identity)
+        dispatcher.event(event)
+
+    def _close(self, gathered: Gathered) -> Nodes:
+        decision, passed = gathered.decision, Nodes()
+        if decision.answered or self.on_abstain == "annotate":
+            passed = [_annotated(node, decision) for node in gathered.nodes]
+        elif self.on_abstain == "raise":
+            raise AbstainedError(decision)
+        dispatcher.event(ReRankEndEvent(nodes=passed))
+        return passed
+
+    def to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """The settings, for :meth:`from_dict`.
+
+        Raises:
+            ConfigurationError: if a gate or retriever of one's own was given, which plain data cannot hold.
+        """
+        live = [name for name in _LIVE if getattr(self, name) is not None]
+        if live:
+            raise ConfigurationError(
+                f"{' and '.join(live)} cannot be written as plain data; give them to ISRGate.from_dict(data, "
+                f"{live[0]}=...) beside the settings instead"
+            )
+        return super().to_dict(**kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # BaseComponent leaves out what cannot be pickled, and another gate would decide after unpickling.
+        state: dict[str, Any] = BaseModel.__getstate__(self)
+        given = self.model_fields_set - {"callback_manager"}
+        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in given}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["__dict__"])  # type: ignore[misc]  # as BaseComponent does
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        # A gate and an index are shared, not copied: they hold models and locks.
+        shared = {id(value): value for name in _LIVE if (value := getattr(self, name)) is not None}
+        return super().__deepcopy__({**(memo or {}), **shared})
+
+
+def _asked(query_bundle: QueryBundle | None) -> QueryBundle:
+    if query_bundle is None:
+        raise InvalidInputError("ISRGate decides about a question: give query_bundle= or query_str=")
+    return query_bundle
+
+
+def _annotated(node: NodeWithScore, decision: Decision) -> NodeWithScore:
+    """A copy with the decision in its metadata, where no prompt and no embedding shows it."""
+    inner = node.node
+    hidden = {
+        "metadata": {**inner.metadata, KEY: decision.to_dict()},
+        "excluded_llm_metadata_keys": [*inner.excluded_llm_metadata_keys, KEY],
+        "excluded_embed_metadata_keys": [*inner.excluded_embed_metadata_keys, KEY],
+    }
+    return NodeWithScore(node=inner.model_copy(update=hidden), score=node.score)

@@ -1,0 +1,258 @@
+"""A query engine that abstains: before the LLM drafts, before a draft is released, or both."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import Any, Literal
+
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    PydanticResponse,
+    Response,
+    StreamingResponse,
+)
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.prompts.mixin import PromptMixinType
+from llama_index.core.schema import QueryBundle
+
+from llama_index.postprocessor.isr.evidence import (
+    ALook,
+    EngineRounds,
+    Gathered,
+    Look,
+    Nodes,
+    Rewrite,
+    Rounds,
+    agather,
+    aretrieve,
+    can_retrieve,
+    gather,
+)
+from llama_index.postprocessor.isr.gate import embedded_gate
+
+dispatcher = get_dispatcher(__name__)
+
+Place = Literal["before", "after", "both"]
+MESSAGE = "I cannot answer this from the documents at hand."
+
+
+class ISRQueryEngine(BaseQueryEngine):
+    """Answers through another query engine, or abstains with a message and the evidence still attached.
+
+    ``response.metadata["isr"]`` holds the decision and ``["isr_looks"]`` every decision of the run, as plain data.
+    Where the engine streams, a gate before drafting leaves the token stream as it is; one after drafting takes in the
+    whole draft and releases nothing of it before it has decided.
+
+    Args:
+        query_engine: drafts the answer: ``index.as_query_engine()``, ``RetrieverQueryEngine(retriever, synthesizer)``
+            or any other. One that cannot retrieve without answering can be gated ``after`` only.
+        gate: decides; the embedded model with its shipped calibration by default. Its ``on_error`` says what happens
+            when the scorer or the retriever fails.
+        place: ``before``: does the evidence hold enough to answer, else the LLM is not called. ``after``: does the
+            evidence support the draft. ``both``: one after the other.
+        looks: how often to retrieve at most, >= 1; h* is split over the looks. A gate ``after`` drafts once, on the
+            first look, and looks for more support of that draft.
+        factor: how much deeper each further look goes, >= 2.
+        rewrite: other words for the query of a further look: ``rewrite(query, look, decision)``.
+        message: what the caller reads after an abstention.
+        callback_manager: the engine's own by default.
+
+    Raises:
+        ConfigurationError: for settings out of range, or that the engine cannot follow.
+        ISRError: from a query, as :meth:`isr_rag.ISRGate.decide`.
+    """
+
+    def __init__(
+        self,
+        query_engine: BaseQueryEngine,
+        *,
+        gate: ISRGate | None = None,
+        place: Place = "before",
+        looks: int = 1,
+        factor: int = 2,
+        rewrite: Rewrite | None = None,
+        message: str = MESSAGE,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        if place not in ("before", "after", "both"):
+            raise ConfigurationError(f"place must be 'before', 'after' or 'both', got {place!r}")
+        self._rounds = Rounds(factor, rewrite)
+        self._rounds.check(getattr(query_engine, "retriever", None), looks)
+        if not can_retrieve(query_engine) and (place != "after" or looks > 1):
+            raise ConfigurationError(
+                f"{type(query_engine).__name__} cannot retrieve without answering: "
+                "gate it with place='after' and looks=1"
+            )
+        super().__init__(callback_manager or query_engine.callback_manager)
+        self._engine, self._place, self._looks, self._message = query_engine, place, looks, message
+        self._gate = gate if gate is not None else embedded_gate()
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {"query_engine": self._engine}
+
+    def retrieve(self, query_bundle: QueryBundle) -> Nodes:
+        """The nodes of the first look, ungated."""
+        return self._engine.retrieve(query_bundle)
+
+    async def aretrieve(self, query_bundle: QueryBundle) -> Nodes:
+        """As :meth:`retrieve`, awaited."""
+        return await aretrieve(self._engine, query_bundle)
+
+    @dispatcher.span
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        if self._place == "after":
+            return self._after(query_bundle)
+        rounds, question = EngineRounds(self._engine, self._rounds, query_bundle), query_bundle.query_str
+        found = gather(self._gate, rounds.look, question=question, looks=self._looks)
+        if not found.decision.answered:
+            return self._abstain(found, StreamingResponse if self._streams() else Response)
+        response = self._engine.synthesize(query_bundle, found.nodes)
+        if self._place == "before":
+            return _attach(response, found)
+        draft = _read(response)
+        read = draft.source_nodes or found.nodes
+        checked = gather(self._gate, _given(read), question=question, answer=draft.response)
+        return self._release(response, draft, checked.after(found))
+
+    def _after(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        question = query_bundle.query_str
+        rounds = EngineRounds(self._engine, self._rounds, query_bundle)
+        if can_retrieve(self._engine):
+            first = _attempt(lambda: self._engine.retrieve(query_bundle))
+            if not isinstance(first, list) or not first:  # nothing to draft from; the gate's policy says what then
+                nothing = gather(self._gate, _given(first), question=question)
+                return self._abstain(nothing, StreamingResponse if self._streams() else Response)
+            response = self._engine.synthesize(query_bundle, first)
+        else:
+            response = self._engine.query(query_bundle)
+        draft = _read(response)
+
+        def look(query: str, number: int, previous: Decision | None) -> Nodes:
+            return rounds.look(query, number, previous) if number else draft.source_nodes
+
+        found = gather(self._gate, look, question=question, answer=draft.response, looks=self._looks)
+        return self._release(response, draft, found)
+
+    @dispatcher.span
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        if self._place == "after":
+            return await self._aafter(query_bundle)
+        rounds, question = EngineRounds(self._engine, self._rounds, query_bundle), query_bundle.query_str
+        found = await agather(self._gate, rounds.alook, question=question, looks=self._looks)
+        if not found.decision.answered:
+            return self._abstain(found, AsyncStreamingResponse if self._streams() else Response)
+        response = await self._engine.asynthesize(query_bundle, found.nodes)
+        if self._place == "before":
+            return _attach(response, found)
+        draft = await _aread(response)
+        read = draft.source_nodes or found.nodes
+        checked = await agather(self._gate, _agiven(read), question=question, answer=draft.response)
+        return self._release(response, draft, checked.after(found))
+
+    async def _aafter(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        question = query_bundle.query_str
+        rounds = EngineRounds(self._engine, self._rounds, query_bundle)
+        if can_retrieve(self._engine):
+            first = await _aattempt(aretrieve(self._engine, query_bundle))
+            if not isinstance(first, list) or not first:
+                nothing = await agather(self._gate, _agiven(first), question=question)
+                return self._abstain(nothing, AsyncStreamingResponse if self._streams() else Response)
+            response = await self._engine.asynthesize(query_bundle, first)
+        else:
+            response = await self._engine.aquery(query_bundle)
+        draft = await _aread(response)
+
+        async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+            return await rounds.alook(query, number, previous) if number else draft.source_nodes
+
+        found = await agather(self._gate, look, question=question, answer=draft.response, looks=self._looks)
+        return self._release(response, draft, found)
+
+    def _streams(self) -> bool:
+        """Whether the engine streams: chat engines switch it on and off between two queries."""
+        return bool(getattr(getattr(self._engine, "_response_synthesizer", None), "_streaming", False))
+
+    def _abstain(self, found: Gathered, kind: type[RESPONSE_TYPE]) -> RESPONSE_TYPE:
+        return _respond(self._message, kind, found, found.metadata())
+
+    def _release(self, response: RESPONSE_TYPE, draft: Response, found: Gathered) -> RESPONSE_TYPE:
+        """The draft, or the abstention in its place, in the form that the engine answers in."""
+        if not found.decision.answered:
+            return self._abstain(found, type(response))
+        if isinstance(response, PydanticResponse):
+            return _attach(response, found)
+        metadata = {**(draft.metadata or {}), **found.metadata()}
+        return _respond(draft.response or "", type(response), found, metadata)
+
+
+def _attempt(call: Callable[[], Nodes]) -> Nodes | Exception:
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+async def _aattempt(call: Awaitable[Nodes]) -> Nodes | Exception:
+    try:
+        return await call
+    except Exception as error:
+        return error
+
+
+def _given(first: Nodes | Exception) -> Look:
+    """A look that finds what is there already, or fails as that did."""
+
+    def look(query: str, number: int, previous: Decision | None) -> Nodes:
+        if isinstance(first, Exception):
+            raise first
+        return first
+
+    return look
+
+
+def _agiven(first: Nodes | Exception) -> ALook:
+    given = _given(first)
+
+    async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+        return given(query, number, previous)
+
+    return look
+
+
+def _attach(response: RESPONSE_TYPE, found: Gathered) -> RESPONSE_TYPE:
+    response.metadata = {**(response.metadata or {}), **found.metadata()}
+    return response
+
+
+def _read(response: RESPONSE_TYPE) -> Response:
+    """A draft as a whole; a stream of it is taken in before anybody sees a word."""
+    if isinstance(response, AsyncStreamingResponse):
+        raise TypeError("a sync query was answered with an async stream: use aquery()")
+    return response if isinstance(response, Response) else response.get_response()
+
+
+async def _aread(response: RESPONSE_TYPE) -> Response:
+    """As :func:`_read`, for either kind of stream."""
+    return await response.get_response() if isinstance(response, AsyncStreamingResponse) else _read(response)
+
+
+def _respond(text: str, kind: type[RESPONSE_TYPE], found: Gathered, metadata: dict[str, Any]) -> RESPONSE_TYPE:
+    if kind is StreamingResponse:
+        return StreamingResponse(_tokens(text), source_nodes=found.nodes, metadata=metadata)
+    if kind is AsyncStreamingResponse:
+        return AsyncStreamingResponse(_atokens(text), source_nodes=found.nodes, metadata=metadata)
+    return Response(text, source_nodes=found.nodes, metadata=metadata)
+
+
+def _tokens(text: str) -> Generator[str, None, None]:
+    yield text
+
+
+async def _atokens(text: str) -> AsyncGenerator[str, None]:
+    yield text

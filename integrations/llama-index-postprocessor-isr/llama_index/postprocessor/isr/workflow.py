@@ -1,0 +1,128 @@
+"""A workflow: gather evidence, gate it, then answer or stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isr_rag.decision import Action, Decision
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import AsyncStreamingResponse, Response
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
+
+from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Rounds, agather, can_retrieve
+from llama_index.postprocessor.isr.gate import embedded_gate
+from llama_index.postprocessor.isr.query_engine import MESSAGE
+
+
+class LookEvent(Event):
+    """Streamed: a look for evidence begins.
+
+    Attributes:
+        look: its number, from 0.
+        query: what is asked.
+        previous: the decision that was not enough, as plain data; None at the first look.
+    """
+
+    look: int
+    query: str
+    previous: dict[str, Any] | None = None
+
+
+class GatheredEvent(Event):
+    """The evidence, and what the gate decided about it, look by look, as plain data."""
+
+    question: str
+    nodes: list[NodeWithScore]
+    decisions: list[dict[str, Any]]
+
+
+class SufficientEvent(GatheredEvent):
+    """The gate answers: the LLM may draft."""
+
+
+class TokenEvent(Event):
+    """Streamed: a piece of the answer, where the engine streams."""
+
+    delta: str
+
+
+class ISRWorkflow(Workflow):
+    """Gathers evidence look by look, gates it, and answers through a query engine or stops with a message.
+
+    ``await workflow.run(question=...)`` gives a Response with ``metadata["isr"]``. :class:`LookEvent`,
+    :class:`GatheredEvent` and :class:`TokenEvent` are streamed. Between two steps the context holds plain data and
+    nodes only, so that it can be written and taken up again.
+
+    Args:
+        query_engine: retrieves and drafts.
+        gate: decides; the embedded model with its shipped calibration by default.
+        looks: how often to retrieve at most, >= 1; h* is split over the looks.
+        factor: how much deeper each further look goes, >= 2.
+        rewrite: other words for the query of a further look: ``rewrite(query, look, decision)``.
+        message: the text of the response after an abstention.
+        settings: of :class:`~llama_index.core.workflow.Workflow`, such as ``timeout`` in seconds.
+
+    Raises:
+        ConfigurationError: for settings that the engine cannot follow.
+    """
+
+    def __init__(
+        self,
+        query_engine: BaseQueryEngine,
+        *,
+        gate: ISRGate | None = None,
+        looks: int = 2,
+        factor: int = 2,
+        rewrite: Rewrite | None = None,
+        message: str = MESSAGE,
+        **settings: Any,
+    ) -> None:
+        super().__init__(**settings)
+        if not can_retrieve(query_engine):
+            raise ConfigurationError(f"{type(query_engine).__name__} cannot retrieve without answering")
+        self._engine, self._looks, self._message = query_engine, looks, message
+        self._rounds = Rounds(factor, rewrite)
+        self._rounds.check(getattr(query_engine, "retriever", None), looks)
+        self._gate = gate if gate is not None else embedded_gate()
+
+    @step
+    async def gather(self, ctx: Context, event: StartEvent) -> GatheredEvent:
+        """Look for evidence until it is enough, or the looks are spent."""
+        question = str(event.question)
+        rounds = EngineRounds(self._engine, self._rounds, QueryBundle(question))
+
+        async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+            seen = None if previous is None else previous.to_dict()
+            ctx.write_event_to_stream(LookEvent(look=number, query=query, previous=seen))
+            return await rounds.alook(query, number, previous)
+
+        found = await agather(self._gate, look, question=question, looks=self._looks)
+        decisions = [decision.to_dict() for decision in found.decisions]
+        gathered = GatheredEvent(question=question, nodes=found.nodes, decisions=decisions)
+        ctx.write_event_to_stream(gathered)
+        return gathered
+
+    @step
+    async def gate(self, event: GatheredEvent) -> SufficientEvent | StopEvent:
+        """On to the answer, or stop."""
+        if event.decisions[-1]["action"] == Action.ANSWER.value:
+            return SufficientEvent(question=event.question, nodes=event.nodes, decisions=event.decisions)
+        return StopEvent(result=Response(self._message, source_nodes=event.nodes, metadata=_metadata(event)))
+
+    @step
+    async def answer(self, ctx: Context, event: SufficientEvent) -> StopEvent:
+        """Draft from evidence that is enough."""
+        response = await self._engine.asynthesize(QueryBundle(event.question), event.nodes)
+        if isinstance(response, AsyncStreamingResponse):
+            async for delta in response.async_response_gen():
+                ctx.write_event_to_stream(TokenEvent(delta=delta))
+            response = await response.get_response()
+        response.metadata = {**(response.metadata or {}), **_metadata(event)}
+        return StopEvent(result=response)
+
+
+def _metadata(event: GatheredEvent) -> dict[str, Any]:
+    return {KEY: event.decisions[-1], f"{KEY}_looks": event.decisions}

@@ -1,0 +1,56 @@
+"""ISREvaluator: a response passes where the gate answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from isr_rag import Decision
+from isr_rag.errors import InvalidInputError
+from isr_rag.references import Case
+from llama_index.core.base.response.schema import Response
+from llama_index.core.evaluation import BatchEvalRunner
+from llama_parts import fixed, node, speaks_of
+
+from llama_index.postprocessor.isr import ISREvaluator
+
+CONTEXTS = ["The Seine flows through Paris."]
+
+
+def test_passes_what_the_contexts_support_and_hands_out_the_numbers() -> None:
+    result = ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.", contexts=CONTEXTS)
+    assert result.passing and result.score == 1.0 and result.contexts == CONTEXTS and not result.invalid_result
+    assert Decision.from_json(result.feedback or "").predicate == "supported-answer/1"
+    failed = ISREvaluator(fixed(speaks_of("London"))).evaluate(response="London.", contexts=CONTEXTS)
+    assert failed.passing is False and failed.score == 0.0
+    assert Decision.from_json(failed.feedback or "").predicate == "supported-claim/1"
+
+
+def test_judges_a_response_with_its_source_nodes() -> None:
+    response = Response("Paris.", source_nodes=[node(CONTEXTS[0])])
+    assert ISREvaluator(fixed(speaks_of("Seine"))).evaluate_response(query="Where?", response=response).passing
+
+
+def test_no_contexts_do_not_pass_and_missing_input_is_refused() -> None:
+    assert ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.", contexts=[]).passing is False
+    with pytest.raises(InvalidInputError):
+        ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.")
+
+
+def test_a_failure_is_an_invalid_result_where_the_policy_is_to_abstain() -> None:
+    def broken(case: Case) -> float:
+        raise RuntimeError("verifier down")
+
+    result = ISREvaluator(fixed(broken, on_error="abstain")).evaluate(response="Paris.", contexts=CONTEXTS)
+    assert result.invalid_result and result.passing is False and result.score is None
+    assert "verifier down" in (result.invalid_reason or "")
+
+
+def test_runs_in_a_batch_beside_other_evaluators() -> None:
+    runner = BatchEvalRunner({"isr": ISREvaluator(fixed(speaks_of("Paris")))}, workers=2)
+    results = asyncio.run(
+        runner.aevaluate_response_strs(
+            queries=["Where?", "Who?"], response_strs=["Paris.", "He."], contexts_list=[CONTEXTS, ["Nobody."]]
+        )
+    )
+    assert [result.passing for result in results["isr"]] == [True, False]

@@ -1,0 +1,237 @@
+"""ISRQueryEngine: real abstentions, streams that leak nothing, further rounds, chat engines and tools."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from isr_rag import Decision, Reason
+from isr_rag.errors import ConfigurationError
+from isr_rag.references import Case
+from llama_index.core import Document, MockEmbedding, VectorStoreIndex
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import AsyncStreamingResponse, Response, StreamingResponse
+from llama_index.core.chat_engine import CondenseQuestionChatEngine
+from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine
+from llama_index.core.response_synthesizers import ResponseMode, get_response_synthesizer
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.tools import QueryEngineTool
+from llama_parts import DraftingLLM, TopKRetriever, fixed, node, speaks_of, texts
+
+from llama_index.postprocessor.isr import ISRQueryEngine
+
+MESSAGE = "No idea."
+ROUNDS = [
+    [node("The Seine flows through Paris.", "a")],
+    [node("The Seine flows through Paris.", "a"), node("Rouen.", "b")],
+]
+
+
+class Pipeline:
+    """An engine around a mock LLM, with its calls on record."""
+
+    def __init__(self, *, streaming: bool = False, draft: str = "one two three", **settings: Any) -> None:
+        self.calls: list[str] = []
+        self.queries: list[str] = []
+        self.llm = DraftingLLM(write=self.write)
+        self.draft = draft
+        synthesizer = get_response_synthesizer(llm=self.llm, streaming=streaming, **settings)
+        self.engine = RetrieverQueryEngine(TopKRetriever(self.find), synthesizer)
+
+    def write(self, prompt: str) -> str:
+        self.calls.append(prompt)
+        return self.draft
+
+    def find(self, query: str, look: int) -> list[NodeWithScore]:
+        self.queries.append(query)
+        return ROUNDS[min(look, 1)]
+
+
+def answers_about(word: str) -> Any:
+    return fixed(lambda case: float(word in case.predicate.query))
+
+
+@pytest.mark.parametrize("mode", [ResponseMode.COMPACT, ResponseMode.GENERATION, ResponseMode.SIMPLE_SUMMARIZE])
+def test_abstains_with_the_message_the_decision_and_the_evidence_and_calls_no_llm(mode: ResponseMode) -> None:
+    pipeline = Pipeline(response_mode=mode)
+    response = ISRQueryEngine(pipeline.engine, gate=fixed(0), message=MESSAGE).query("Where?")
+    assert isinstance(response, Response) and str(response) == MESSAGE
+    assert texts(response.source_nodes) == texts(ROUNDS[0]) and not pipeline.calls
+    assert response.metadata is not None
+    assert Decision.from_dict(response.metadata["isr"]).reason is Reason.REFERENCE_BELOW_TARGET
+
+
+def test_a_gate_before_drafting_keeps_the_token_stream() -> None:
+    pipeline = Pipeline(streaming=True)
+    response = ISRQueryEngine(pipeline.engine, gate=fixed(1)).query("Where?")
+    assert isinstance(response, StreamingResponse)
+    assert list(response.response_gen) == ["one", " two", " three"]
+    assert response.metadata is not None and response.metadata["isr"]["action"] == "answer"
+
+
+def test_a_gate_after_drafting_releases_the_whole_draft_or_none_of_it() -> None:
+    for p_ref, told in ((1, "one two three"), (0, MESSAGE)):
+        pipeline = Pipeline(streaming=True)
+        engine = ISRQueryEngine(pipeline.engine, gate=fixed(p_ref), place="after", message=MESSAGE)
+        response = engine.query("Where?")
+        assert isinstance(response, StreamingResponse) and list(response.response_gen) == [told]
+
+        async def ask(engine: ISRQueryEngine = engine) -> list[str]:
+            answer = await engine.aquery("Where?")
+            assert isinstance(answer, AsyncStreamingResponse)
+            return [piece async for piece in answer.async_response_gen()]
+
+        assert asyncio.run(ask()) == [told]
+
+
+def test_both_gates_decide_one_after_the_other() -> None:
+    asked: list[str] = []
+
+    def judge(case: Case) -> float:
+        asked.append(type(case.predicate).__name__)
+        return float(type(case.predicate).__name__ == "Sufficient")
+
+    for run in ("query", "aquery"):
+        pipeline = Pipeline()
+        asked.clear()
+        engine = ISRQueryEngine(pipeline.engine, gate=fixed(judge), place="both", message=MESSAGE)
+        response = engine.query("Where?") if run == "query" else asyncio.run(engine.aquery("Where?"))
+        assert str(response) == MESSAGE and len(pipeline.calls) == 1
+        assert list(dict.fromkeys(asked)) == ["Sufficient", "Supported"]
+        assert [d["action"] for d in response.metadata["isr_looks"]] == ["answer", "abstain"]  # type: ignore[index]
+
+
+def test_looks_again_deeper_and_answers_from_all_it_found() -> None:
+    pipeline = Pipeline()
+    response = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), looks=2).query("Where?")
+    assert str(response) == "one two three" and texts(response.source_nodes) == texts(ROUNDS[1])
+    assert [d["action"] for d in response.metadata["isr_looks"]] == ["acquire", "answer"]  # type: ignore[index]
+
+
+def test_looks_again_in_other_words() -> None:
+    pipeline = Pipeline()
+    engine = ISRQueryEngine(
+        pipeline.engine,
+        gate=fixed(0),
+        looks=2,
+        rewrite=lambda query, look, decision: f"{query} {look} {decision.reason}",
+    )
+    engine.query("Where?")
+    asyncio.run(engine.aquery("Where?"))
+    assert pipeline.queries == ["Where?", "Where? 1 reference_below_target"] * 2
+
+
+def test_a_draft_is_written_once_and_more_support_is_looked_for() -> None:
+    pipeline = Pipeline()
+    engine = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), place="after", looks=2)
+    response = engine.query("Where?")
+    assert str(response) == "one two three" and len(pipeline.calls) == 1
+    assert pipeline.queries == ["Where?", "Where? one two three"]
+    assert texts(response.source_nodes) == texts(ROUNDS[1])
+
+
+def test_the_callers_own_query_bundle_reaches_the_retriever() -> None:
+    seen: list[QueryBundle] = []
+
+    class Watching(TopKRetriever):
+        def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            seen.append(query_bundle)
+            return super()._retrieve(query_bundle)
+
+    pipeline = Pipeline()
+    engine = pipeline.engine.with_retriever(Watching(pipeline.find))
+    bundle = QueryBundle("Where?", custom_embedding_strs=["other words"])
+    ISRQueryEngine(engine, gate=fixed(1)).query(bundle)
+    assert seen == [bundle] and seen[0].embedding_strs == ["other words"]
+
+
+class Opaque(BaseQueryEngine):
+    """An engine that cannot retrieve without answering."""
+
+    def __init__(self, nodes: list[NodeWithScore]) -> None:
+        super().__init__(None)
+        self.nodes = nodes
+
+    def _get_prompt_modules(self) -> Any:
+        return {}
+
+    def _query(self, query_bundle: QueryBundle) -> Any:
+        return Response("drafted", source_nodes=self.nodes)
+
+    async def _aquery(self, query_bundle: QueryBundle) -> Any:
+        return self._query(query_bundle)
+
+
+def test_any_engine_can_be_gated_after_drafting() -> None:
+    for p_ref, nodes, told in ((1, ROUNDS[0], "drafted"), (0, ROUNDS[0], MESSAGE), (1, [], MESSAGE)):
+        engine = ISRQueryEngine(Opaque(nodes), gate=fixed(p_ref), place="after", message=MESSAGE)
+        assert str(engine.query("Where?")) == str(asyncio.run(engine.aquery("Where?"))) == told
+
+
+def test_refuses_what_the_engine_cannot_follow() -> None:
+    with pytest.raises(ConfigurationError, match="without answering"):
+        ISRQueryEngine(Opaque([]), gate=fixed(1))
+    with pytest.raises(ConfigurationError, match="similarity_top_k"):
+        ISRQueryEngine(Opaque([]), gate=fixed(1), place="after", looks=2)
+    with pytest.raises(ConfigurationError, match="place"):
+        ISRQueryEngine(Pipeline().engine, gate=fixed(1), place="during")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="looks"):
+        ISRQueryEngine(Pipeline().engine, gate=fixed(1), looks=0)
+    with pytest.raises(ConfigurationError, match="factor"):
+        ISRQueryEngine(Pipeline().engine, gate=fixed(1), factor=1)
+
+
+def test_citation_numbers_stay_those_of_the_source_nodes() -> None:
+    index = VectorStoreIndex.from_documents(
+        [Document(text=f"Fact {i}.") for i in range(3)], embed_model=MockEmbedding(embed_dim=8)
+    )
+    calls: list[str] = []
+    llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "as said in [2]")  # type: ignore[func-returns-value]
+    for place in ("before", "after", "both"):
+        inner = CitationQueryEngine.from_args(index, llm=llm, similarity_top_k=3)
+        response = ISRQueryEngine(inner, gate=fixed(1), place=place).query("Which?")  # type: ignore[arg-type]
+        assert str(response) == "as said in [2]"
+        for number, source in enumerate(texts(response.source_nodes), start=1):
+            assert source.startswith(f"Source {number}:") and source.strip() in calls[-1]
+
+
+class TestInChat:
+    """Chat engines around a gated engine: what is said, and what is remembered."""
+
+    def chat(self, *, streaming: bool) -> tuple[CondenseQuestionChatEngine, Pipeline]:
+        pipeline = Pipeline(streaming=streaming, draft="about the Seine")
+        engine = ISRQueryEngine(pipeline.engine, gate=answers_about("Seine"), message=MESSAGE)
+        return CondenseQuestionChatEngine.from_defaults(engine, llm=pipeline.llm), pipeline
+
+    def test_says_and_remembers_the_message(self) -> None:
+        chat, pipeline = self.chat(streaming=False)
+        said = chat.chat("Who won the cup?")
+        assert str(said) == MESSAGE and not pipeline.calls
+        assert said.sources[0].raw_output.metadata["isr"]["action"] == "abstain"
+        assert [m.content for m in chat.chat_history] == ["Who won the cup?", MESSAGE]
+        assert str(chat.chat("And the Seine?")) == "about the Seine"
+
+    def test_streams_answers_and_abstentions(self) -> None:
+        chat, _ = self.chat(streaming=True)
+        assert "".join(chat.stream_chat("Who won the cup?").response_gen) == MESSAGE
+        assert "".join(chat.stream_chat("And the Seine?", chat_history=[]).response_gen) == "about the Seine"
+
+    def test_async_chat_with_and_without_a_stream(self) -> None:
+        async def talk() -> tuple[str, str, str]:
+            whole = await self.chat(streaming=False)[0].achat("Who won the cup?")
+            chat, _ = self.chat(streaming=True)
+            stream = await chat.astream_chat("Who won the cup?")
+            pieces = [piece async for piece in stream.async_response_gen()]
+            answer = await self.chat(streaming=True)[0].achat("Where is the Seine?")
+            return str(whole), "".join(pieces), str(answer)
+
+        assert asyncio.run(talk()) == (MESSAGE, MESSAGE, "about the Seine")
+
+
+def test_works_as_a_query_engine_tool() -> None:
+    pipeline = Pipeline()
+    tool = QueryEngineTool.from_defaults(ISRQueryEngine(pipeline.engine, gate=fixed(0), message=MESSAGE))
+    output = tool.call("Where?")
+    assert output.content == MESSAGE and output.raw_output.metadata["isr"]["action"] == "abstain"
+    assert asyncio.run(tool.acall(input="Where?")).content == MESSAGE
