@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
-from isr_rag.decision import Decision, Reason
+from isr_rag.decision import Decision
 from isr_rag.errors import InvalidInputError
-from langchain.agents.middleware import ModelRequest
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langchain_isr.common import KEY, gathered, item_of
+from langchain_isr.common import KEY, gathered
 
 _FAILED = "isr_failed"
 """Where a tool message says what its tool raised."""
@@ -71,32 +70,10 @@ class AgentRun:
         """Whether a tool is one of those that find evidence."""
         return self.tools is None or tool in self.tools
 
-    def item(
-        self, *, answer: str | None = None, documents: list[Document] | None = None, can_acquire: bool = False
-    ) -> dict[str, Any]:
-        """The item for the gate: the question, the evidence, and a draft where there is one."""
-        found = self.documents if documents is None else documents
-        return item_of({"question": self.question, "documents": found, "answer": answer}, can_acquire=can_acquire)
-
     def last_sufficiency(self) -> Decision | None:
         """The last decision about the evidence alone."""
         made = [Decision.from_dict(plain) for plain in self.decisions]
         return next((d for d in reversed(made) if d.predicate.startswith("sufficient")), None)
-
-    def note(self, request: ModelRequest[Any], decision: Decision) -> None:
-        """Keep a decision and stream it."""
-        plain = decision.to_dict()
-        self.decisions.append(plain)
-        request.runtime.stream_writer({KEY: plain})
-
-    def settle(self, request: ModelRequest[Any], decision: Decision, reason: Reason | None, detail: str) -> Decision:
-        """Make a decision the run's last: in the place of the one it settles, or with a reason of its own after it."""
-        if reason is None and self.decisions:
-            self.decisions[-1] = decision.to_dict()
-            return decision
-        final = decision if reason is None else replace(decision, reason=reason, detail=detail)
-        self.note(request, final)
-        return final
 
     def update(self) -> dict[str, Any]:
         """What goes into the agent's state."""

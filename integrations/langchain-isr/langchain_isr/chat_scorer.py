@@ -10,8 +10,7 @@ import numpy as np
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.protocol import Layout, Ordering, Prompt, ScoreRequest, Scores
 from isr_rag.scorers.remote.prompts import Rendering
-from isr_rag.scorers.remote.replies import mass_bounds, read_reply, renormalise
-from isr_rag.scorers.remote.scorer import _scores as scores_within
+from isr_rag.scorers.remote.replies import mass_bounds, read_reply, renormalise, scores_within
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
@@ -20,8 +19,8 @@ class ChatModelScorer:
     """Reads label probabilities from the first token that a chat model would say; one call for each ordering.
 
     The model must return logprobs in ``response_metadata["logprobs"]`` as OpenAI's API writes them (``ChatOpenAI``
-    and its kin do). A label that is not among the listed tokens counts at its lowest possible probability. The calls
-    are children of the run that asks for the decision.
+    and its kin do). What is not listed is not impossible: the probability of a label then lies in an interval, and the
+    gate decides on its conservative end. The calls are children of the run that asks for the decision.
 
     Args:
         model: the chat model; ``logprobs``, ``top_logprobs`` and ``max_tokens=1`` are bound to it here.

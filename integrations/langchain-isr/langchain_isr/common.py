@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias, cast
 
 from isr_rag.decision import Action, Decision, Reason
-from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
 from isr_rag.evidence import Chunk, one_line
 from isr_rag.gate import ISRGate
 from langchain_core.documents import Document
@@ -150,6 +150,21 @@ def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision
     if gate.on_error == "raise":
         raise RetrieverFailedError(detail) from error
     return replace(gate.decide([], question=question), reason=Reason.RETRIEVER_FAILED, detail=detail)
+
+
+def for_one_look(gate: ISRGate | None, looks: int) -> ISRGate:
+    """The gate (by default the embedded model's) at the share of its target that each of several looks has.
+
+    Raises:
+        ConfigurationError: if looks < 1.
+        InvalidTypeError: if the gate is none of :mod:`isr_rag`.
+    """
+    if looks < 1:
+        raise ConfigurationError(f"looks must be at least 1, got {looks}")
+    whole = ISRGate() if gate is None else gate
+    if not isinstance(whole, ISRGate):
+        raise InvalidTypeError(f"gate must be an isr_rag.ISRGate, not {type(whole).__module__}.{type(whole).__name__}")
+    return whole.with_h_star(whole.h_star / looks)
 
 
 def settled(decision: Decision) -> Decision:

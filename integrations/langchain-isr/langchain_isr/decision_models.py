@@ -1,11 +1,14 @@
 """Decision models of langchain-core 1.8 on both sides: one as the scorer of a gate, and a scorer as one of them."""
 
+# langchain-core has decision models from 1.8 on; before that pyright finds none of their types.
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
+
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from isr_rag.errors import InvalidInputError, ScorerError
@@ -55,7 +58,7 @@ class DecisionModelScorer:
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As :meth:`score`, without blocking the event loop."""
         asked = [_asked(r.prompt, o) for r in requests for o in r.orderings]
-        answers = iter(await asyncio.gather(*(self.model.ainvoke(cast(Any, one)) for one in asked)))
+        answers = iter(await asyncio.gather(*(self.model.ainvoke(one) for one in asked)))
         return [_scores(request, [next(answers) for _ in request.orderings]) for request in requests]
 
 
@@ -102,7 +105,7 @@ class ISRDecisionModel(BaseDecisionModel):
         return 1 if self.scorer.layout != "full" else self.m
 
 
-def _asked(prompt: Prompt, ordering: Ordering) -> dict[str, Any]:
+def _asked(prompt: Prompt, ordering: Ordering) -> Any:
     """One ordering as a request to a decision model."""
     state = prompt.prefix + "".join(prompt.chunks[i] for i in ordering)
     instructions = f"{prompt.instruction}\n\n{prompt.suffix}"

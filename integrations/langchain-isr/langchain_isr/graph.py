@@ -14,6 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_stream_writer
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
@@ -22,6 +23,7 @@ from langchain_isr.common import (
     KEY,
     MESSAGE,
     State,
+    for_one_look,
     gathered,
     item_of,
     retriever_failed,
@@ -79,7 +81,7 @@ def isr_node(gate: CoreGate | None = None, *, looks: int = 1) -> Runnable[Any, S
     Raises:
         ConfigurationError: if looks < 1.
     """
-    core = _split(gate, looks)
+    core = for_one_look(gate, looks)
 
     def item(state: State) -> dict[str, Any]:
         return item_of(state, can_acquire=int(state.get("look", looks)) < looks)
@@ -130,7 +132,7 @@ def create_isr_graph(
     """
     if when not in ("before", "after", "both"):
         raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
-    core = _split(gate, looks)
+    core = for_one_look(gate, looks)
     nodes = _Nodes(core, retriever, draft, looks, rewrite, message, release=when != "before")
     # Nodes take and return parts of the state, for which LangGraph's types have no name.
     graph: Any = StateGraph(ISRState, input_schema=Question)
@@ -172,6 +174,8 @@ class _Nodes:
         """One round of retrieval."""
         try:
             return self._more(state, self._source(state).invoke(self._query(state), config))
+        except GraphBubbleUp:  # an interrupt is no failure
+            raise
         except Exception as error:
             failed = retriever_failed(self.core, state["question"], error)
             return {**_noted(state, failed, config), "stop": "failed"}
@@ -180,6 +184,8 @@ class _Nodes:
         """As ``retrieve``."""
         try:
             return self._more(state, await self._source(state).ainvoke(self._query(state), config))
+        except GraphBubbleUp:  # an interrupt is no failure
+            raise
         except Exception as error:
             failed = retriever_failed(self.core, state["question"], error)
             return {**await _anoted(state, failed, config), "stop": "failed"}
@@ -241,14 +247,6 @@ def _route(state: State) -> str:
 
 def _found(state: State) -> str:
     return "go on" if state["stop"] is None else "abstain"
-
-
-def _split(gate: CoreGate | None, looks: int) -> CoreGate:
-    """The gate at the share of its target that one look has."""
-    if looks < 1:
-        raise ConfigurationError(f"looks must be at least 1, got {looks}")
-    whole = CoreGate() if gate is None else gate
-    return whole.with_h_star(whole.h_star / looks)
 
 
 def _noted(state: State, decision: Decision, config: RunnableConfig) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
 
 from isr_rag.decision import Action, Decision, Reason
@@ -19,7 +19,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from langchain_isr.agent_run import AgentRun, begin, failed_call
-from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, settled
+from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, for_one_look, item_of, settled
 from langchain_isr.quiet import quietly
 
 When = Literal["before", "after", "both"]
@@ -52,9 +52,15 @@ class ISRAgentState(AgentState[Any]):
 
 @dataclass(frozen=True)
 class _Decide:
-    """Ask the gate."""
+    """Ask the gate; or state a reason of the agent's own, where there is nothing to ask about."""
 
     item: dict[str, Any]
+    reason: Reason | None = None
+    detail: str = ""
+
+    def stated(self, decision: Decision) -> Decision:
+        """The gate's decision, with that reason where there is one."""
+        return decision if self.reason is None else replace(decision, reason=self.reason, detail=self.detail)
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
     Raises:
         ConfigurationError: if looks < 1 or ``when`` is none of the three.
+        InvalidTypeError: if ``gate`` is none of :mod:`isr_rag`.
     """
 
     state_schema = ISRAgentState
@@ -109,12 +116,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         message: str = MESSAGE,
     ) -> None:
         super().__init__()
-        if looks < 1:
-            raise ConfigurationError(f"looks must be at least 1, got {looks}")
         if when not in ("before", "after", "both"):
             raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
-        whole = CoreGate() if gate is None else gate
-        self.gate = whole.with_h_star(whole.h_star / looks)
+        self.gate = for_one_look(gate, looks)
         self.when: When = when
         self.looks = looks
         self.evidence_tools = None if tools is None else frozenset(tools)
@@ -160,7 +164,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             except StopIteration as stop:
                 return cast(ExtendedModelResponse[Any], stop.value)
             if isinstance(step, _Decide):
-                result = self.gate.decide_batch([step.item])[0]
+                result = step.stated(self.gate.decide_batch([step.item])[0])
                 dispatch_custom_event(EVENT, result.to_dict())
             elif step.quiet:
                 with quietly():
@@ -180,7 +184,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             except StopIteration as stop:
                 return cast(ExtendedModelResponse[Any], stop.value)
             if isinstance(step, _Decide):
-                result = (await self.gate.adecide_batch([step.item]))[0]
+                result = step.stated((await self.gate.adecide_batch([step.item]))[0])
                 await adispatch_custom_event(EVENT, result.to_dict())
             elif step.quiet:
                 with quietly():
@@ -192,16 +196,15 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         """One call of the model with its gates; asks for decisions and drafts where it needs them."""
         run = AgentRun.of(cast(dict[str, Any], request.state), self.evidence_tools)
         if run.failed is not None:
-            blank = yield _Decide(run.item(documents=[]))
-            return self._abstention(request, run, blank, Reason.RETRIEVER_FAILED, run.failed)
+            failure = yield from _decided(request, run, Reason.RETRIEVER_FAILED, run.failed)
+            return self._abstention(run, failure)
         enough, decision = True, None
         if self.when != "after":
             decision = run.last_sufficiency()
             if run.fresh:
-                decision = yield _Decide(run.item(can_acquire=len(run.rounds) < self.looks))
-                run.note(request, decision)
+                decision = yield from _decided(request, run, can_acquire=len(run.rounds) < self.looks)
                 if decision.action is Action.ABSTAIN:
-                    return self._abstention(request, run, decision)
+                    return self._abstention(run, decision)
             enough = decision is not None and decision.answered
             if decision is not None and not enough:
                 request = _said(request, [HumanMessage(SEARCH_AGAIN)])
@@ -209,10 +212,10 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         response = yield from self._drafted(request, quiet)
         if _calls(response):
             return (yield from self._passed_on(request, run, response, quiet))
-        if not enough:  # the model answered although it was told to search
+        if not enough:  # the model answered from nothing, or although it was told to search
             if decision is None:
-                decision = yield _Decide(run.item(documents=[]))
-            return self._abstention(request, run, decision)
+                decision = yield from _decided(request, run)
+            return self._abstention(run, decision)
         if self.when == "before":
             return self._release(run, response)
         return (yield from self._release_gate(request, run, response))
@@ -231,28 +234,27 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         """Release a draft that the evidence supports; else search again or abstain."""
         draft = _text(response)
         if not draft:
-            blank = yield _Decide(run.item(documents=[]))
             detail = "the model drafted no text"
-            return self._abstention(request, run, blank, Reason.INSUFFICIENT_INFORMATION, detail)
-        decision = yield _Decide(run.item(answer=draft, can_acquire=len(run.rounds) < self.looks))
-        run.note(request, decision)
+            decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
+            return self._abstention(run, decision)
+        decision = yield from _decided(request, run, answer=draft, can_acquire=len(run.rounds) < self.looks)
         if decision.answered:
             return self._release(run, response)
         if decision.action is Action.ABSTAIN:
-            return self._abstention(request, run, decision)
+            return self._abstention(run, decision)
         again = _said(request, [AIMessage(draft), HumanMessage(NOT_SUPPORTED)])
         response = yield from self._drafted(again, True)
         if not _calls(response):
-            return self._abstention(request, run, decision)
+            return self._abstention(run, decision)
         return (yield from self._passed_on(request, run, response, True))
 
     def _passed_on(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], quiet: bool) -> Steps:
         """Tool calls go on, within the bound; words beside them could be a draft and do not while it is undecided."""
         asks = [name for name in _calls(response) if run.finds_evidence(name)]
         if asks and len(run.rounds) >= self.looks:
-            blank = yield _Decide(run.item(documents=[]))
             detail = f"the model asked for more evidence after the last of {self.looks} rounds"
-            return self._abstention(request, run, blank, Reason.INSUFFICIENT_INFORMATION, detail)
+            decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
+            return self._abstention(run, decision)
         result = [_without_words(message) if quiet else message for message in response.result]
         return ExtendedModelResponse(ModelResponse(result=result), Command(update=run.update()))
 
@@ -263,16 +265,10 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             Command(update=run.update()),
         )
 
-    def _abstention(
-        self,
-        request: ModelRequest[Any],
-        run: AgentRun,
-        decision: Decision,
-        reason: Reason | None = None,
-        detail: str = "",
-    ) -> ExtendedModelResponse[Any]:
-        """The agent's last word without an answer."""
-        final = run.settle(request, settled(decision), reason, detail)
+    def _abstention(self, run: AgentRun, decision: Decision) -> ExtendedModelResponse[Any]:
+        """The agent's last word without an answer; no round follows the decision that led here."""
+        final = settled(decision)
+        run.decisions[-1] = final.to_dict()
         if self.on_abstain == "raise":
             raise ISRAbstained(final, run.documents)
         message = AIMessage(self.message, response_metadata={KEY: final.to_dict()})
@@ -286,6 +282,24 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         if isinstance(error, GraphBubbleUp) or not ours or self.gate.on_error == "raise":
             raise error
         return failed_call(name, request.tool_call["id"] or "", error)
+
+
+def _decided(
+    request: ModelRequest[Any],
+    run: AgentRun,
+    reason: Reason | None = None,
+    detail: str = "",
+    *,
+    answer: str | None = None,
+    can_acquire: bool = False,
+) -> Generator[_Decide, Any, Decision]:
+    """A decision about the run's evidence, kept and streamed; with a reason of the agent's own nothing is scored."""
+    documents = run.documents if reason is None else []
+    item = item_of({"question": run.question, "documents": documents, "answer": answer}, can_acquire=can_acquire)
+    decision = cast(Decision, (yield _Decide(item, reason, detail)))
+    run.decisions.append(decision.to_dict())
+    request.runtime.stream_writer({KEY: decision.to_dict()})
+    return decision
 
 
 def _said(request: ModelRequest[Any], messages: Sequence[BaseMessage]) -> ModelRequest[Any]:

@@ -1,4 +1,4 @@
-"""What the tests share: a quiet deterministic setting, and the folder's own helper module."""
+"""What the tests share: a quiet deterministic setting, and the folder on the path, for its fakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Real retrievers over a few sentences; a chat model that says what a function says; gates with fixed numbers."""
+"""Real retrievers over a few sentences; a chat model that says what a function says; gates with fixed numbers;
+a collector of run trees."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCall
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.tracers.base import BaseTracer
+from langchain_core.tracers.schemas import Run
 
 Reply = Callable[[list[BaseMessage]], AIMessage | str]
 
@@ -95,3 +98,28 @@ class BM25(BaseRetriever):
         index.index(bm25s.tokenize([d.page_content for d in self.docs], show_progress=False), show_progress=False)
         found, _ = index.retrieve(bm25s.tokenize(query, show_progress=False), k=self.k, show_progress=False)
         return [self.docs[int(i)] for i in found[0]]
+
+
+TEXTS = [
+    "The Seine flows through Paris.",
+    "The Loire ends at Saint-Nazaire.",
+    "The Rhône passes Lake Geneva.",
+    "The Garonne flows through Toulouse.",
+    "The Meuse rises in France.",
+    "The Somme flows through Amiens.",
+]
+
+
+def bm25(k: int = 2) -> BM25:
+    return BM25(docs=[Document(text, metadata={"title": f"River {i}"}) for i, text in enumerate(TEXTS)], k=k)
+
+
+class Runs(BaseTracer):
+    """Keeps every finished run tree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.roots: list[Run] = []
+
+    def _persist_run(self, run: Run) -> None:
+        self.roots.append(run)

@@ -14,7 +14,7 @@ from isr_rag.scorers.protocol import AsyncScorer
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from test_gate import Runs
+from lc_fakes import Runs
 
 import langchain_isr
 from langchain_isr import ChatModelScorer

@@ -17,9 +17,7 @@ from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 from langchain_core.documents import Document
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
-from langchain_core.tracers.base import BaseTracer
-from langchain_core.tracers.schemas import Run
-from lc_fakes import gate, rivers
+from lc_fakes import Runs, gate, rivers
 from pydantic import ValidationError
 
 from langchain_isr import ISRAbstained, ISRCompressor, ISRGate
@@ -39,17 +37,6 @@ class Counting(FixedScorer):
         if any("broken" in request.prompt.suffix for request in requests):
             raise RuntimeError("the machine is gone")
         return super().score(requests)
-
-
-class Runs(BaseTracer):
-    """Keeps every finished run tree."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.roots: list[Run] = []
-
-    def _persist_run(self, run: Run) -> None:
-        self.roots.append(run)
 
 
 def asked(n: int = 0, **more: Any) -> dict[str, Any]:

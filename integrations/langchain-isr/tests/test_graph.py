@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
 from lc_fakes import ScriptedModel, gate, rivers
 
 from langchain_isr import create_isr_graph, isr_node
@@ -125,6 +126,16 @@ def test_a_retriever_that_fails_follows_the_policy() -> None:
     state = create_isr_graph(RunnableLambda(dead), draft(), gate(on_error="abstain")).invoke(ASKED)
     assert (state["isr"]["reason"], state["stop"]) == ("retriever_failed", "failed")
     assert "the disk is gone" in state["isr"]["detail"]
+
+
+def test_a_retriever_may_ask_a_person_first() -> None:
+    def ask(query: str) -> list[Document]:
+        return [Document(f"{interrupt('may I?')} says the Seine flows through Paris.")]
+
+    built = create_isr_graph(RunnableLambda(ask), draft(), gate(), checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    assert built.invoke(ASKED, config)["__interrupt__"]
+    assert built.invoke(Command(resume="A person"), config)["answer"] == SECRET
 
 
 def test_its_picture_shows_the_loop() -> None:

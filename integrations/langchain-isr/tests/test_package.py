@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 import langchain_isr
+
+FOLDER = Path(__file__).parent.parent
 
 
 def run(code: str) -> str:
@@ -51,3 +56,11 @@ def test_every_public_name_is_there() -> None:
     assert set(langchain_isr.__all__) <= set(dir(langchain_isr))
     with pytest.raises(AttributeError, match="no attribute"):
         _ = langchain_isr.ISRGates  # type: ignore[attr-defined]
+
+
+def test_the_versions_tested_at_the_low_end_are_the_declared_ones() -> None:
+    project = tomllib.loads((FOLDER / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["agents"]]
+    declared = {name: version for name, version in re.findall(r"^(lang\w+[-\w]*)>=([\d.]+)", "\n".join(wanted), re.M)}
+    lowest = (FOLDER / "lowest.txt").read_text("utf-8")
+    assert dict(re.findall(r"^([-\w]+)==([\d.]+)$", lowest, re.M)) == declared

@@ -14,24 +14,11 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
-from lc_fakes import BM25, gate
-from test_gate import Runs
+from lc_fakes import TEXTS, Runs, bm25, gate
 
 from langchain_isr import ISRAbstained, ISRRetriever
 
-TEXTS = [
-    "The Seine flows through Paris.",
-    "The Loire ends at Saint-Nazaire.",
-    "The Rhône passes Lake Geneva.",
-    "The Garonne flows through Toulouse.",
-    "The Meuse rises in France.",
-    "The Somme flows through Amiens.",
-]
 QUESTION = "Which river flows through Paris?"
-
-
-def bm25(k: int = 2) -> BM25:
-    return BM25(docs=[Document(text, metadata={"title": f"River {i}"}) for i, text in enumerate(TEXTS)], k=k)
 
 
 class Words(Embeddings):

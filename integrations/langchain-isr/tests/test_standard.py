@@ -9,8 +9,7 @@ import pytest
 from langchain_core.tools import BaseTool, create_retriever_tool
 from langchain_tests.integration_tests import RetrieversIntegrationTests, ToolsIntegrationTests
 from langchain_tests.unit_tests import ToolsUnitTests
-from lc_fakes import gate
-from test_retriever import QUESTION, bm25
+from lc_fakes import bm25, gate
 
 from langchain_isr import ISRRetriever
 
@@ -32,7 +31,7 @@ class TestRetriever(RetrieversIntegrationTests):
 
     @property
     def retriever_query_example(self) -> str:
-        return QUESTION
+        return "Which river flows through Paris?"
 
 
 class Tool:
@@ -45,7 +44,7 @@ class Tool:
 
     @property
     def tool_invoke_params_example(self) -> dict[str, Any]:
-        return {"query": QUESTION}
+        return {"query": "Which river flows through Paris?"}
 
 
 class TestToolUnit(Tool, ToolsUnitTests):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from isr_rag import ISRGate
 from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
+from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
+from llama_index.core.base.response.schema import Response
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.instrumentation.span_handlers import SimpleSpanHandler
 from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
@@ -140,3 +146,39 @@ class ScriptedLLM(FunctionCallingLLM):
 
     async def astream_complete(self, *args: Any, **kwargs: Any) -> Any:
         return self._never()
+
+
+class OpaqueEngine(BaseQueryEngine):
+    """An engine that cannot retrieve without answering."""
+
+    def __init__(self, nodes: list[NodeWithScore]) -> None:
+        super().__init__(None)
+        self.nodes = nodes
+
+    def _get_prompt_modules(self) -> Any:
+        return {}
+
+    def _query(self, query_bundle: QueryBundle) -> Any:
+        return Response("drafted", source_nodes=self.nodes)
+
+    async def _aquery(self, query_bundle: QueryBundle) -> Any:
+        return self._query(query_bundle)
+
+
+class Recorder(BaseEventHandler):
+    events: list[Any] = Field(default_factory=list)
+
+    def handle(self, event: Any, **kwargs: Any) -> None:
+        self.events.append(event)
+
+
+@contextmanager
+def recorded() -> Iterator[tuple[Recorder, SimpleSpanHandler]]:
+    root, recorder, spans = get_dispatcher(), Recorder(), SimpleSpanHandler()
+    root.add_event_handler(recorder)
+    root.add_span_handler(spans)
+    try:
+        yield recorder, spans
+    finally:
+        root.event_handlers.remove(recorder)
+        root.span_handlers.remove(spans)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,38 +12,16 @@ from isr_rag import Decision, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.references import Oracle
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
-from llama_index.core.instrumentation import get_dispatcher
-from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
-from llama_index.core.instrumentation.span_handlers import SimpleSpanHandler
 from llama_index.core.response_synthesizers import ResponseMode
 from llama_index.core.schema import ImageNode, IndexNode, MetadataMode, NodeWithScore
 from llama_index.retrievers.bm25 import BM25Retriever
-from llama_parts import DraftingLLM, TopKRetriever, fixed, node, speaks_of, texts
-from pydantic import Field, ValidationError
+from llama_parts import DraftingLLM, TopKRetriever, fixed, node, recorded, speaks_of, texts
+from pydantic import ValidationError
 
 from llama_index.postprocessor.isr import AbstainedError, ISRDecisionEvent, ISRGate
 
 NODES = [node("The Seine flows through Paris.", "b"), node("The Loire is long.", "a")]
-
-
-class Recorder(BaseEventHandler):
-    events: list[Any] = Field(default_factory=list)
-
-    def handle(self, event: Any, **kwargs: Any) -> None:
-        self.events.append(event)
-
-
-@contextmanager
-def recorded() -> Iterator[tuple[Recorder, SimpleSpanHandler]]:
-    root, recorder, spans = get_dispatcher(), Recorder(), SimpleSpanHandler()
-    root.add_event_handler(recorder)
-    root.add_span_handler(spans)
-    try:
-        yield recorder, spans
-    finally:
-        root.event_handlers.remove(recorder)
-        root.span_handlers.remove(spans)
 
 
 def test_lets_sufficient_nodes_through_in_order_with_the_decision_hidden_from_the_llm() -> None:

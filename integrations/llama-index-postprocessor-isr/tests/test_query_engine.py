@@ -10,16 +10,15 @@ from isr_rag import Decision, Reason
 from isr_rag.errors import ConfigurationError
 from isr_rag.references import Case
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.chat_engine import CondenseQuestionChatEngine
 from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine
 from llama_index.core.response_synthesizers import ResponseMode, get_response_synthesizer
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import QueryEngineTool
-from llama_parts import DraftingLLM, TopKRetriever, fixed, node, speaks_of, texts
+from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
 
-from llama_index.postprocessor.isr import ISRQueryEngine
+from llama_index.postprocessor.isr import ISRDecisionEvent, ISRQueryEngine
 
 MESSAGE = "No idea."
 ROUNDS = [
@@ -146,34 +145,17 @@ def test_the_callers_own_query_bundle_reaches_the_retriever() -> None:
     assert seen == [bundle] and seen[0].embedding_strs == ["other words"]
 
 
-class Opaque(BaseQueryEngine):
-    """An engine that cannot retrieve without answering."""
-
-    def __init__(self, nodes: list[NodeWithScore]) -> None:
-        super().__init__(None)
-        self.nodes = nodes
-
-    def _get_prompt_modules(self) -> Any:
-        return {}
-
-    def _query(self, query_bundle: QueryBundle) -> Any:
-        return Response("drafted", source_nodes=self.nodes)
-
-    async def _aquery(self, query_bundle: QueryBundle) -> Any:
-        return self._query(query_bundle)
-
-
 def test_any_engine_can_be_gated_after_drafting() -> None:
     for p_ref, nodes, told in ((1, ROUNDS[0], "drafted"), (0, ROUNDS[0], MESSAGE), (1, [], MESSAGE)):
-        engine = ISRQueryEngine(Opaque(nodes), gate=fixed(p_ref), place="after", message=MESSAGE)
+        engine = ISRQueryEngine(OpaqueEngine(nodes), gate=fixed(p_ref), place="after", message=MESSAGE)
         assert str(engine.query("Where?")) == str(asyncio.run(engine.aquery("Where?"))) == told
 
 
 def test_refuses_what_the_engine_cannot_follow() -> None:
     with pytest.raises(ConfigurationError, match="without answering"):
-        ISRQueryEngine(Opaque([]), gate=fixed(1))
+        ISRQueryEngine(OpaqueEngine([]), gate=fixed(1))
     with pytest.raises(ConfigurationError, match="similarity_top_k"):
-        ISRQueryEngine(Opaque([]), gate=fixed(1), place="after", looks=2)
+        ISRQueryEngine(OpaqueEngine([]), gate=fixed(1), place="after", looks=2)
     with pytest.raises(ConfigurationError, match="place"):
         ISRQueryEngine(Pipeline().engine, gate=fixed(1), place="during")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="looks"):
@@ -235,3 +217,14 @@ def test_works_as_a_query_engine_tool() -> None:
     output = tool.call("Where?")
     assert output.content == MESSAGE and output.raw_output.metadata["isr"]["action"] == "abstain"
     assert asyncio.run(tool.acall(input="Where?")).content == MESSAGE
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+def test_a_query_is_one_span_with_the_retrieval_and_the_decision_inside(run: str) -> None:
+    engine = ISRQueryEngine(Pipeline().engine, gate=fixed(1))
+    with recorded() as (recorder, spans):
+        engine.query("Where?") if run == "query" else asyncio.run(engine.aquery("Where?"))
+    own = [span for span in spans.completed_spans if span.id_.startswith(f"ISRQueryEngine._{run}")]
+    assert len(own) == 1
+    decided = [event for event in recorder.events if isinstance(event, ISRDecisionEvent)]
+    assert [event.span_id for event in decided] == [own[0].id_]

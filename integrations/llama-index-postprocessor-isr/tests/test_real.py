@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -100,6 +102,18 @@ def test_the_default_gate_drops_into_a_vector_index_and_keeps_the_llm_quiet(node
     assert "calibrated mixture" in decision.reference and "bits_to_trust" not in calls[0]
 
 
+def test_first_requests_that_come_together_share_one_gate() -> None:
+    barrier = threading.Barrier(8)
+
+    def first(_: int) -> CoreGate:
+        barrier.wait(timeout=30)
+        return ISRGate(h_star=0.17).core
+
+    with ThreadPoolExecutor(8) as pool:
+        gates = list(pool.map(first, range(8)))
+    assert len(set(map(id, gates))) == 1 and gates[0].h_star == 0.17
+
+
 def test_a_local_model_drafts_where_the_evidence_carries_it_and_is_silent_elsewhere(
     nodes: list[TextNode], llm: Any
 ) -> None:
@@ -119,7 +133,10 @@ def test_a_local_model_drafts_where_the_evidence_carries_it_and_is_silent_elsewh
 def test_an_agent_around_a_local_model_asks_for_evidence_and_answers_from_it(nodes: list[TextNode], llm: Any) -> None:
     tool = evidence_tool(BM25Retriever(nodes=nodes, similarity_top_k=2), gate=CoreGate(reference=Verifier(on_topic)))
     scripted = ScriptedLLM(
-        asks=[{"question": QUESTION, "search": "lambda expression"}, {"question": QUESTION, "search": "pass statement"}],
+        asks=[
+            {"question": QUESTION, "search": "lambda"},
+            {"question": QUESTION, "search": "pass statement"},
+        ],
         last=lambda heard: str(llm.complete(f"{heard[-1]}\n{QUESTION}")) if heard[-1].startswith("ENOUGH") else MESSAGE,
     )
     agent = FunctionAgent(tools=[tool], llm=scripted, streaming=False)

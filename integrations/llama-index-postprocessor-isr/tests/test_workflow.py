@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.workflow import Context, JsonSerializer
-from llama_parts import DraftingLLM, TopKRetriever, fixed, node, speaks_of, texts
+from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, speaks_of, texts
 
 from llama_index.postprocessor.isr import ISRWorkflow
 from llama_index.postprocessor.isr.workflow import GatheredEvent, LookEvent, TokenEvent
@@ -74,11 +74,14 @@ def test_a_run_is_written_as_json_in_the_middle_and_taken_up_by_another_workflow
     assert response.metadata["isr"]["action"] == "answer"
 
 
+def test_a_run_without_a_question_is_refused() -> None:
+    async def run() -> None:
+        await ISRWorkflow(engine([]), gate=fixed(1), timeout=60).run()
+
+    with pytest.raises(InvalidInputError, match="question is empty"):
+        asyncio.run(run())
+
+
 def test_refuses_an_engine_that_cannot_retrieve() -> None:
-    with pytest.raises(ConfigurationError):
-        ISRWorkflow(_Opaque(None), gate=fixed(1))
-
-
-class _Opaque(RetrieverQueryEngine):
-    def __init__(self, retriever: Any) -> None:
-        self._retriever = retriever
+    with pytest.raises(ConfigurationError, match="without answering"):
+        ISRWorkflow(OpaqueEngine([]), gate=fixed(1))

@@ -9,6 +9,7 @@ from typing import Any, cast, get_type_hints
 import bm25s
 from isr_rag.decision import Decision, Reason
 from isr_rag.errors import ConfigurationError
+from isr_rag.evidence import quote
 from isr_rag.gate import ISRGate
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
@@ -82,7 +83,8 @@ def _restored(kept: dict[str, Any]) -> NodeWithScore:
 
 def _report(question: str, decision: Decision, nodes: Sequence[NodeWithScore], known: int, left: int) -> str:
     """What the agent reads: the verdict, what to look for next, and the new passages."""
-    new = "\n".join(f"> {chunk_of(node).text}" for node in nodes[known:]) or "> nothing new"
+    # Quoted, one line each: no passage can begin a line, and so none can pass for the verdict.
+    new = "".join(quote(chunk_of(node)) for node in nodes[known:]).rstrip() or "> nothing new"
     if decision.answered:
         return f"ENOUGH. Answer from these passages and those found before.\n{new}"
     if left == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from functools import lru_cache
 from typing import Any, Literal, Self
 
@@ -27,9 +28,17 @@ _LIVE = ("gate", "retriever")
 _OF_THE_GATE = {"h_star", "on_error"}
 
 
-@lru_cache(maxsize=8)
+_loading = threading.Lock()
+
+
 def embedded_gate(h_star: float = 0.05, on_error: OnError = "raise") -> isr_rag.ISRGate:
     """The gate with the embedded model and its shipped calibration, one a setting."""
+    with _loading:  # the first requests of a server come together, and one of them loads the model
+        return _embedded_gate(h_star, on_error)
+
+
+@lru_cache(maxsize=8)
+def _embedded_gate(h_star: float, on_error: OnError) -> isr_rag.ISRGate:
     return isr_rag.ISRGate(h_star=h_star, on_error=on_error)
 
 

@@ -67,6 +67,7 @@ class ISRWorkflow(Workflow):
 
     Raises:
         ConfigurationError: for settings that the engine cannot follow.
+        InvalidInputError: from a run without a question.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class ISRWorkflow(Workflow):
     @step
     async def gather(self, ctx: Context, event: StartEvent) -> GatheredEvent:
         """Look for evidence until it is enough, or the looks are spent."""
-        question = str(event.question)
+        question = str(event.get("question", ""))
         rounds = EngineRounds(self._engine, self._rounds, QueryBundle(question))
 
         async def look(query: str, number: int, previous: Decision | None) -> Nodes:
