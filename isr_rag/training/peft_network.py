@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from isr_rag.errors import ConfigurationError
+from isr_rag.scorers.hub_network import label_logits
 from isr_rag.scorers.packed.attention import Plan, register
 from isr_rag.scorers.packed.plan import Pack
-from isr_rag.scorers.hub_network import label_logits
 
 
 class PeftNetwork:

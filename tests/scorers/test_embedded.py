@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,18 @@ pytestmark = pytest.mark.model
 @pytest.fixture(scope="module")
 def scorer() -> Scorer:
     return embedded.embedded_scorer()
+
+
+def test_threads_that_come_together_share_one_model(scorer: Scorer) -> None:
+    embedded._load.cache_clear()
+    barrier = threading.Barrier(4)
+
+    def load(_: int) -> Scorer:
+        barrier.wait(timeout=30)
+        return embedded.embedded_scorer()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(one) for one in pool.map(load, range(4))}) == 1
 
 
 def test_without_weights_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
