@@ -41,10 +41,12 @@ class FastTokenizer:
         self.added_tokens_decoder = dict(self._inner.get_added_tokens_decoder())
         special = [str(token.content) for token in self.added_tokens_decoder.values() if token.special]
         self.all_special_tokens = list(dict.fromkeys([*self._named.values(), *special]))
-        self.all_special_ids = [self._inner.token_to_id(token) for token in self.all_special_tokens]
+        ids = [self._inner.token_to_id(token) for token in self.all_special_tokens]
+        self.all_special_ids = [i for i in ids if i is not None]
         self.unk_token_id = self._inner.token_to_id(self._named["unk_token"]) if "unk_token" in self._named else None
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = _refuse
+        functions: dict[str, Any] = environment.globals
+        functions["raise_exception"] = _refuse
         self._compile = lru_cache(maxsize=1)(environment.from_string)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
