@@ -56,6 +56,9 @@ class PartialScoresError(ScorerError):
         super().__init__(message)
         self.outcomes = outcomes
 
+    def __reduce__(self) -> tuple[type[PartialScoresError], tuple[str, Sequence[Scores | ISRError]]]:
+        return type(self), (str(self), self.outcomes)
+
 
 class ReferenceFailedError(ISRError, RuntimeError):
     """A reference raised, or returned something that is no probability."""
@@ -81,3 +84,7 @@ class MissingDependencyError(ISRError, ImportError):
             f"{feature} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'isr-rag[{extra}]'"
         )
+        self._given = feature, package, extra
+
+    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
+        return type(self), self._given

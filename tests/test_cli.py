@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,11 +22,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  #
 
     def gate(**settings: object) -> ISRGate:
         p_ref = settings.pop("p_ref")
-        for name in ("model", "calibration", "cache"):
+        for name in ("model", "servers", "tokenizer", "calibration", "cache", "alike"):
             settings.pop(name)
         return ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(p_ref), **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(isr_rag.cli.deciding, "_gate", gate)
+    monkeypatch.setattr(isr_rag.cli.check, "build_gate", gate)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["isr-rag", *arguments])
@@ -89,6 +90,35 @@ def test_evidence_and_jsonl_exclude_each_other(run, evidence: Path) -> None:  # 
     code, _, err = run("check", "--claim", "c")
     assert code == 2
     assert "--evidence" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--claim", "c", "-e", "facts.txt", "--engine", "ray"),
+        ("--items", "in.jsonl", "--out", "out.jsonl", "--workers", "2"),
+        ("--items", "in.jsonl", "--out", "out.jsonl", "--engine", "dask"),
+    ],
+)
+def test_options_of_the_engine_that_do_not_fit_are_refused(run, arguments: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = run("check", *arguments, "--p-ref", "1")
+    assert code == 2
+    assert "ray" in err
+
+
+def test_a_served_model_may_have_several_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    class Pool(FixedScorer):
+        def __init__(self, connect: dict[str, object], *, first: int) -> None:
+            super().__init__([0.97])
+            asked.append(list(connect))
+
+    monkeypatch.setattr("isr_rag.audit.ServerPool", Pool)
+    monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=FixedScorer))
+    gate = isr_rag.cli.check.build_gate(servers=["http://a", "http://b"], model="m", p_ref=1.0)
+    assert asked == [["http://a", "http://b"]]
+    assert gate.decide(["e"], claim="c").answered
 
 
 def test_help_loads_no_torch() -> None:

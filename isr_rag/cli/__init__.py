@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("the command line", error.name or "typer", "cli") from error
 
-from isr_rag.cli import deciding
+from isr_rag.cli import check, deciding, doctor
 from isr_rag.cli.data import mix_app, ship, slice_app, train
 from isr_rag.cli.terminal import EXIT_BAD, console
 
@@ -22,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Decide whether retrieved evidence carries an answer, whatever order it stands in.",
 )
-for command in (deciding.check, deciding.calibrate, deciding.setup, deciding.demo, deciding.doctor, train, ship):
+for command in (check.check, deciding.calibrate, deciding.setup, deciding.demo, doctor.doctor, train, ship):
     app.command()(command)
 app.add_typer(slice_app, name="slice")
 app.add_typer(mix_app, name="mix")

@@ -196,11 +196,13 @@ def adjudicator_directory() -> Path:
 _loading = Lock()
 
 
-def embedded_scorer(adapter: Path | None = None) -> LocalScorer:
+def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True) -> LocalScorer:
     """The embedded model with its adapter, loaded once a process, whichever thread comes first.
 
     Args:
         adapter: folder of an adapter trained for the embedded model; the one that comes along by default.
+        keep_states: keep the states of chunks for further questions. Without, the last bits of a score do not depend
+            on what was asked before.
 
     Raises:
         ModelNotFoundError: if it is not set up; the message names the command.
@@ -208,11 +210,11 @@ def embedded_scorer(adapter: Path | None = None) -> LocalScorer:
         MissingDependencyError: if torch or transformers is missing.
     """
     with _loading:  # a cache alone would let threads that come together load it once each
-        return _load(adapter or adjudicator_directory())
+        return _load(adapter or adjudicator_directory(), keep_states)
 
 
 @lru_cache(maxsize=1)
-def _load(adapter: Path) -> LocalScorer:
+def _load(adapter: Path, keep_states: bool) -> LocalScorer:
     from isr_rag.scorers.encoding import PromptEncoder
     from isr_rag.scorers.fast_tokenizer import FastTokenizer
     from isr_rag.scorers.lean import LeanLlama, read_state
@@ -234,7 +236,7 @@ def _load(adapter: Path) -> LocalScorer:
         layout=change.layout,
         window=int(config["max_position_embeddings"]),
         focus_words=FOCUS_WORDS,
-        states=StateCache(memory=STATES_MEMORY) if change.layout == "late" else None,
+        states=StateCache(memory=STATES_MEMORY) if keep_states and change.layout == "late" else None,
     )
 
 

@@ -48,6 +48,11 @@ class Network(Protocol):
         """Its sizes."""
         ...
 
+    @property
+    def rotary(self) -> bool:
+        """Whether only distances between positions count, so that moving all of them changes nothing."""
+        ...
+
     def packed(self, pack: Pack, plan: Plan) -> torch.Tensor:
         """Hidden states of a packed sequence, shape (T, hidden)."""
         ...

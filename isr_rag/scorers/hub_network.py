@@ -42,6 +42,12 @@ class HubNetwork:
             int(getattr(config, "head_dim", None) or hidden // heads),
         )
 
+    @property
+    def rotary(self) -> bool:
+        """Whether its configuration names rotary positions."""
+        config = self.model.config.get_text_config()
+        return any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+
     def packed(self, pack: Pack, plan: Plan) -> torch.Tensor:
         """Hidden states of a packed sequence, shape (T, hidden)."""
         with _attention(self.model, register()):

@@ -42,6 +42,7 @@ class LeanLlama:
     """
 
     device = torch.device("cpu")
+    rotary = True
 
     def __init__(self, config: Mapping[str, Any], state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
         if not is_plain_llama(config):

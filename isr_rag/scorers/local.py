@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +20,9 @@ from isr_rag.scorers.packed.plan import Segments, pack_evidence, pack_full, pack
 from isr_rag.scorers.protocol import Layout, Ordering, Prompt, ScoreRequest, Scores
 from isr_rag.scorers.queue import ScoringQueue
 from isr_rag.scorers.states import StateCache
+
+_MOVED = 13
+"""Positions by which a prompt is moved to see what rounding does to its score."""
 
 
 class LocalScorer:
@@ -87,7 +91,8 @@ class LocalScorer:
         None where the short probe does not fit into the context window or the memory allowed.
         """
         try:
-            return numerical_noise(self, *([self._score_padded] if self.layout == "full" else []))
+            plain = [self._score_plain] if self.layout == "full" else []
+            return numerical_noise(self, *plain, *([self._score_moved] if self.engine.network.rotary else []))
         except (PromptTooLongError, MemoryBudgetError):
             return None
 
@@ -126,16 +131,25 @@ class LocalScorer:
         passes = [len(request.orderings) if self.layout == "full" else 1 for request in requests]
         return [Scores(result, passes=spent) for result, spent in zip(results, passes, strict=True)]
 
-    def _score_padded(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+    def _score_plain(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As :meth:`score` for the first ordering of each request, one plain prompt at a time."""
         encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
         with self._queue.turn, self.engine.computing():
-            states = [
-                self.engine.padded([one.assemble(request.orderings[0])])[0]
-                for one, request in zip(encoded, requests, strict=True)
-            ]
-            rows = [self._label_logprobs(state, one.labels)[None] for state, one in zip(states, encoded, strict=True)]
-        return [Scores(row, passes=1) for row in rows]
+            prompts = [one.assemble(request.orderings[0]) for one, request in zip(encoded, requests, strict=True)]
+            return self._rows([self.engine.padded([prompt])[0] for prompt in prompts], encoded)
+
+    def _score_moved(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score` for the first ordering of each request, with all positions moved: equal but for rounding."""
+        encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
+        segments = [Segments(one.prefix, one.chunks, one.suffix) for one in encoded]
+        orderings = [request.orderings[:1] for request in requests]
+        pack = pack_full(segments, orderings) if self.layout == "full" else pack_invariant(segments)
+        with self._queue.turn, self.engine.computing():
+            return self._rows(self.engine.packed(replace(pack, position_ids=pack.position_ids + _MOVED)), encoded)
+
+    def _rows(self, states: Sequence[torch.Tensor], encoded: Sequence[EncodedPrompt]) -> list[Scores]:
+        pairs = zip(states, encoded, strict=True)
+        return [Scores(self._label_logprobs(state, one.labels)[None], passes=1) for state, one in pairs]
 
     def _check_memory(self, encoded: Sequence[EncodedPrompt]) -> None:
         """Refuse what cannot fit before anything is allocated.

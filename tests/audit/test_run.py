@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from isr_rag import Decision, ISRGate
+from isr_rag.audit import Summary, check_file
+from isr_rag.audit.lines import BATCH
 from isr_rag.errors import InvalidInputError, ScorerError
-from isr_rag.jsonl import BATCH, Summary, check_jsonl
 from isr_rag.references import Oracle
 from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
@@ -40,7 +41,7 @@ def gate() -> ISRGate:
 
 def test_one_object_an_item_in_order_with_the_whole_decision(gate: ISRGate, tmp_path: Path) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(40)), tmp_path / "out.jsonl"
-    assert check_jsonl(gate, source, target) == Summary(decided=40, bad=0, resumed=0)
+    assert check_file(gate, source, target) == Summary(decided=40, bad=0, resumed=0)
     records = read(target)
     assert [record["id"] for record in records] == [f"i{i}" for i in range(40)]
     assert all(set(record) == {"id", "decision"} for record in records)
@@ -59,24 +60,27 @@ def test_bad_lines_are_reported_with_their_number_and_the_rest_is_decided(gate: 
         '{"id": 8, "claim": "c", "evidence": ["  "]}',
         '{"id": 9, "evidence": ["a"]}',
         '{"id": 10, "claim": "c", "evidence": ["a"], "answr": "typo"}',
+        '{"id": NaN, "claim": "c", "evidence": ["a"]}',
+        '{"id": "half a pair: \\ud800", "claim": "c", "evidence": ["a"]}',
+        "[" * 100_000,
     ]
     source = write(tmp_path / "in.jsonl", [good[0], *bad, "", good[1], good[2]])
-    summary = check_jsonl(gate, source, tmp_path / "out.jsonl")
-    assert (summary.decided, summary.bad) == (3, 7)
+    summary = check_file(gate, source, tmp_path / "out.jsonl")
+    assert (summary.decided, summary.bad) == (3, 10)
     errors = read(tmp_path / "out.jsonl.errors.jsonl")
-    assert [error["line"] for error in errors] == [2, 3, 4, 5, 6, 7, 8]
-    assert [error["id"] for error in errors] == [None, None, None, 7, 8, 9, 10]
-    assert "answr" in str(errors[-1]["error"])
+    assert [error["line"] for error in errors] == list(range(2, 12))
+    assert [error["id"] for error in errors] == [None, None, None, 7, 8, 9, 10, None, None, None]
+    assert "answr" in str(errors[6]["error"])
 
 
 def test_text_with_unicode_line_separators_stays_one_line(gate: ISRGate, tmp_path: Path) -> None:
     text = '{"id": 1, "claim": "one\u2028two", "evidence": ["a\u0085b"]}'
-    assert check_jsonl(gate, write(tmp_path / "in.jsonl", [text]), tmp_path / "out.jsonl").decided == 1
+    assert check_file(gate, write(tmp_path / "in.jsonl", [text]), tmp_path / "out.jsonl").decided == 1
 
 
 def test_bytes_that_are_no_utf8_are_a_bad_line(gate: ISRGate, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(b'{"id": 1, "claim": "\xff", "evidence": ["a"]}\n')
-    assert check_jsonl(gate, tmp_path / "in.jsonl", tmp_path / "out.jsonl").bad == 1
+    assert check_file(gate, tmp_path / "in.jsonl", tmp_path / "out.jsonl").bad == 1
 
 
 class Stopping(FixedScorer):
@@ -97,24 +101,42 @@ def test_a_stopped_run_goes_on_where_it_was_and_ends_the_same(tmp_path: Path) ->
     source, target = write(tmp_path / "in.jsonl", lines(5 * BATCH + 3)), tmp_path / "out.jsonl"
     stopping = Stopping(2)
     with pytest.raises(ScorerError, match="power cut"):
-        check_jsonl(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
+        check_file(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
     assert not target.exists()
     with (tmp_path / "out.jsonl.part").open("a") as part:
-        part.write('{"line": 999, "id": "cut sho')  # the crash came while a line was written
+        part.write('999\t[{"line": 999, "id": "cut sho')  # the crash came while a line was written
     stopping.left = 100
     stopping.requests.clear()
-    summary = check_jsonl(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
+    summary = check_file(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
     assert summary == Summary(decided=5 * BATCH + 3, bad=0, resumed=2 * BATCH)
     assert len(stopping.requests) == 3 * BATCH + 3
     assert [record["id"] for record in read(target)] == [f"i{i}" for i in range(5 * BATCH + 3)]
 
 
+def test_the_same_lines_are_scored_together_after_a_stop(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", lines(3 * BATCH)), tmp_path / "out.jsonl"
+    together: list[int] = []
+
+    class Counting(Stopping):
+        def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+            together.append(len(requests))
+            return super().score(requests)
+
+    with pytest.raises(ScorerError):
+        check_file(ISRGate(scorer=Counting(1), reference=Oracle(1.0)), source, target)
+    part = tmp_path / "out.jsonl.part"
+    part.write_bytes(part.read_bytes()[:-200])  # the crash came while the first batch was written
+    together.clear()
+    assert check_file(ISRGate(scorer=Counting(9), reference=Oracle(1.0)), source, target).resumed == 0
+    assert together == [BATCH] * 3
+
+
 def test_a_part_of_another_input_or_gate_is_not_continued(tmp_path: Path) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(2 * BATCH)), tmp_path / "out.jsonl"
     with pytest.raises(ScorerError):
-        check_jsonl(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
+        check_file(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
     other = ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1.0), h_star=0.1)
-    assert check_jsonl(other, source, target).resumed == 0
+    assert check_file(other, source, target).resumed == 0
 
 
 @pytest.mark.parametrize(
@@ -132,19 +154,19 @@ def test_a_part_decided_under_other_settings_is_not_continued(
 ) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(2 * BATCH)), tmp_path / "out.jsonl"
     with pytest.raises(ScorerError):
-        check_jsonl(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
+        check_file(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
     other = ISRGate(scorer=FixedScorer([0.97]), reference=reference, **settings)
-    assert check_jsonl(other, source, target).resumed == 0
+    assert check_file(other, source, target).resumed == 0
 
 
 def test_an_existing_output_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(BATCH + 1)), tmp_path / "out.jsonl"
     target.write_text("old")
     with pytest.raises(ScorerError):
-        check_jsonl(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
+        check_file(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
     assert target.read_text() == "old"
 
 
 def test_a_missing_input_is_said(gate: ISRGate, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no file"):
-        check_jsonl(gate, tmp_path / "nowhere.jsonl", tmp_path / "out.jsonl")
+        check_file(gate, tmp_path / "nowhere.jsonl", tmp_path / "out.jsonl")

@@ -1,0 +1,182 @@
+"""Files of items, read in batches: where each batch stands, and what its lines say.
+
+A batch is always the same :data:`BATCH` lines of the file. Items of one batch are scored together, and what is scored
+together moves the last bits of a probability: with fixed batches a file gets the same bits whether it is decided in
+one go, in several, or by many workers in any order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from isr_rag.errors import InvalidInputError
+
+BATCH = 16
+"""Lines decided together, and the least that is done again after a stop."""
+
+FIELDS = ("question", "answer", "claim", "evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the input: an item to decide, or what is wrong with it.
+
+    Attributes:
+        number: of the line (or row) in the file, from 1.
+        id: the item's id; None where it could not be read.
+        item: the arguments of :meth:`isr_rag.ISRGate.decide`.
+        error: why the line cannot be decided; None for an item.
+    """
+
+    number: int
+    id: Any
+    item: dict[str, Any]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where a batch stands in its file.
+
+    Attributes:
+        batch: number of the batch, from 0.
+        start: first byte of JSONL, first row of Parquet.
+        stop: the byte or row after the last.
+        line: number of the first line, from 1.
+    """
+
+    batch: int
+    start: int
+    stop: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """All batches of a file.
+
+    Attributes:
+        sha256: of the file.
+        items: lines that hold something.
+        starts: for each batch its first byte or row, and the end of the last batch; one more than batches.
+        lines: for each batch the number of its first line.
+    """
+
+    sha256: str
+    items: int
+    starts: Sequence[int]
+    lines: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def extent(self, batch: int) -> Extent:
+        """Where a batch stands."""
+        return Extent(batch, self.starts[batch], self.starts[batch + 1], self.lines[batch])
+
+    def size(self, batch: int) -> int:
+        """Number of items in a batch."""
+        return min(BATCH, self.items - batch * BATCH)
+
+
+class Reader(Protocol):
+    """A file of items."""
+
+    def index(self) -> Index:
+        """Read the file once, to know its hash and where its batches stand."""
+        ...
+
+    def read(self, extent: Extent) -> list[Line]:
+        """The lines of one batch."""
+        ...
+
+
+def open_items(source: Path) -> Reader:
+    """A reader of ``.parquet``, or else of JSONL.
+
+    Raises:
+        InvalidInputError: if there is no such file, or its columns are not those of items.
+        MissingDependencyError: if Parquet is to be read and pyarrow is not installed.
+    """
+    if not source.is_file():
+        raise InvalidInputError(f"there is no file {source}")
+    if source.suffix == ".parquet":
+        from isr_rag.audit.parquet import ParquetItems
+
+        return ParquetItems(source)
+    return JsonlItems(source)
+
+
+class JsonlItems:
+    """Items of a JSONL file, one object a line; empty lines count as lines and hold no item."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def index(self) -> Index:
+        """Hash and batches, in one pass."""
+        hashed, items, end = hashlib.sha256(), 0, 0
+        starts, lines = array("q"), array("q")
+        with self._path.open("rb") as file:  # only "\n" ends a line: texts may hold Unicode separators
+            for number, raw in enumerate(file, start=1):
+                hashed.update(raw)
+                if _text(raw).strip():
+                    if items % BATCH == 0:
+                        starts.append(end)
+                        lines.append(number)
+                    items += 1
+                end += len(raw)
+        starts.append(end)
+        return Index(hashed.hexdigest(), items, starts, lines)
+
+    def read(self, extent: Extent) -> list[Line]:
+        """The lines of one batch."""
+        with self._path.open("rb") as file:
+            file.seek(extent.start)
+            raw = file.read(extent.stop - extent.start)
+        numbered = enumerate(raw.split(b"\n"), start=extent.line)
+        return [_parse(number, text) for number, text in ((n, _text(r)) for n, r in numbered) if text.strip()]
+
+
+def as_line(number: int, plain: dict[str, Any]) -> Line:
+    """An item, or what its fields lack."""
+    identifier = plain.pop("id", None)
+    unknown = sorted(set(plain) - set(FIELDS))
+    if identifier is None:
+        wrong = "no id"
+    elif unknown:
+        wrong = f"unknown fields {unknown}; a line has id, {', '.join(FIELDS)}"
+    elif "evidence" not in plain:
+        wrong = "no evidence: a list of chunks is needed, which may be empty"
+    else:
+        wrong = None
+    return Line(number, identifier, plain, wrong)
+
+
+def _parse(number: int, text: str) -> Line:
+    try:
+        text.encode("utf-8")
+        plain = json.loads(text, parse_constant=_refuse)
+        json.dumps(plain, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return Line(number, None, {}, "not UTF-8")
+    except (ValueError, RecursionError) as error:
+        return Line(number, None, {}, f"not JSON: {error}")
+    if not isinstance(plain, dict):
+        return Line(number, None, {}, f"a JSON object is needed, not {type(plain).__name__}")
+    return as_line(number, plain)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _text(raw: bytes) -> str:
+    # Bytes that are no UTF-8 are kept, to be reported.
+    return raw.decode("utf-8", errors="surrogateescape")

@@ -1,0 +1,23 @@
+"""Errors keep their type and what they say on the way from one process to another."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+
+from isr_rag.errors import MissingDependencyError, PartialScoresError, ScorerError
+from isr_rag.scorers.protocol import Scores
+
+
+def test_a_missing_dependency_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(MissingDependencyError("the gate", "torch", "local")))
+    assert isinstance(error, MissingDependencyError)
+    assert "isr-rag[local]" in str(error)
+
+
+def test_partial_scores_survive_pickling_with_what_did_arrive() -> None:
+    error = pickle.loads(pickle.dumps(PartialScoresError("1 of 2", [ScorerError("lost"), Scores(np.zeros((1, 2)), 1)])))
+    assert isinstance(error, PartialScoresError) and str(error) == "1 of 2"
+    assert isinstance(error.outcomes[0], ScorerError)
+    assert isinstance(error.outcomes[1], Scores)
