@@ -1,0 +1,32 @@
+"""Scoring by an OpenAI-compatible inference server: vLLM, SGLang, llama.cpp, or a vendor.
+
+``remote_scorer(url)`` asks a server what it can do and gives a scorer; ``examine(url)`` says what it found. Names load
+when they are used, so that what only reads replies needs no HTTP client.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
+    from isr_rag.scorers.remote.probe import examine
+    from isr_rag.scorers.remote.scorer import RemoteScorer, remote_scorer
+
+_HOMES = {
+    "RemoteScorer": "scorer",
+    "ServerDeadlineError": "errors",
+    "ServerError": "errors",
+    "ServerReplyError": "errors",
+    "examine": "probe",
+    "remote_scorer": "scorer",
+}
+
+__all__ = ["RemoteScorer", "ServerDeadlineError", "ServerError", "ServerReplyError", "examine", "remote_scorer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

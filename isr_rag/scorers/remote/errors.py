@@ -1,0 +1,25 @@
+"""What can go wrong with an inference server; all of it is a failed scorer to a gate, and never an answer."""
+
+from __future__ import annotations
+
+from isr_rag.errors import ScorerError
+
+
+class ServerError(ScorerError):
+    """An inference server failed for good: unreachable, refusing, or out of retries.
+
+    Attributes:
+        status: the HTTP status, where there was a reply.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ServerReplyError(ServerError):
+    """A server's reply is no first-token distribution from which the labels can be read."""
+
+
+class ServerDeadlineError(ServerError):
+    """The orderings of one decision were not all scored before its deadline."""
