@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr
 
-.PHONY: demo test lowest lint install clean notebooks
+.PHONY: demo test test-servers lowest lint install clean notebooks
 
 demo: install
 	$(BIN)/isr-rag setup
@@ -16,6 +16,11 @@ test: install
 	$(BIN)/isr-rag setup
 	$(BIN)/python -m pytest
 	for package in $(INTEGRATIONS); do (cd $$package && $(CURDIR)/$(BIN)/python -m pytest) || exit 1; done
+
+# The remote scorer against llama.cpp's own server, which takes minutes to compile.
+test-servers: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'llama-cpp-python[server]==0.3.36'
+	$(BIN)/python -m pytest tests/scorers/remote/test_real_servers.py -rs
 
 # The integrations with the lowest versions of their frameworks: these stand before those of .venv on the path.
 lowest: install

@@ -23,6 +23,10 @@ HEAVY = (
     "bm25s",
     "sentencex",
     "diskcache",
+    "openai",
+    "anyio",
+    "ray",
+    "pyarrow",
 )
 
 

@@ -21,6 +21,7 @@ from isr_rag.scorers.remote.replies import scores_within
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+
 def remote_scorer(
     url: str,
     *,
