@@ -13,7 +13,17 @@ import numpy as np
 
 from isr_rag import bounds
 from isr_rag.algorithm import Convention, Rule, Verdict, weigh
-from isr_rag.batch import Asked, Batch, Item, OnError, Outcome, Steps, as_scorer_error, checked_reference
+from isr_rag.batch import (
+    Asked,
+    Batch,
+    Item,
+    OnError,
+    Outcome,
+    Steps,
+    as_scorer_error,
+    checked_probabilities,
+    checked_reference,
+)
 from isr_rag.cascade import far_from_boundary, hopeless, stages
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import (
@@ -27,7 +37,7 @@ from isr_rag.focus import focus as cut_to_focus
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
 from isr_rag.predicates import Predicate, Supported
 from isr_rag.references.base import Case, Estimate, Reference, consult, target_of
-from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Scorer, ScoreRequest, Scores
+from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Scorer, ScoreRequest
 
 Focusing = int | Literal["auto"] | None
 
@@ -146,7 +156,7 @@ class ISRGate:
         for stage in stages(len(orderings), self.cascade):
             # lines 2 and 3: the model's probability of each label, for each ordering
             scores = yield ScoreRequest(prompt, orderings[len(rows) : stage], start=len(rows))
-            low, high = _checked_probabilities(scores, stage - len(rows), len(prompt.labels))
+            low, high = checked_probabilities(scores, stage - len(rows), len(prompt.labels))
             rows, tops = rows + low, tops + high
             passes += scores.passes
             # lines 4 to 16: against the reference
@@ -369,32 +379,6 @@ def _close(decision: Decision, reason: Reason, can_acquire: bool) -> Decision:
 def _column(rows: list[list[float]], target: int | None) -> tuple[float, ...]:
     """q of each ordering: the probability of the target label; empty while the target is open."""
     return () if target is None else tuple(row[target] for row in rows)
-
-
-def _checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
-    """Label probabilities as plain floats, renormalised: the least and the most they can be.
-
-    Raises:
-        ScorerError: if the scores have another shape, or are no log-probabilities of a distribution.
-    """
-    if not isinstance(scores, Scores):
-        raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")
-    logprobs = np.asarray(scores.logprobs, dtype=np.float64)
-    if logprobs.shape != (m, labels):
-        raise ScorerError(f"the scorer returned log-probabilities of shape {logprobs.shape}, not {(m, labels)}")
-    if np.isnan(logprobs).any() or (logprobs > 1e-6).any():
-        raise ScorerError(f"the scorer returned numbers that are no log-probabilities: {logprobs.tolist()}")
-    probabilities = np.exp(logprobs)
-    totals = probabilities.sum(axis=1, keepdims=True)
-    if (totals <= 0.0).any():
-        raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
-    if scores.bounds is None:
-        rows = cast(list[list[float]], (probabilities / totals).tolist())
-        return rows, rows
-    ends = np.asarray(scores.bounds, dtype=np.float64)
-    if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
-        raise ScorerError("the scorer returned bounds that are no intervals of probabilities")
-    return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())
 
 
 def _require(condition: bool, message: str) -> None:

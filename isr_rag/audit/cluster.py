@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from isr_rag.audit.journal import encode
-from isr_rag.audit.lines import Extent, open_items
+from isr_rag.audit.lines import Extent
+from isr_rag.audit.reading import open_items
 from isr_rag.audit.run import Progress, Run, Summary, decide_lines
 from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError
 from isr_rag.gate import ISRGate

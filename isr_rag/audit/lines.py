@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from isr_rag.errors import InvalidInputError
-
 BATCH = 16
 """Lines decided together, and the least that is done again after a stop."""
 
@@ -95,22 +93,6 @@ class Reader(Protocol):
     def read(self, extent: Extent) -> list[Line]:
         """The lines of one batch."""
         ...
-
-
-def open_items(source: Path) -> Reader:
-    """A reader of ``.parquet``, or else of JSONL.
-
-    Raises:
-        InvalidInputError: if there is no such file, or its columns are not those of items.
-        MissingDependencyError: if Parquet is to be read and pyarrow is not installed.
-    """
-    if not source.is_file():
-        raise InvalidInputError(f"there is no file {source}")
-    if source.suffix == ".parquet":
-        from isr_rag.audit.parquet import ParquetItems
-
-        return ParquetItems(source)
-    return JsonlItems(source)
 
 
 class JsonlItems:

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 
 from isr_rag.audit.journal import Journal, Record, decisions_file, encode, publish
-from isr_rag.audit.lines import BATCH, Extent, Line, Reader, open_items
+from isr_rag.audit.lines import BATCH, Extent, Line, Reader
+from isr_rag.audit.reading import open_items
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 from isr_rag.gate import ISRGate
 

@@ -11,7 +11,8 @@ import pytest
 
 from isr_rag import Decision, ISRGate
 from isr_rag.audit import check_file
-from isr_rag.audit.lines import BATCH, open_items
+from isr_rag.audit.lines import BATCH
+from isr_rag.audit.reading import open_items
 from isr_rag.errors import InvalidInputError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
