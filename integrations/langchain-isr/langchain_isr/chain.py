@@ -8,15 +8,16 @@ from typing import Any, cast
 from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
-from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, RunnableSerializable
+from langchain_core.runnables import AddableDict, Runnable, RunnableConfig
 from pydantic import ConfigDict, model_validator
 
+from langchain_isr.batched import Batched, Outcome, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, text_of
-from langchain_isr.gate import ISRGate, Outcome, as_run, checked_state
+from langchain_isr.gate import ISRGate
 from langchain_isr.quiet import quiet_config
 
 
-class ISRChain(RunnableSerializable[State, State]):
+class ISRChain(Batched):
     """Gate, draft, gate: takes ``{"question", "documents"?}`` and adds ``"isr"`` and ``"answer"``.
 
     After an abstention ``answer`` is ``message``, and the documents stay. With a gate before drafting only, tokens are
@@ -50,40 +51,6 @@ class ISRChain(RunnableSerializable[State, State]):
             raise ConfigurationError("a chain without a gate decides nothing: give before=ISRGate() or after=ISRGate()")
         return self
 
-    def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
-        """Gate, draft, gate."""
-        return self._call_with_config(as_run(self._one), input, config, **kwargs)
-
-    async def ainvoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
-        """As ``invoke``, without blocking the event loop."""
-        return await self._acall_with_config(as_run(self._aone), input, config, **kwargs)
-
-    def batch(
-        self,
-        inputs: list[State],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
-    ) -> list[State]:
-        """Gate, draft, gate: each step for all inputs at once."""
-        return self._batch_with_config(
-            as_run(self._many), inputs, config, return_exceptions=return_exceptions, **kwargs
-        )
-
-    async def abatch(
-        self,
-        inputs: list[State],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
-    ) -> list[State]:
-        """As ``batch``, without blocking the event loop."""
-        return await self._abatch_with_config(
-            as_run(self._amany), inputs, config, return_exceptions=return_exceptions, **kwargs
-        )
-
     def stream(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[State]:
         """The state in pieces that add up: the gated part first, then the answer."""
         return self.transform(iter([input]), config, **kwargs)
@@ -107,12 +74,6 @@ class ISRChain(RunnableSerializable[State, State]):
         """As ``transform``, without blocking the event loop."""
         async for piece in self._atransform_stream_with_config(input, as_run(self._apieces), config, **kwargs):
             yield piece
-
-    def _one(self, state: State, config: RunnableConfig) -> State:
-        return cast(State, _raised(self._many([state], [config])[0]))
-
-    async def _aone(self, state: State, config: RunnableConfig) -> State:
-        return cast(State, _raised((await self._amany([state], [config]))[0]))
 
     def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
         work = _Work(self, inputs, config)
@@ -204,7 +165,7 @@ class _Work:
 
         def note(i: int, result: Any) -> bool:
             try:
-                drafted = {"answer": text_of(_raised(result))}
+                drafted = {"answer": text_of(raised(result))}
             except Exception as error:
                 self.outcomes[i] = error
                 return False
@@ -253,9 +214,3 @@ def _answers(state: State) -> bool:
     """Whether a gated state goes on to the draft; anything but a clear answer does not."""
     decision = state.get(KEY)
     return isinstance(decision, dict) and cast(State, decision).get("action") == "answer"
-
-
-def _raised(outcome: Any) -> Any:
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from isr_rag.decision import Decision
-from isr_rag.errors import InvalidTypeError, ISRError
+from isr_rag.errors import ISRError
 from isr_rag.gate import ISRGate as CoreGate
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
-from langchain_core.runnables import RunnableConfig, RunnableSerializable
+from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field
 
+from langchain_isr.batched import Batched, Outcome, checked_state
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, item_of
 
-Outcome = State | Exception
 
-
-class ISRGate(RunnableSerializable[State, State]):
+class ISRGate(Batched):
     """Decides about ``{"question", "documents", "answer"?}`` and adds ``"isr"``, the decision as plain data.
 
     Without an answer it decides whether the documents suffice to answer the question; with one, whether they support
@@ -47,46 +46,6 @@ class ISRGate(RunnableSerializable[State, State]):
     def core(self) -> CoreGate:
         """The gate that decides, at this runnable's own target."""
         return self.gate if self.h_star is None else self.gate.with_h_star(self.h_star)
-
-    def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
-        """Decide about one input."""
-        return self._call_with_config(as_run(self._one), input, config, **kwargs)
-
-    async def ainvoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
-        """As ``invoke``, without blocking the event loop."""
-        return await self._acall_with_config(as_run(self._aone), input, config, **kwargs)
-
-    def batch(
-        self,
-        inputs: list[State],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
-    ) -> list[State]:
-        """Decide about many inputs, scored together; each decision is the same as alone."""
-        return self._batch_with_config(
-            as_run(self._many), inputs, config, return_exceptions=return_exceptions, **kwargs
-        )
-
-    async def abatch(
-        self,
-        inputs: list[State],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
-    ) -> list[State]:
-        """As ``batch``, without blocking the event loop."""
-        return await self._abatch_with_config(
-            as_run(self._amany), inputs, config, return_exceptions=return_exceptions, **kwargs
-        )
-
-    def _one(self, state: State, config: RunnableConfig) -> State:
-        return _checked(self._many([state], [config])[0])
-
-    async def _aone(self, state: State, config: RunnableConfig) -> State:
-        return _checked((await self._amany([state], [config]))[0])
 
     def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -128,25 +87,3 @@ class ISRGate(RunnableSerializable[State, State]):
         if not decision.answered and self.on_abstain == "withhold" and state.get("answer") is not None:
             outcome["answer"] = self.message
         return outcome
-
-
-def as_run(function: Callable[..., Any]) -> Any:
-    """A function of inputs and configurations: langchain-core calls it rightly, but its types know no such form."""
-    return function
-
-
-def checked_state(state: object) -> Mapping[str, Any]:
-    """An input, if it is a mapping.
-
-    Raises:
-        InvalidTypeError: if it is none.
-    """
-    if not isinstance(state, Mapping):
-        raise InvalidTypeError(f"the gate takes a dict with question and documents, not {type(state).__name__}")
-    return state  # pyright: ignore[reportUnknownVariableType]  # keys of any kind; only known ones are read
-
-
-def _checked(outcome: Outcome) -> State:
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
