@@ -92,7 +92,8 @@ def weigh(q: Sequence[float], p_ref: float, rule: Rule, q_high: Sequence[float] 
 
 def nearest(p_ref: float, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
     """The points of the intervals nearest to p_ref, where the terms of the budget are least."""
-    return np.clip(p_ref, low, high)
+    points: NDArray[np.float64] = np.clip(p_ref, low, high)
+    return points
 
 
 def _most(p_ref: float, low: NDArray[np.float64], high: NDArray[np.float64], rule: Rule) -> float:
