@@ -28,6 +28,10 @@ _STACKS = {
 }
 
 
+_ROWS = 1024
+"""Tokens a step of the widest products: larger results are mapped anew by the system each time, which costs more."""
+
+
 class LeanLlama:
     """A bias-free Llama on a CPU.
 
@@ -87,9 +91,10 @@ class LeanLlama:
             keys, values = plan.with_given(index, k, v.view(-1, d.kv_heads, d.width).transpose(0, 1).contiguous())
             seen = blocks_forward(q, keys, values, plan, d.width**-0.5)
             h += F.linear(seen.transpose(0, 1).reshape(len(h), -1), layer["o"])
-            x = F.rms_norm(h, (d.hidden,), layer["post_attention_layernorm"], self._eps).to(self.dtype)
-            gate, up = F.linear(x, layer["gate_up"]).chunk(2, 1)
-            h += F.linear(F.silu(gate).mul_(up), layer["down"])
+            for part in h.split(_ROWS):
+                x = F.rms_norm(part, (d.hidden,), layer["post_attention_layernorm"], self._eps).to(self.dtype)
+                gate, up = F.linear(x, layer["gate_up"]).chunk(2, 1)
+                part += F.linear(F.silu(gate).mul_(up), layer["down"])
         return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
 
     def _rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
