@@ -207,7 +207,7 @@ def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True) ->
     Raises:
         ModelNotFoundError: if it is not set up; the message names the command.
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
-        MissingDependencyError: if torch or transformers is missing.
+        MissingDependencyError: if a package of the extra "local" is missing.
     """
     with _loading:  # a cache alone would let threads that come together load it once each
         return _load(adapter or adjudicator_directory(), keep_states)
