@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,15 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from isr_rag.calibration.artefact import write_atomically
 from isr_rag.calibration.checks import enough_of_each_class
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
+from isr_rag.evaluation.plots import BLUE, GREY, ORANGE, new_figure, png, style
 
 Floats = NDArray[np.float64]
 
 if TYPE_CHECKING:
     from isr_rag.evaluation.metrics import Interval
-
-BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#6E6E6E"
-"""From the Okabe-Ito palette: apart for every kind of colour vision, and by lightness in a grey print."""
-
 
 def calibration_report(
     scores: ArrayLike,
@@ -109,25 +105,6 @@ def _markdown(title: str, counts: Mapping[str, int], summary: Mapping[str, Inter
     )
 
 
-def _figure(width: float, height: float) -> Any:
-    """A figure of its own canvas, so that no global state of matplotlib is touched."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _style(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-
-
-def _png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
-    return buffer.getvalue()
-
-
 def _reliability(scores: Floats, labels: NDArray[np.int64], summary: Mapping[str, Interval]) -> bytes:
     from isr_rag.evaluation.metrics import reliability_bins, wilson_interval
 
@@ -136,7 +113,7 @@ def _reliability(scores: Floats, labels: NDArray[np.int64], summary: Mapping[str
     bars = [wilson_interval(int(k), int(n)) for k, n in zip(true, bins.count, strict=True)]
     below = bins.frequency - np.array([bar.lower for bar in bars])
     above = np.array([bar.upper for bar in bars]) - bins.frequency
-    figure = _figure(5.2, 6.2)
+    figure = new_figure(5.2, 6.2)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
     top.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1.2, label="perfectly calibrated")
     spread = np.maximum([below, above], 0.0)
@@ -154,9 +131,9 @@ def _reliability(scores: Floats, labels: NDArray[np.int64], summary: Mapping[str
     )  # fmt: skip
     bottom.set(xlabel="probability given to the predicate", ylabel="items")
     bottom.legend(loc="upper center", frameon=False, ncols=2, fontsize=8)
-    _style(top)
-    _style(bottom)
-    return _png(figure)
+    style(top)
+    style(bottom)
+    return png(figure)
 
 
 def _risk_coverage(scores: Floats, labels: NDArray[np.int64], summary: Mapping[str, Interval]) -> bytes:
@@ -168,7 +145,7 @@ def _risk_coverage(scores: Floats, labels: NDArray[np.int64], summary: Mapping[s
     answered = curve.answered[shown]
     wrong = np.rint(curve.risk[shown] * answered).astype(int)
     band = [wilson_interval(int(k), int(n)) for k, n in zip(wrong, answered, strict=True)]
-    figure = _figure(6.0, 4.2)
+    figure = new_figure(6.0, 4.2)
     axes = figure.subplots()
     axes.fill_between(
         curve.coverage[shown], [b.lower for b in band], [b.upper for b in band], color=BLUE, alpha=0.18, linewidth=0,
@@ -185,5 +162,5 @@ def _risk_coverage(scores: Floats, labels: NDArray[np.int64], summary: Mapping[s
     axes.set_ylabel("risk: share wrong among the answered")
     axes.set_title(f"Risk and coverage, AURC {summary['aurc'].estimate:.3f}", fontsize=11)
     axes.legend(loc="best", frameon=False, fontsize=8)
-    _style(axes)
-    return _png(figure)
+    style(axes)
+    return png(figure)

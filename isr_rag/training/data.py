@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isr_rag.errors import InvalidInputError
+from isr_rag.evaluation.slice.asking import predicate
 from isr_rag.evaluation.slice.schema import SliceChunk, SliceItem
 from isr_rag.evidence import Chunk
-from isr_rag.predicates import Sufficient, Supported
 from isr_rag.scorers.encoding import PromptEncoder
 from isr_rag.scorers.packed.plan import Segments
 from isr_rag.scorers.protocol import Layout
@@ -66,16 +66,6 @@ def data_hash(items: Sequence[SliceItem]) -> str:
     for item in items:
         digest.update(f"{item.source}\t{item.id}\t{item.label}\n".encode())
     return digest.hexdigest()
-
-
-def predicate(item: SliceItem) -> Supported | Sufficient:
-    """The question that an item asks."""
-    if item.claim is not None:
-        return Supported(claim=item.claim)
-    assert item.question is not None
-    if item.answer is not None:
-        return Supported(question=item.question, answer=item.answer)
-    return Sufficient(item.question)
 
 
 def segments(item: SliceItem, chunks: Sequence[SliceChunk], encoder: PromptEncoder, layout: Layout) -> Segments:

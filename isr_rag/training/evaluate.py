@@ -17,10 +17,11 @@ from isr_rag.evaluation.metrics import (
     expected_calibration_error,
     precision_in_surest,
 )
+from isr_rag.evaluation.slice.asking import predicate
 from isr_rag.evaluation.slice.schema import SliceChunk, SliceItem
 from isr_rag.evidence import Chunk
 from isr_rag.scorers.protocol import Scorer, ScoreRequest
-from isr_rag.training.data import predicate, unmarked_sources
+from isr_rag.training.data import unmarked_sources
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from isr_rag.errors import ConfigurationError
+from isr_rag.evaluation.slice.asking import predicate
 from isr_rag.evaluation.slice.schema import SliceItem
 from isr_rag.scorers.encoding import PromptEncoder
 from isr_rag.scorers.packed.plan import Pack, pack_full, pack_invariant
@@ -28,7 +29,6 @@ from isr_rag.training.data import (
     data_hash,
     label_ids,
     passes,
-    predicate,
     read_items,
     segments,
     unmarked_sources,

@@ -1,0 +1,53 @@
+"""What a report is made of: text, tables and figures, in sections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; numbers are printed to four significant digits, None as a dash.
+
+    Attributes:
+        caption: what it shows, with units.
+        header: column names.
+        rows: one sequence of cells a row.
+        note: what to mind when reading it.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A plot.
+
+    Attributes:
+        name: file name without suffix; unique in the report.
+        caption: what it shows; it also stands in for the picture where that cannot be seen.
+        png: the picture.
+    """
+
+    name: str
+    caption: str
+    png: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report: a heading and what stands under it, in order.
+
+    Attributes:
+        title: the heading.
+        parts: paragraphs (plain text), tables and figures.
+    """
+
+    title: str
+    parts: Sequence[str | Table | Figure] = field(default_factory=tuple)
