@@ -22,7 +22,8 @@ ATTENTION_NAME = "isr_blocks"
 
 _ROWS = 64  # queries a block: larger blocks compute more masked pairs, smaller ones make thin products
 _PADDING = 0.25  # share of a group's work that may be padding
-_SCORES = 1 << 20  # query-key pairs a group: keeps the score matrices of all heads in the cache
+_SCORES = 1 << 20  # query-key pairs a group
+_SCORES_CPU = 1 << 15  # the same on a CPU: score matrices of all heads stay in the cache, and none is mapped anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,10 @@ class Plan:
         keep: bool = False,
     ) -> None:
         self.length = len(pack.input_ids)
+        most = _SCORES_CPU if torch.device(device).type == "cpu" else _SCORES
         self.groups: tuple[Group, ...] = tuple(
             _group(members, pack.given, device)
-            for members in _similar([b for node in pack.nodes for b in _blocks(node)])
+            for members in _similar([b for node in pack.nodes for b in _blocks(node)], most)
         )
         self._at = torch.from_numpy(pack.position_ids).to(device)
         self._of = torch.from_numpy(np.concatenate([pack.given_positions, pack.position_ids])).to(device)
@@ -134,8 +136,8 @@ def _blocks(node: Node) -> list[_Block]:
     return blocks
 
 
-def _similar(blocks: list[_Block]) -> list[list[_Block]]:
-    """Blocks in groups whose padding and size stay within bounds."""
+def _similar(blocks: list[_Block], most: int) -> list[list[_Block]]:
+    """Blocks in groups whose padding, and pairs (at most ``most``, or one block), stay within bounds."""
     groups: list[list[_Block]] = []
     rows = columns = used = 0
     for block in sorted(blocks, key=lambda b: (-len(b.keys), -b.rows, b.start)):
@@ -143,7 +145,7 @@ def _similar(blocks: list[_Block]) -> list[list[_Block]]:
         new_rows, new_columns = max(rows, block.rows), max(columns, len(block.keys))
         work = size * new_rows * new_columns
         own = block.rows * len(block.keys)
-        if groups and work <= _SCORES and used + own >= (1 - _PADDING) * work:
+        if groups and work <= most and used + own >= (1 - _PADDING) * work:
             groups[-1].append(block)
             rows, columns, used = new_rows, new_columns, used + own
         else:
