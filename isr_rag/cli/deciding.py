@@ -22,7 +22,19 @@ def calibrate(
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
     orderings: Annotated[str, typer.Option(help="Family of orderings.")] = "auto",
     focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
-    model: Annotated[str | None, typer.Option(help="A model of transformers. Default: the embedded one.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model of transformers. Default: the embedded one. With --server: the name it is served under."
+        ),
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(help="URL of an OpenAI-compatible server; repeatable for replicas of one model."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
+    ] = None,
     cache: Annotated[Path | None, typer.Option(help="Directory that remembers every score.")] = None,
 ) -> None:
     """Calibrate a model on your own labelled items, and look for a cut with a finite-sample guarantee."""
@@ -30,7 +42,15 @@ def calibrate(
     from isr_rag.calibration.gating import calibrate as fit
     from isr_rag.calibration.gating import read_labelled, score_labelled
 
-    gate = build_gate(model=model, cache=cache, m=m, orderings=orderings, focus=words(focus))
+    gate = build_gate(
+        model=model,
+        servers=server or [],
+        tokenizer=tokenizer,
+        cache=cache,
+        m=m,
+        orderings=orderings,
+        focus=words(focus),
+    )
     items = read_labelled(labelled)
     with Progress(*columns("scoring"), console=console) as bar:
         task = bar.add_task("", total=len(items))
