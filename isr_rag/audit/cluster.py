@@ -8,39 +8,23 @@ continued by the next run. Workers compute on one thread each, in the same batch
 
 from __future__ import annotations
 
-import os
-import sys
-import warnings
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from isr_rag.audit.actors import as_isr_error, cluster, load_ray, on_one_thread, pool, tables
 from isr_rag.audit.journal import encode
 from isr_rag.audit.lines import Extent
 from isr_rag.audit.reading import open_items
 from isr_rag.audit.run import Progress, Run, Summary, decide_lines
-from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError
+from isr_rag.errors import ConfigurationError
 from isr_rag.gate import ISRGate
 
 MakeGate = Callable[[], ISRGate]
 """Makes a gate; it is pickled, and called once in every worker."""
 
-RETRIES = 3
-"""How often batches are tried again whose worker died; workers themselves are restarted without limit."""
-
 TASKS = 10_000
 """Ray tasks of one run at most: a larger file puts several batches into a task."""
-
-OBJECT_STORE = 128 * 2**20
-"""Bytes of the object store of a cluster started here: only decisions pass through it."""
-
-_QUEUED = 2
-"""Tasks given to a worker at a time, so that the next is there when one is done."""
-
-
-class ClusterError(ISRError, RuntimeError):
-    """Ray could not finish the run; what is done is kept."""
 
 
 def check_file_on_ray(
@@ -74,16 +58,16 @@ def check_file_on_ray(
         ClusterError: if workers make different gates, or Ray gives up; what is done is kept.
         ISRError: if the scorer or a reference fails and the gate's policy is to raise; what is done is kept.
     """
-    ray = _ray()
+    ray = load_ray()
     open_items(source)  # what is wrong with the input is said before a cluster is started
-    with _cluster(ray, workers), _as_isr_error(ray, target):
-        size, share = _pool(ray.cluster_resources(), workers, gpus)
+    with cluster(ray, workers), as_isr_error(ray, f"{target}.part"):
+        size, share = pool(ray.cluster_resources(), workers, gpus)
         describe = ray.remote(num_cpus=1, num_gpus=share)(_describe)
         gate: str = ray.get(describe.remote(make_gate))
         with Run(source, target, gate, progress) as run:
             if tasks := list(_tasks(list(run.to_do()))):
                 arguments = (make_gate, gate, str(source.resolve()))
-                for table in _decided(ray, tasks, arguments, size, share):
+                for table in tables(ray, Worker, arguments, tasks, size, share):
                     for batch, records in zip(table["batch"].to_pylist(), table["records"].to_pylist(), strict=True):
                         run.keep(batch, records)
             return run.finish()
@@ -93,7 +77,7 @@ class Worker:
     """One replica of the gate, as Ray Data calls it."""
 
     def __init__(self, make_gate: MakeGate, expected: str, source: str) -> None:
-        self.gate = _on_one_thread(make_gate)
+        self.gate = on_one_thread(make_gate)
         if repr(self.gate) != expected:
             raise ConfigurationError(
                 f"workers make different gates, so that their decisions would not belong together: one {expected}, "
@@ -112,16 +96,7 @@ class Worker:
 
 def _describe(make_gate: MakeGate) -> str:
     """What the journal must be held against: said by a worker, since this process may lack its device."""
-    return repr(_on_one_thread(make_gate))
-
-
-def _on_one_thread(make_gate: MakeGate) -> ISRGate:
-    """A gate whose sums are split among one thread: how they are split moves their last bits."""
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-    gate = make_gate()
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(1)
-    return gate
+    return repr(on_one_thread(make_gate))
 
 
 def _tasks(to_do: list[Extent]) -> Iterator[dict[str, list[list[int]]]]:
@@ -130,100 +105,3 @@ def _tasks(to_do: list[Extent]) -> Iterator[dict[str, list[list[int]]]]:
     for start in range(0, len(to_do), size):
         chosen = to_do[start : start + size]
         yield {"extents": [[extent.batch, extent.start, extent.stop, extent.line] for extent in chosen]}
-
-
-def _decided(
-    ray: Any, tasks: list[dict[str, list[list[int]]]], arguments: tuple[Any, ...], size: int, share: float
-) -> Iterator[Any]:
-    """Tables of finished batches, as soon as they are there and in no order."""
-    data = ray.data
-    with _quiet(data), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Ray names no other way to limit the retries
-        dataset = data.from_items(tasks, override_num_blocks=len(tasks)).map_batches(
-            Worker,
-            fn_constructor_args=arguments,
-            batch_size=1,
-            batch_format="pyarrow",
-            compute=data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=_QUEUED),
-            num_cpus=1,
-            num_gpus=share,
-            max_restarts=-1,
-            max_task_retries=RETRIES,
-        )
-        yield from dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
-
-
-def _pool(resources: dict[str, float], workers: int | None, gpus: bool) -> tuple[int, float]:
-    """Number of workers, and what each gets of a GPU.
-
-    Raises:
-        ConfigurationError: if there is not one CPU for each worker, or not one worker.
-    """
-    cpus, cards = int(resources.get("CPU", 0)), int(resources.get("GPU", 0)) if gpus else 0
-    size = workers if workers is not None else cards or cpus
-    if not 1 <= size <= cpus:
-        raise ConfigurationError(f"{size} workers need a CPU each; the cluster has {cpus}")
-    return size, min(1.0, cards / size)
-
-
-def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import pyarrow  # noqa: F401  # pyright: ignore[reportUnusedImport]
-        import ray
-        import ray.data  # pyright: ignore[reportUnusedImport]
-    except ImportError as error:
-        raise MissingDependencyError("the engine ray", error.name or "ray", "ray") from error
-    return ray
-
-
-@contextmanager
-def _cluster(ray: Any, workers: int | None) -> Generator[None]:
-    """The cluster that is there, or a local one for the time of the run."""
-    if ray.is_initialized():
-        yield
-        return
-    if "RAY_ADDRESS" in os.environ:
-        ray.init(log_to_driver=False, logging_level="warning")
-    else:
-        ray.init(
-            address="local",
-            num_cpus=workers or os.cpu_count(),
-            object_store_memory=OBJECT_STORE,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="warning",
-        )
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-@contextmanager
-def _quiet(data: Any) -> Generator[None]:
-    """Ray Data without its progress bars and notes, and with errors as the gate raised them."""
-    context = data.DataContext.get_current()
-    wanted = {"enable_progress_bars": False, "print_on_execution_start": False, "raise_original_map_exception": True}
-    before = {name: getattr(context, name) for name in wanted}
-    for name, value in wanted.items():
-        setattr(context, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(context, name, value)
-
-
-@contextmanager
-def _as_isr_error(ray: Any, target: Path) -> Generator[None]:
-    """What a worker raised, as the local engine would; what Ray raised, as ClusterError."""
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, ISRError):
-            raise cause from error
-        raise ClusterError(
-            f"Ray gave up: {error}\nWhat is done is kept in {target}.part; the same command goes on from there"
-        ) from error

@@ -13,6 +13,7 @@ except ImportError as error:
 
 from isr_rag.cli import check, deciding, doctor
 from isr_rag.cli.data import mix_app, ship, slice_app, train
+from isr_rag.cli.experiment import experiment_app
 from isr_rag.cli.terminal import EXIT_BAD, console
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ for command in (check.check, deciding.calibrate, deciding.setup, deciding.demo, 
     app.command()(command)
 app.add_typer(slice_app, name="slice")
 app.add_typer(mix_app, name="mix")
+app.add_typer(experiment_app, name="experiment")
 
 
 def main() -> None:

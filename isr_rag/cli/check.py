@@ -147,8 +147,7 @@ def build_gate(
 
     if calibration is not None and p_ref is not None:
         raise typer.BadParameter("give --calibration or --p-ref, not both")
-    if tokenizer is not None and not servers:
-        raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
+    check_scorer_options(model=model, servers=servers, tokenizer=tokenizer)
     reference: Any = None
     if calibration is not None:
         from isr_rag.calibration import CalibrationArtefact
@@ -157,21 +156,67 @@ def build_gate(
     elif p_ref is not None:
         reference = Oracle(p_ref)
     scorer: Scorer | None = None
+    if servers or model is not None or cache is not None or alike:
+        scorer = build_scorer(model=model, servers=servers, tokenizer=tokenizer, cache=cache, keep_states=not alike)
+        if not servers and model is None:
+            from isr_rag.scorers.embedded import default_reference
+
+            reference = reference or default_reference()
+    return ISRGate(scorer=scorer, reference=reference, **settings)
+
+
+def check_scorer_options(
+    *,
+    model: str | None = None,
+    servers: list[str] | None = None,
+    tokenizer: str | None = None,
+    adapter: Path | None = None,
+) -> None:
+    """Whether the options of a scorer go together.
+
+    Raises:
+        typer.BadParameter: if they do not.
+    """
+    if tokenizer is not None and not servers:
+        raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
+    if adapter is not None and (servers or model is not None):
+        raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
+
+
+def build_scorer(
+    *,
+    model: str | None = None,
+    servers: list[str] | None = None,
+    tokenizer: str | None = None,
+    cache: Path | None = None,
+    adapter: Path | None = None,
+    keep_states: bool = True,
+) -> Scorer:
+    """The scorer that the options of a command describe; the embedded one by default.
+
+    Args:
+        model: Hub name, folder or ``.gguf`` file; or the name that servers serve it under.
+        servers: URLs of replicas of one model.
+        tokenizer: of the served model.
+        cache: directory that remembers every score.
+        adapter: folder of an adapter of the embedded model, instead of the one that comes along.
+        keep_states: for the embedded model; see :func:`~isr_rag.scorers.embedded.embedded_scorer`.
+    """
     if servers:
         scorer = _pool(servers, model, tokenizer)
     elif model is not None:
         from isr_rag.scorers.transformers import TransformersScorer
 
         scorer = TransformersScorer(model)
-    elif cache is not None or alike:
-        from isr_rag.scorers.embedded import default_reference, embedded_scorer
+    else:
+        from isr_rag.scorers.embedded import embedded_scorer
 
-        scorer, reference = embedded_scorer(keep_states=not alike), reference or default_reference()
-    if cache is not None and scorer is not None:
+        scorer = embedded_scorer(adapter, keep_states=keep_states)
+    if cache is not None:
         from isr_rag.scorers.cache import CachedScorer
 
         scorer = CachedScorer(scorer, cache)
-    return ISRGate(scorer=scorer, reference=reference, **settings)
+    return scorer
 
 
 def _pool(servers: list[str], model: str | None, tokenizer: str | None) -> Scorer:

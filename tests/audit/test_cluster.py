@@ -19,7 +19,7 @@ import isr_rag.cli
 from isr_rag import Decision, ISRGate
 from isr_rag.audit import check_file, check_file_on_ray
 from isr_rag.audit import cluster as on_ray_engine
-from isr_rag.audit.cluster import ClusterError, _pool
+from isr_rag.audit.actors import ClusterError, pool
 from isr_rag.audit.journal import Journal
 from isr_rag.audit.lines import BATCH, Extent
 from isr_rag.errors import ConfigurationError, InvalidInputError, ScorerError
@@ -185,7 +185,7 @@ def test_bad_files_and_small_clusters_are_said_at_once(cluster: str, tmp_path: P
 def test_gpus_are_used_where_the_cluster_has_them(
     resources: dict[str, float], workers: int | None, gpus: bool, expected: tuple[int, float]
 ) -> None:
-    assert _pool(resources, workers, gpus) == expected
+    assert pool(resources, workers, gpus) == expected
 
 
 def test_a_large_file_puts_several_batches_into_a_task(monkeypatch: pytest.MonkeyPatch) -> None:

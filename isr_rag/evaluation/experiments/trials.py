@@ -9,21 +9,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.batch import checked_probabilities
-from isr_rag.errors import ScorerError
-from isr_rag.scorers.protocol import Scorer, ScoreRequest
+from isr_rag.bounds import EPS
+from isr_rag.errors import InvalidInputError, ScorerError
+from isr_rag.scorers.protocol import Layout, Scorer, ScoreRequest
 
 Fact = str | int | float | bool | None
 Progress = Callable[[int, int, int], None]
 """Told how many trials are done, of how many, and the forward passes spent so far; at the start and as they come."""
+
+MOST = math.log((1.0 - EPS) / EPS)
+"""Log-odds are kept in [-MOST, MOST], 20.7 nats: a server that does not list a label would give infinite ones."""
+
+BATCH = 4
+"""Requests a call of the scorer; the same for every engine, so that all come to the same bits."""
+
+Group = list[tuple[str, ScoreRequest]]
+"""Requests that are scored together, each with its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,21 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """What a scorer said about one request.
+
+    Attributes:
+        log_odds: of the first label, for each ordering.
+        passes: forward passes spent.
+        seconds: share of the scorer's time; requests of one call share it equally.
+    """
+
+    log_odds: tuple[float, ...]
+    passes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of a trial.
 
@@ -70,8 +98,8 @@ class Outcome:
     @property
     def q(self) -> NDArray[np.float64]:
         """Probability of g = 1 for each ordering, shape (m,)."""
-        z = np.asarray(self.log_odds)
-        return cast(NDArray[np.float64], 1.0 / (1.0 + np.exp(-z)))
+        q: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-np.asarray(self.log_odds, dtype=np.float64)))
+        return q
 
 
 class ScoreFile:
@@ -80,11 +108,14 @@ class ScoreFile:
     Args:
         path: the file; made if needed.
         identity: of the scorer. Scores of another scorer are left alone and not used.
+
+    Raises:
+        InvalidInputError: for a whole line that is no score.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
         self._path, self._identity = path, identity
-        self._known: dict[str, tuple[tuple[float, ...], int]] = {}
+        self._known: dict[str, Score] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._read()
 
@@ -93,13 +124,20 @@ class ScoreFile:
             return
         whole = 0
         with self._path.open("rb") as lines:
-            for line in lines:
+            for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     break
                 whole += len(line)
-                entry: dict[str, Any] = json.loads(line)
-                if entry["scorer"] == self._identity:
-                    self._known[entry["key"]] = (tuple(entry["log_odds"]), entry["passes"])
+                try:
+                    entry: dict[str, Any] = json.loads(line)
+                    if entry["scorer"] == self._identity:
+                        score = Score(tuple(entry["log_odds"]), entry["passes"], entry["seconds"])
+                        self._known[entry["key"]] = score
+                except (ValueError, KeyError, TypeError) as error:
+                    raise InvalidInputError(
+                        f"{self._path}, line {number} is no score ({error!r}): remove the line, and what it said is "
+                        "scored again"
+                    ) from error
         if whole < self._path.stat().st_size:
             with self._path.open("r+b") as file:
                 file.truncate(whole)
@@ -107,17 +145,38 @@ class ScoreFile:
     def __contains__(self, key: str) -> bool:
         return key in self._known
 
-    def __getitem__(self, key: str) -> tuple[tuple[float, ...], int]:
-        """Log-odds of the first label for each ordering, and the passes spent."""
+    def __getitem__(self, key: str) -> Score:
         return self._known[key]
 
-    def add(self, entries: Mapping[str, tuple[tuple[float, ...], int]]) -> None:
-        """Append scores."""
+    def add(self, scores: Mapping[str, Score]) -> None:
+        """Append scores; those of a key that is there already are dropped."""
+        fresh = {key: score for key, score in scores.items() if key not in self._known}
+        lines = [
+            {"key": key, "scorer": self._identity, "log_odds": s.log_odds, "passes": s.passes, "seconds": s.seconds}
+            for key, s in fresh.items()
+        ]
         with self._path.open("a", encoding="utf-8") as file:
-            for key, (log_odds, passes) in entries.items():
-                line = {"key": key, "scorer": self._identity, "log_odds": log_odds, "passes": passes}
-                file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._known.update(entries)
+            file.write("".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+        self._known.update(fresh)
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A scorer that lies elsewhere and scores trials by its own means, such as a cluster."""
+
+    @property
+    def identity(self) -> str:
+        """As the scorer's."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """As the scorer's."""
+        ...
+
+    def score_trials(self, trials: Sequence[Trial], path: Path, *, progress: Progress) -> list[Outcome]:
+        """As :func:`score_trials`."""
+        ...
 
 
 def score_trials(
@@ -125,7 +184,7 @@ def score_trials(
     trials: Sequence[Trial],
     path: Path,
     *,
-    batch: int = 4,
+    batch: int = BATCH,
     progress: Progress = lambda done, trials, passes: None,
 ) -> list[Outcome]:
     """Score what ``path`` does not hold yet, and return every outcome, in the order of the trials.
@@ -134,38 +193,74 @@ def score_trials(
         scorer: any scorer.
         trials: what to score; equal requests are scored once.
         path: JSONL file of scores, see :class:`ScoreFile`.
-        batch: trials a call of the scorer; what is finished stays when the run is stopped.
+        batch: requests a call of the scorer; what is finished stays when the run is stopped.
         progress: see :data:`Progress`.
 
     Raises:
         ScorerError: if the scorer fails, or says something that is no probability; what is done is kept.
         InvalidInputError: for a prompt that does not fit the model.
     """
-    known = ScoreFile(path, scorer.identity)
-    missing = {trial.key: trial.request for trial in trials if trial.key not in known}
-    passes, done = 0, sum(trial.key in known for trial in trials)
+
+    def scored(groups: list[Group]) -> Iterable[Mapping[str, Score]]:
+        return (score_group(scorer, group) for group in groups)
+
+    return gather(scorer.identity, trials, path, scored, batch=batch, progress=progress)
+
+
+def gather(
+    identity: str,
+    trials: Sequence[Trial],
+    path: Path,
+    scored: Callable[[list[Group]], Iterable[Mapping[str, Score]]],
+    *,
+    batch: int = BATCH,
+    progress: Progress,
+) -> list[Outcome]:
+    """What every engine does around its scoring: leave out what is known, keep what comes, tell the progress.
+
+    Args:
+        identity: of the scorer.
+        trials: as for :func:`score_trials`.
+        path: as for :func:`score_trials`.
+        scored: the engine: groups in, the scores of each out, in any order.
+        batch: requests a group.
+        progress: as for :func:`score_trials`.
+    """
+    known = ScoreFile(path, identity)
+    keys = [trial.key for trial in trials]
+    times = Counter(keys)
+    missing = {key: trial.request for key, trial in zip(keys, trials, strict=True) if key not in known}
+    passes, done = 0, sum(times[key] for key in times if key in known)
     progress(done, len(trials), passes)
-    for group in _groups(list(missing.items()), batch):
-        results = scorer.score([request for _, request in group])
-        if len(results) != len(group):
-            raise ScorerError(f"the scorer returned {len(results)} results for {len(group)} requests")
-        entries: dict[str, tuple[tuple[float, ...], int]] = {}
-        for (key, request), scores in zip(group, results, strict=True):
-            checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
-            rows = scores.logprobs
-            entries[key] = tuple(float(z) for z in rows[:, 0] - rows[:, 1]), scores.passes
-            passes += scores.passes
-        known.add(entries)
-        done = sum(trial.key in known for trial in trials)
+    pairs = list(missing.items())
+    for scores in scored([pairs[start : start + batch] for start in range(0, len(pairs), batch)]):
+        fresh = {key: score for key, score in scores.items() if key not in known}
+        known.add(fresh)
+        passes += sum(score.passes for score in fresh.values())
+        done += sum(times[key] for key in fresh)
         progress(done, len(trials), passes)
-    return [_outcome(trial, *known[trial.key]) for trial in trials]
+    return [_outcome(trial, known[key]) for key, trial in zip(keys, trials, strict=True)]
 
 
-def _outcome(trial: Trial, log_odds: tuple[float, ...], passes: int) -> Outcome:
-    signed = log_odds if trial.target == 0 else tuple(-z for z in log_odds)
-    return Outcome(trial.name, signed, passes, dict(trial.facts))
+def score_group(scorer: Scorer, group: Group) -> dict[str, Score]:
+    """Score requests together.
+
+    Raises:
+        ScorerError: if the scorer fails, or says something that is no probability.
+    """
+    started = time.perf_counter()
+    results = scorer.score([request for _, request in group])
+    seconds = (time.perf_counter() - started) / len(group)
+    if len(results) != len(group):
+        raise ScorerError(f"the scorer returned {len(results)} results for {len(group)} requests")
+    found: dict[str, Score] = {}
+    for (key, request), scores in zip(group, results, strict=True):
+        checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
+        log_odds = np.clip(scores.logprobs[:, 0] - scores.logprobs[:, 1], -MOST, MOST)
+        found[key] = Score(tuple(float(z) for z in log_odds), scores.passes, seconds)
+    return found
 
 
-def _groups(entries: list[tuple[str, ScoreRequest]], size: int) -> Iterator[list[tuple[str, ScoreRequest]]]:
-    for start in range(0, len(entries), size):
-        yield entries[start : start + size]
+def _outcome(trial: Trial, score: Score) -> Outcome:
+    signed = score.log_odds if trial.target == 0 else tuple(-z for z in score.log_odds)
+    return Outcome(trial.name, signed, score.passes, dict(trial.facts))

@@ -1,0 +1,97 @@
+"""The runs behind the reports of this folder; each goes on where it was stopped.
+
+    isr-rag slice build --raw RAW --preset paper --out PAPER        # sets of 3 to 60 chunks
+    isr-rag slice build --raw RAW --preset training --out SHORT     # sets of 1 to 20 chunks
+    python reports/make.py adjudicator --paper PAPER --short SHORT
+    python reports/make.py base --paper PAPER --short SHORT
+    python reports/make.py twin --paper PAPER --short SHORT --adapter RUN/adapter
+
+``adjudicator`` is the model that comes along, which cannot see the order: the control. ``base`` is the same model
+without its adapter, ``twin`` the same recipe trained in the full-prompt layout. Only items of the splits val and test
+are used, which no adapter was trained on. The sizes keep a model that sees the order at about an hour of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.progress import Progress
+
+from isr_rag.cli.experiment import BASE, experiment_scorer
+from isr_rag.cli.terminal import columns, console
+from isr_rag.evaluation.experiments.audit import Audit
+from isr_rag.evaluation.experiments.dispersion import Dispersion
+from isr_rag.evaluation.experiments.dose import Dose
+from isr_rag.evaluation.experiments.orderings import OrderingStudy
+from isr_rag.evaluation.experiments.protocol import Experiment
+from isr_rag.evaluation.experiments.run import index_reports, run_experiment
+from isr_rag.evaluation.slice.sample import read_items
+from isr_rag.evaluation.slice.schema import SliceItem
+from isr_rag.scorers.protocol import Scorer
+
+HERE = Path(__file__).parent
+GRID = (3, 5, 7, 8, 10, 12, 16, 20, 30, 45, 60)
+
+
+def experiments(model: str) -> list[tuple[str, Experiment]]:
+    """Which slice, and the experiment at the size that fits the model: one pass an item, or one an ordering."""
+    if model == "adjudicator":
+        return [
+            ("short", Audit(limit=528, calibration_limit=600)),
+            ("short", Dose()),
+            ("paper", Dispersion(grid=GRID, per_size=8)),
+            ("short", OrderingStudy()),
+        ]
+    return [
+        ("paper", Dispersion(grid=GRID, per_size=2, m=8)),
+        ("short", Dose(limit=30)),
+        ("short", Audit(limit=60, calibration_limit=60, most_chunks=5)),
+        (
+            "short",
+            OrderingStudy(
+                family_items=((3, 8), (4, 8), (5, 2)),
+                wording_items=((3, 3), (4, 2)),
+                practice_items=((3, 30), (5, 12), (8, 4), (12, 2)),
+            ),
+        ),
+    ]
+
+
+def run(model: str, scorer: Scorer, slices: dict[str, Sequence[SliceItem]], out: Path) -> None:
+    """All experiments with one model."""
+    for name, experiment in experiments(model):
+        with Progress(*columns(experiment.name), console=console) as bar:
+            task = bar.add_task("")
+
+            def show(done: int, trials: int, passes: int, bar: Progress = bar, task: object = task) -> None:
+                bar.update(task, completed=done, total=trials)  # type: ignore[arg-type]
+
+            command = f"python reports/make.py {model} --paper PAPER --short SHORT"
+            folder = run_experiment(experiment, scorer, slices[name], out, progress=show, command=command)
+        console.print(f"{experiment.name}: {folder / 'report.html'}", markup=False)
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("model", choices=("adjudicator", "base", "twin"))
+    parser.add_argument("--paper", type=Path, required=True, help="folder of the slice with sets of 3 to 60 chunks")
+    parser.add_argument("--short", type=Path, required=True, help="folder of the slice with sets of 1 to 20 chunks")
+    parser.add_argument("--adapter", type=Path, help="the twin's")
+    parser.add_argument("--out", type=Path, default=HERE)
+    given = parser.parse_args()
+    if (given.adapter is None) == (given.model == "twin"):
+        parser.error("--adapter goes with twin")
+    scorer = experiment_scorer(model=BASE if given.model == "base" else None, adapter=given.adapter)
+    slices = {
+        name: [item for split in ("val", "test") for item in read_items(folder / f"{split}.jsonl")]
+        for name, folder in (("paper", given.paper), ("short", given.short))
+    }
+    run(given.model, scorer, slices, given.out / given.model)
+    index_reports(given.out)
+
+
+if __name__ == "__main__":
+    main()
