@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 if TYPE_CHECKING:
     from isr_rag.evaluation.metrics import Interval
 
+
 def calibration_report(
     scores: ArrayLike,
     labels: ArrayLike,

@@ -16,11 +16,9 @@ from isr_rag import Action, ISRGate
 from isr_rag.algorithm import Rule
 from isr_rag.calibration import CalibrationError
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evaluation.experiments import audit_paper
-from isr_rag.evaluation.experiments.audit import Audit
-from isr_rag.evaluation.experiments.audited import AuditItem, cut, item_trials, sample, scored_items
-from isr_rag.evaluation.experiments.baselines import compare_selectors, risk_at_coverage, selector_scores
-from isr_rag.evaluation.experiments.boundary import (
+from isr_rag.evaluation.experiments.audit import Audit, paper
+from isr_rag.evaluation.experiments.audit.baselines import compare_selectors, risk_at_coverage, selector_scores
+from isr_rag.evaluation.experiments.audit.boundary import (
     Decisions,
     Reading,
     canonical_jensen_gap,
@@ -29,7 +27,8 @@ from isr_rag.evaluation.experiments.boundary import (
     orderings_disagree,
     rates,
 )
-from isr_rag.evaluation.experiments.deployable import fit_reference
+from isr_rag.evaluation.experiments.audit.deployable import fit_reference
+from isr_rag.evaluation.experiments.audit.items import AuditItem, cut, item_trials, sample, scored_items
 from isr_rag.evaluation.experiments.protocol import Analysis, Experiment
 from isr_rag.evaluation.experiments.sections import Figure, Table
 from isr_rag.evaluation.experiments.trials import Outcome, score_trials
@@ -172,7 +171,7 @@ def test_decisions_equal_those_of_the_gate_on_the_same_q(reading: Reading, conve
 
 
 def test_the_literal_rule_answers_between_two_probabilities_where_no_ordering_differs() -> None:
-    low, high = audit_paper.undispersed_region(0.05, 6.0)
+    low, high = paper.undispersed_region(0.05, 6.0)
     assert high == pytest.approx(0.98148, abs=1e-5)
     inside = [made(1, q) for q in (low * 1.01, 0.3, high * 0.9999)]
     outside = [made(1, q) for q in (low * 0.99, high * 1.0001)]
@@ -245,16 +244,16 @@ def test_jensen_gaps_by_hand() -> None:
 def test_the_largest_jensen_gap_is_not_exceeded_and_is_reached() -> None:
     rng = np.random.default_rng(0)
     for least in (0.5, math.exp(-6.0)):
-        bound = audit_paper.largest_jensen_gap(6, least)
+        bound = paper.largest_jensen_gap(6, least)
         q = rng.uniform(least, 1.0, size=(20_000, 6))
         ends = np.where(rng.random((20_000, 6)) < rng.random((20_000, 1)), least, 1.0)
         for rows in (q, ends):
             gaps = np.log(rows.mean(axis=1)) - np.log(rows).mean(axis=1)
             assert gaps.max() <= bound + 1e-12
         assert gaps.max() == pytest.approx(bound)
-    assert audit_paper.items_that_must_flip(0.82, 6, 6.0) == pytest.approx(0.2407, abs=1e-4)
+    assert paper.items_that_must_flip(0.82, 6, 6.0) == pytest.approx(0.2407, abs=1e-4)
     with pytest.raises(ValueError, match="least"):
-        audit_paper.largest_jensen_gap(6, 0.0)
+        paper.largest_jensen_gap(6, 0.0)
 
 
 def test_what_is_said_of_the_papers_intervals_is_so() -> None:
@@ -273,7 +272,7 @@ def test_what_is_said_of_the_papers_intervals_is_so() -> None:
         and tuple(map(printed, proportion.proportion_confint(k, n, method="wilson"))) == (0.768, 0.838)
     ]
     assert (min(fitting), max(fitting)) == (478, 498)
-    assert len(audit_paper.contradictions()) == 5
+    assert len(paper.contradictions()) == 5
 
 
 # -- the deployable reference ------------------------------------------------------------------------------------

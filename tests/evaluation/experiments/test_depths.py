@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag.errors import InvalidInputError
-from isr_rag.evaluation.experiments import depths
+from isr_rag.evaluation.experiments.dispersion import depths
 from isr_rag.evaluation.slice.schema import Provenance, SliceChunk, SliceItem
 
 SUPPORT = st.lists(st.booleans(), min_size=1, max_size=30)

@@ -15,8 +15,7 @@ from scipy import optimize, stats
 
 from isr_rag.bounds import EPS
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evaluation.experiments import dispersion_report, dispersion_summary, scaling
-from isr_rag.evaluation.experiments.dispersion import Dispersion
+from isr_rag.evaluation.experiments.dispersion import Dispersion, report, scaling, summary
 from isr_rag.evaluation.experiments.protocol import Analysis, Experiment
 from isr_rag.evaluation.experiments.sections import Figure, Table
 from isr_rag.evaluation.experiments.trials import Outcome, score_trials
@@ -115,13 +114,13 @@ def test_no_slope_of_probabilities_is_steeper_than_stated_and_the_paper_s_is() -
     x = np.log(sizes) - np.log(sizes).mean()
     best = optimize.linprog(-x / (x @ x), bounds=[(0.0, 0.5)] * len(sizes))
     assert scaling.steepest_slope(sizes) == pytest.approx(-best.fun)
-    assert scaling.steepest_slope(sizes) == pytest.approx(dispersion_summary.STEEPEST, abs=5e-4)
-    assert dispersion_summary.STEEPEST < 0.319  # the lower end of the paper's interval for Qwen2-7B
+    assert scaling.steepest_slope(sizes) == pytest.approx(summary.STEEPEST, abs=5e-4)
+    assert summary.STEEPEST < 0.319  # the lower end of the paper's interval for Qwen2-7B
 
 
 def test_the_paper_s_oracle_is_its_mean_over_single_orderings() -> None:
-    uniform, oracle = dispersion_report.CROSS_ENTROPY["uniform"], dispersion_report.CROSS_ENTROPY["oracle"]
-    for mixed, single, gap in zip(uniform, oracle, dispersion_report.JENSEN_GAP, strict=True):
+    uniform, oracle = report.CROSS_ENTROPY["uniform"], report.CROSS_ENTROPY["oracle"]
+    for mixed, single, gap in zip(uniform, oracle, report.JENSEN_GAP, strict=True):
         assert isinstance(mixed, float) and isinstance(single, float) and round(mixed + gap, 5) == single
 
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError
-from isr_rag.evaluation.experiments.dose import LENGTH, Dose, arm, choose, qualifies
-from isr_rag.evaluation.experiments.dose_findings import MULTI_HOP, OTHERS, SMALLEST_PART, Settings, find
-from isr_rag.evaluation.experiments.dose_report import answered_range
-from isr_rag.evaluation.experiments.dose_statistics import (
+from isr_rag.evaluation.experiments.dose.experiment import LENGTH, Dose, arm, choose, qualifies
+from isr_rag.evaluation.experiments.dose.findings import MULTI_HOP, OTHERS, SMALLEST_PART, Settings, find
+from isr_rag.evaluation.experiments.dose.report import answered_range
+from isr_rag.evaluation.experiments.dose.statistics import (
     DOSES,
     Study,
     arm_rates,

@@ -11,8 +11,8 @@ from scipy import optimize
 from sklearn.metrics import mutual_info_score
 
 from isr_rag.bounds import jensen_gap
-from isr_rag.evaluation.experiments import mixtures
-from isr_rag.evaluation.experiments.scaling import Permuted
+from isr_rag.evaluation.experiments.dispersion import mixtures
+from isr_rag.evaluation.experiments.dispersion.scaling import Permuted
 
 TABLES = st.tuples(st.integers(1, 8), st.integers(1, 5)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.floats(-8, 8))

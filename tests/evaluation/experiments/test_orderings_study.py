@@ -16,14 +16,20 @@ from numpy.typing import NDArray
 from isr_rag.algorithm import Rule
 from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evaluation.experiments.cascades import Trust, halves, judge, mixture, oracle, run
-from isr_rag.evaluation.experiments.families import COMPARED, Drawing, analyse_families, squared_errors
-from isr_rag.evaluation.experiments.flips import METRICS, analyse_flips, flips, gain_over_any, gain_over_first
 from isr_rag.evaluation.experiments.orderings import OrderingStudy
-from isr_rag.evaluation.experiments.parts import choose
+from isr_rag.evaluation.experiments.orderings.cascades import Trust, halves, judge, mixture, oracle, run
+from isr_rag.evaluation.experiments.orderings.families import COMPARED, Drawing, analyse_families, squared_errors
+from isr_rag.evaluation.experiments.orderings.flips import METRICS, analyse_flips, flips, gain_over_any, gain_over_first
+from isr_rag.evaluation.experiments.orderings.parts import choose
+from isr_rag.evaluation.experiments.orderings.variance import (
+    Design,
+    analyse_variance,
+    components,
+    mean_squares,
+    noise_variance,
+)
+from isr_rag.evaluation.experiments.orderings.wordings import LABEL_MAPS, WORDINGS, shipped_prompt
 from isr_rag.evaluation.experiments.trials import Fact, Outcome, score_trials
-from isr_rag.evaluation.experiments.variance import Design, analyse_variance, components, mean_squares, noise_variance
-from isr_rag.evaluation.experiments.wordings import LABEL_MAPS, WORDINGS, shipped_prompt
 from isr_rag.evaluation.metrics import brier
 from isr_rag.evaluation.slice.sample import load_sample
 from isr_rag.evaluation.slice.schema import Provenance, SliceChunk, SliceItem

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from isr_rag.bounds import first_order_bound, qmv_bound
-from isr_rag.evaluation.experiments import positional
-from isr_rag.evaluation.experiments.scaling import Permuted, distinct_pairs
+from isr_rag.evaluation.experiments.dispersion import positional
+from isr_rag.evaluation.experiments.dispersion.scaling import Permuted, distinct_pairs
 from isr_rag.orderings import Family, draw_orderings
 
 

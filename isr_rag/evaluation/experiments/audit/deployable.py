@@ -11,7 +11,7 @@ import numpy as np
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.calibration.venn_abers import VennAbers
-from isr_rag.evaluation.experiments.audited import AuditItem
+from isr_rag.evaluation.experiments.audit.items import AuditItem
 
 
 @dataclass(frozen=True, slots=True)

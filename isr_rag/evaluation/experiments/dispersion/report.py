@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from isr_rag.evaluation.experiments import dispersion_plots as plots
-from isr_rag.evaluation.experiments.dispersion_summary import INFORMATION, STEEPEST, interval, short, summary
+from isr_rag.evaluation.experiments.dispersion import plots
+from isr_rag.evaluation.experiments.dispersion.scaling import Permuted
+from isr_rag.evaluation.experiments.dispersion.summary import INFORMATION, STEEPEST, interval, short, summary
 from isr_rag.evaluation.experiments.protocol import Analysis
-from isr_rag.evaluation.experiments.scaling import Permuted
 from isr_rag.evaluation.experiments.sections import Cell, Section, Table
 
 MODELS = ("Qwen2-7B", "Llama-3.1-8B")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.evaluation import plots
-from isr_rag.evaluation.experiments.parts import Figured, bootstrapped, percent_interval, share
+from isr_rag.evaluation.experiments.orderings.parts import Figured, bootstrapped, percent_interval, share
 from isr_rag.evaluation.experiments.protocol import Analysis
 from isr_rag.evaluation.experiments.sections import Cell, Figure, Section, Table
 from isr_rag.evaluation.experiments.trials import Outcome

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import optimize
 
 from isr_rag import bounds
-from isr_rag.evaluation.experiments.dose_findings import (
+from isr_rag.evaluation.experiments.dose.findings import (
     MULTI_HOP,
     OTHERS,
     PAPER,
@@ -19,8 +19,8 @@ from isr_rag.evaluation.experiments.dose_findings import (
     Settings,
     plain,
 )
-from isr_rag.evaluation.experiments.dose_plots import arms_plot, response_plot
-from isr_rag.evaluation.experiments.dose_statistics import CONVENTIONS, DOSES, Policy, Slope
+from isr_rag.evaluation.experiments.dose.plots import arms_plot, response_plot
+from isr_rag.evaluation.experiments.dose.statistics import CONVENTIONS, DOSES, Policy, Slope
 from isr_rag.evaluation.experiments.protocol import Analysis
 from isr_rag.evaluation.experiments.sections import Cell, Figure, Section, Table
 from isr_rag.evaluation.metrics import Interval

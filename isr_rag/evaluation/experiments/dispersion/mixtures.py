@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from isr_rag.bounds import EPS
-from isr_rag.evaluation.experiments.scaling import Floats, Permuted
+from isr_rag.evaluation.experiments.dispersion.scaling import Floats, Permuted
 from isr_rag.evaluation.metrics import Interval, bootstrap_intervals
 
 _STEPS = 20_000

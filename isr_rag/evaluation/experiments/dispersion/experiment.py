@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evaluation.experiments import depths, dispersion_report, mixtures, positional, scaling
+from isr_rag.evaluation.experiments.dispersion import depths, mixtures, positional, report, scaling
 from isr_rag.evaluation.experiments.protocol import Analysis
 from isr_rag.evaluation.experiments.trials import Outcome, Trial
 from isr_rag.evaluation.slice.schema import SliceItem
@@ -99,7 +99,7 @@ class Dispersion:
             "passes": sum(outcome.passes for outcome in outcomes),
             "families": {name: self._family(name, items) for name, items in families.items()},
         }
-        return dispersion_report.report(figures, families)
+        return report.report(figures, families)
 
     def _family(self, name: str, items: Sequence[scaling.Permuted]) -> dict[str, Any]:
         return {

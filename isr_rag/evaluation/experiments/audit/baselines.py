@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.evaluation.experiments.audited import AuditItem
-from isr_rag.evaluation.experiments.boundary import triple
+from isr_rag.evaluation.experiments.audit.boundary import triple
+from isr_rag.evaluation.experiments.audit.items import AuditItem
 from isr_rag.evaluation.metrics import (
     Interval,
     MetricError,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.evaluation import plots
-from isr_rag.evaluation.experiments.parts import Figured, bootstrapped, percent_interval
+from isr_rag.evaluation.experiments.orderings.parts import Figured, bootstrapped, percent_interval
 from isr_rag.evaluation.experiments.protocol import Analysis
 from isr_rag.evaluation.experiments.sections import Cell, Figure, Section, Table
 from isr_rag.evaluation.experiments.trials import Outcome
@@ -226,8 +226,8 @@ def _sentence(shares: Mapping[str, Figured], of_order: Figured, figures: Mapping
         "Order or wording: of the variance of an item's log-odds, all that depends on the ordering "
         f"makes {percent_interval(of_order)} (what it does alike under every wording {said['ordering']}); the label "
         f"map makes {said['label map']}, the template {said['template']}, the two together "
-        f"{said['template x label map']}, numerical noise {said['noise']}. Under the first wording alone the orderings have an sd of {sd:.2g} in "
-        f"log-odds, the noise {noise:.2g}."
+        f"{said['template x label map']}, numerical noise {said['noise']}. Under the first wording alone the "
+        f"orderings have an sd of {sd:.2g} in log-odds, the noise {noise:.2g}."
     )
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from isr_rag.algorithm import Rule
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evaluation.experiments.cascades import analyse_cascades
-from isr_rag.evaluation.experiments.families import Drawing, analyse_families
-from isr_rag.evaluation.experiments.flips import analyse_flips
-from isr_rag.evaluation.experiments.parts import Sizes, choose
+from isr_rag.evaluation.experiments.orderings.cascades import analyse_cascades
+from isr_rag.evaluation.experiments.orderings.families import Drawing, analyse_families
+from isr_rag.evaluation.experiments.orderings.flips import analyse_flips
+from isr_rag.evaluation.experiments.orderings.parts import Sizes, choose
+from isr_rag.evaluation.experiments.orderings.variance import Design, analyse_variance
+from isr_rag.evaluation.experiments.orderings.wordings import LABEL_MAPS, WORDINGS, LabelMap, Wording, shipped_prompt
 from isr_rag.evaluation.experiments.protocol import Analysis
 from isr_rag.evaluation.experiments.sections import Section
 from isr_rag.evaluation.experiments.trials import Fact, Outcome, Trial
-from isr_rag.evaluation.experiments.variance import Design, analyse_variance
-from isr_rag.evaluation.experiments.wordings import LABEL_MAPS, WORDINGS, LabelMap, Wording, shipped_prompt
 from isr_rag.evaluation.slice.schema import SliceItem
 from isr_rag.orderings import draw_orderings
 from isr_rag.scorers.protocol import Layout, Ordering, Prompt, ScoreRequest

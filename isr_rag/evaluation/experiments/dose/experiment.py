@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evaluation.experiments.dose_findings import Settings, find
-from isr_rag.evaluation.experiments.dose_report import report
-from isr_rag.evaluation.experiments.dose_statistics import DOSES, read_study
+from isr_rag.evaluation.experiments.dose.findings import Settings, find
+from isr_rag.evaluation.experiments.dose.report import report
+from isr_rag.evaluation.experiments.dose.statistics import DOSES, read_study
 from isr_rag.evaluation.experiments.protocol import Analysis
 from isr_rag.evaluation.experiments.trials import Fact, Outcome, Trial
 from isr_rag.evaluation.slice.asking import predicate

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isr_rag.bounds import js_certificate, mean_absolute_residual
-from isr_rag.evaluation.experiments.scaling import Permuted
+from isr_rag.evaluation.experiments.dispersion.scaling import Permuted
 from isr_rag.evaluation.experiments.sections import Figure
 from isr_rag.evaluation.plots import BLUE, GREY, MARKERS, ORANGE, new_figure, png, style
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from isr_rag.evaluation import plots
-from isr_rag.evaluation.experiments import audit_paper as paper
-from isr_rag.evaluation.experiments.baselines import NAMES
+from isr_rag.evaluation.experiments.audit import paper
+from isr_rag.evaluation.experiments.audit.baselines import NAMES
 from isr_rag.evaluation.experiments.sections import Cell, Figure, Section, Table
 from isr_rag.evaluation.metrics import reliability_bins, risk_coverage_curve, wilson_interval
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from isr_rag import bounds
 from isr_rag.algorithm import Rule, weigh
-from isr_rag.evaluation.experiments.audited import AuditItem
-from isr_rag.evaluation.experiments.deployable import DeployableReference
+from isr_rag.evaluation.experiments.audit.deployable import DeployableReference
+from isr_rag.evaluation.experiments.audit.items import AuditItem
 from isr_rag.evaluation.metrics import Interval, wilson_interval
 
 Reading = Literal["label", "supported", "calibrated"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from isr_rag.evaluation.experiments.dose_findings import PAPER, POLICIES, Findings
-from isr_rag.evaluation.experiments.dose_statistics import CONVENTIONS, Policy
+from isr_rag.evaluation.experiments.dose.findings import PAPER, POLICIES, Findings
+from isr_rag.evaluation.experiments.dose.statistics import CONVENTIONS, Policy
 from isr_rag.evaluation.metrics import Interval
 from isr_rag.evaluation.plots import BLUE, GREEN, GREY, ORANGE, RED, new_figure, png, style
 

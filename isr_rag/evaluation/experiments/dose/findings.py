@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from isr_rag.evaluation.experiments.dose_statistics import (
+from isr_rag.evaluation.experiments.dose.statistics import (
     CHANGES,
     DOSES,
     Flags,

@@ -14,7 +14,7 @@ from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.cascade import far_from_boundary, hopeless, stages
 from isr_rag.evaluation import plots
-from isr_rag.evaluation.experiments.parts import Figured, percent, share
+from isr_rag.evaluation.experiments.orderings.parts import Figured, percent, share
 from isr_rag.evaluation.experiments.protocol import Analysis
 from isr_rag.evaluation.experiments.sections import Cell, Figure, Section, Table
 from isr_rag.evaluation.experiments.trials import Outcome

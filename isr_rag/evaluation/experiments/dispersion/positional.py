@@ -21,7 +21,14 @@ from typing import Any, cast
 import numpy as np
 
 from isr_rag.bounds import first_order_bound, qmv_bound, qmv_bound_total_variation
-from isr_rag.evaluation.experiments.scaling import NOISE, VIOLATION, Floats, Permuted, distinct_pairs, statsmodels
+from isr_rag.evaluation.experiments.dispersion.scaling import (
+    NOISE,
+    VIOLATION,
+    Floats,
+    Permuted,
+    distinct_pairs,
+    statsmodels,
+)
 
 _ALPHAS = np.arange(0.02, 4.001, 0.02)
 _FEWEST = 3

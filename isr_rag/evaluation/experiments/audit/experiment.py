@@ -11,10 +11,14 @@ import numpy as np
 from isr_rag.algorithm import Convention, Rule
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evaluation.experiments import audit_paper, audit_report
-from isr_rag.evaluation.experiments.audited import AuditItem, cut, item_trials, sample, scored_items
-from isr_rag.evaluation.experiments.baselines import COVERAGES, compare_selectors, risk_at_coverage, selector_scores
-from isr_rag.evaluation.experiments.boundary import (
+from isr_rag.evaluation.experiments.audit import paper, report
+from isr_rag.evaluation.experiments.audit.baselines import (
+    COVERAGES,
+    compare_selectors,
+    risk_at_coverage,
+    selector_scores,
+)
+from isr_rag.evaluation.experiments.audit.boundary import (
     READINGS,
     Decisions,
     Reading,
@@ -25,7 +29,8 @@ from isr_rag.evaluation.experiments.boundary import (
     rates,
     triple,
 )
-from isr_rag.evaluation.experiments.deployable import DeployableReference, fit_reference
+from isr_rag.evaluation.experiments.audit.deployable import DeployableReference, fit_reference
+from isr_rag.evaluation.experiments.audit.items import AuditItem, cut, item_trials, sample, scored_items
 from isr_rag.evaluation.experiments.protocol import Analysis
 from isr_rag.evaluation.experiments.trials import Outcome, Trial
 from isr_rag.evaluation.metrics import brier, expected_calibration_error, wilson_interval
@@ -61,7 +66,7 @@ class Audit:
         ConfigurationError: if the seeds do not suffice for m and the sweep, or a number is out of range.
     """
 
-    limit: int | None = audit_paper.ITEMS
+    limit: int | None = paper.ITEMS
     calibration_limit: int | None = 600
     seed: int = 0
     seeds: tuple[int, ...] = tuple(range(12))
@@ -147,7 +152,7 @@ class Audit:
             "calibration": self._calibration(test, reference) if reference else None,
             "by_source": self._by_source(test, made),
         }
-        return Analysis(figures, audit_report.summary(figures), audit_report.sections(figures))
+        return Analysis(figures, report.summary(figures), report.sections(figures))
 
     @property
     def _settings(self) -> list[tuple[int, float]]:
@@ -181,7 +186,7 @@ class Audit:
 
     def _tied(self, test: Sequence[AuditItem], made: Made) -> dict[str, Any]:
         """Share of the reading ``label``'s decisions that follow from the mean q of the gold label lying in a range."""
-        low, high = audit_paper.undispersed_region(self.h_star, self.clip)
+        low, high = paper.undispersed_region(self.h_star, self.clip)
         own = np.array([np.mean(item.q_label(self.m)) for item in test])
         tied: dict[str, Any] = {"from": low, "to": high}
         for convention in CONVENTIONS:
@@ -193,7 +198,7 @@ class Audit:
         return {
             "gold_label_clipped": label_jensen_gap(test, self.m, self.clip),
             "canonical_label": canonical_jensen_gap(test, self.m),
-            "share_that_must_flip": audit_paper.items_that_must_flip(audit_paper.JENSEN_GAP, self.m, self.clip),
+            "share_that_must_flip": paper.items_that_must_flip(paper.JENSEN_GAP, self.m, self.clip),
             "share_that_flips": orderings_disagree(test, self.m) / len(test),
         }
 
