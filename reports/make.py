@@ -29,20 +29,20 @@ from isr_rag.evaluation.experiments.protocol import Experiment
 from isr_rag.evaluation.experiments.run import index_reports, run_experiment
 from isr_rag.evaluation.slice.sample import read_items
 from isr_rag.evaluation.slice.schema import SliceItem
-from isr_rag.scorers.protocol import Scorer
+from isr_rag.scorers.local import LocalScorer
 
 HERE = Path(__file__).parent
 GRID = (3, 5, 7, 8, 10, 12, 16, 20, 30, 45, 60)
 
 
-def experiments(model: str) -> list[tuple[str, Experiment]]:
+def experiments(model: str, noise: float | None) -> list[tuple[str, Experiment]]:
     """Which slice, and the experiment at the size that fits the model: one pass an item, or one an ordering."""
     if model == "adjudicator":
         return [
-            ("short", Audit(limit=528, calibration_limit=600)),
-            ("short", Dose()),
-            ("paper", Dispersion(grid=GRID, per_size=8)),
-            ("short", OrderingStudy()),
+            ("short", Audit(limit=300, calibration_limit=400)),
+            ("short", Dose(limit=120)),
+            ("paper", Dispersion(grid=GRID, per_size=3)),
+            ("short", OrderingStudy(noise_floor=noise)),
         ]
     return [
         ("paper", Dispersion(grid=GRID, per_size=2, m=8)),
@@ -54,14 +54,16 @@ def experiments(model: str) -> list[tuple[str, Experiment]]:
                 family_items=((3, 8), (4, 8), (5, 2)),
                 wording_items=((3, 3), (4, 2)),
                 practice_items=((3, 30), (5, 12), (8, 4), (12, 2)),
+                noise_floor=noise,
             ),
         ),
     ]
 
 
-def run(model: str, scorer: Scorer, slices: dict[str, Sequence[SliceItem]], out: Path) -> None:
+def run(model: str, scorer: LocalScorer, slices: dict[str, Sequence[SliceItem]], out: Path) -> None:
     """All experiments with one model."""
-    for name, experiment in experiments(model):
+    noise = None if scorer.noise_floor is None else float(f"{scorer.noise_floor:.0e}")  # a digit that a rerun finds too
+    for name, experiment in experiments(model, noise):
         with Progress(*columns(experiment.name), console=console) as bar:
             task = bar.add_task("")
 
@@ -85,6 +87,7 @@ def main() -> None:
     if (given.adapter is None) == (given.model == "twin"):
         parser.error("--adapter goes with twin")
     scorer = experiment_scorer(model=BASE if given.model == "base" else None, adapter=given.adapter)
+    assert isinstance(scorer, LocalScorer)
     slices = {
         name: [item for split in ("val", "test") for item in read_items(folder / f"{split}.jsonl")]
         for name, folder in (("paper", given.paper), ("short", given.short))

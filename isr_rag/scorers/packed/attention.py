@@ -21,6 +21,7 @@ ATTENTION_NAME = "isr_blocks"
 """Name under which :func:`register` makes the attention known to transformers."""
 
 _ROWS = 64  # queries a block: larger blocks compute more masked pairs, smaller ones make thin products
+_STEP = 16  # rows and columns are rounded up to it: every new shape costs a library a kernel, time and memory
 _PADDING = 0.25  # share of a group's work that may be padding
 _SCORES = 1 << 20  # query-key pairs a group
 _SCORES_CPU = 1 << 15  # the same on a CPU: score matrices of all heads stay in the cache, and none is mapped anew
@@ -155,7 +156,7 @@ def _similar(blocks: list[_Block], most: int) -> list[list[_Block]]:
 
 
 def _group(blocks: Sequence[_Block], given: int, device: torch.device | str) -> Group:
-    rows, columns = max(b.rows for b in blocks), max(len(b.keys) for b in blocks)
+    rows, columns = (-(-max(sizes) // _STEP) * _STEP for sizes in zip(*((b.rows, len(b.keys)) for b in blocks)))
     queries = np.zeros((len(blocks), rows), dtype=np.int64)
     keys = np.zeros((len(blocks), columns), dtype=np.int64)
     real = np.zeros((len(blocks), rows), dtype=np.bool_)

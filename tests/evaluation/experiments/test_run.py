@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from isr_rag.errors import ConfigurationError, InvalidInputError, ScorerError
 from isr_rag.evaluation.experiments.protocol import Analysis
-from isr_rag.evaluation.experiments.run import index_reports, run_experiment
+from isr_rag.evaluation.experiments.run import KINDS, experiment_type, index_reports, run_experiment
 from isr_rag.evaluation.experiments.sections import Figure, Section, Table
 from isr_rag.evaluation.experiments.trials import MOST, Outcome, ScoreFile, Trial, score_trials
 from isr_rag.evaluation.plots import new_figure, png
@@ -313,6 +313,13 @@ def test_an_index_shows_every_report_below_a_folder(items: list[SliceItem], tmp_
     twin = (tmp_path / "index.md").read_text("utf-8")
     assert "The mean is 0.250." in page and "- The mean is 0.250." in twin
     assert "(one%20model/means/report.md)" in twin and "second; 18 trials of 18 items, 52 forward passes" in twin
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_experiment_is_found_by_its_name_and_takes_the_common_settings(name: str) -> None:
+    experiment = experiment_type(name)(limit=3, seed=1, m=4)
+    assert experiment.name == name and experiment.title
+    assert (experiment.limit, experiment.seed, experiment.m) == (3, 1, 4)
 
 
 @pytest.mark.model
