@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.progress import Progress
 
+from isr_rag.cli.options import Model, Servers, Tokenizer
 from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_BAD, columns, console
 
 if TYPE_CHECKING:
@@ -48,20 +49,9 @@ def check(
     convention: Annotated[str, typer.Option(help="safe, or paper (the paper's literal rule).")] = "safe",
     cascade: Annotated[bool, typer.Option(help="Start with 3 orderings, go on near the boundary.")] = False,
     focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model of transformers: Hub name, folder or .gguf file. Default: the embedded one. "
-            "With --server: the name it is served under."
-        ),
-    ] = None,
-    server: Annotated[
-        list[str] | None,
-        typer.Option(help="URL of an OpenAI-compatible server; repeatable for replicas of one model."),
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
-    ] = None,
+    model: Model = None,
+    server: Servers = None,
+    tokenizer: Tokenizer = None,
     calibration: Annotated[Path | None, typer.Option(help="Calibration that belongs to the model.")] = None,
     p_ref: Annotated[float | None, typer.Option(help="An oracle's probability that the predicate holds.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Directory that remembers every score.")] = None,

@@ -9,6 +9,7 @@ import typer
 from rich.progress import Progress
 
 from isr_rag.cli.check import build_gate, words
+from isr_rag.cli.options import Model, Servers, Tokenizer
 from isr_rag.cli.terminal import columns, console
 
 
@@ -22,19 +23,9 @@ def calibrate(
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
     orderings: Annotated[str, typer.Option(help="Family of orderings.")] = "auto",
     focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model of transformers. Default: the embedded one. With --server: the name it is served under."
-        ),
-    ] = None,
-    server: Annotated[
-        list[str] | None,
-        typer.Option(help="URL of an OpenAI-compatible server; repeatable for replicas of one model."),
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
-    ] = None,
+    model: Model = None,
+    server: Servers = None,
+    tokenizer: Tokenizer = None,
     cache: Annotated[Path | None, typer.Option(help="Directory that remembers every score.")] = None,
 ) -> None:
     """Calibrate a model on your own labelled items, and look for a cut with a finite-sample guarantee."""

@@ -16,6 +16,7 @@ import typer
 from rich.progress import Progress, TaskID, TextColumn
 
 from isr_rag.cli.check import build_scorer, check_scorer_options
+from isr_rag.cli.options import Servers, Tokenizer
 from isr_rag.cli.terminal import EXIT_BAD, columns, console
 from isr_rag.errors import InvalidInputError
 
@@ -57,10 +58,6 @@ Model = Annotated[
 Adapter = Annotated[
     Path | None, typer.Option(help="Folder of an adapter of the embedded model, instead of the one that comes along.")
 ]
-Servers = Annotated[
-    list[str] | None, typer.Option("--server", help="URL of an OpenAI-compatible server; repeatable for replicas.")
-]
-Tokenizer = Annotated[str | None, typer.Option(help="Tokenizer of the served model: Hub name or folder.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Most items. Default: the experiment's own.")]
 Seed = Annotated[int | None, typer.Option(help="Everything drawn depends on it. Default: the experiment's own.")]
 Orderings = Annotated[int | None, typer.Option("--m", min=1, help="Orderings. Default: the experiment's own.")]

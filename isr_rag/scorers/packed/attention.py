@@ -155,8 +155,12 @@ def _similar(blocks: list[_Block], most: int) -> list[list[_Block]]:
     return groups
 
 
+def _rounded(size: int) -> int:
+    return -(-size // _STEP) * _STEP
+
+
 def _group(blocks: Sequence[_Block], given: int, device: torch.device | str) -> Group:
-    rows, columns = (-(-max(sizes) // _STEP) * _STEP for sizes in zip(*((b.rows, len(b.keys)) for b in blocks)))
+    rows, columns = (_rounded(max(sizes)) for sizes in ([b.rows for b in blocks], [len(b.keys) for b in blocks]))
     queries = np.zeros((len(blocks), rows), dtype=np.int64)
     keys = np.zeros((len(blocks), columns), dtype=np.int64)
     real = np.zeros((len(blocks), rows), dtype=np.bool_)
