@@ -47,13 +47,13 @@ def experiments(model: str, noise: float | None) -> list[tuple[str, Experiment]]
     return [
         ("paper", Dispersion(grid=GRID, per_size=2, m=8)),
         ("short", Dose(limit=30)),
-        ("short", Audit(limit=60, calibration_limit=60, most_chunks=5)),
+        ("short", Audit(limit=40, calibration_limit=50, most_chunks=5)),
         (
             "short",
             OrderingStudy(
-                family_items=((3, 8), (4, 8), (5, 2)),
-                wording_items=((3, 3), (4, 2)),
-                practice_items=((3, 30), (5, 12), (8, 4), (12, 2)),
+                family_items=((3, 6), (4, 4), (5, 1)),
+                wording_items=((3, 3), (4, 1)),
+                practice_items=((3, 20), (5, 8), (8, 2), (12, 1)),
                 noise_floor=noise,
             ),
         ),
