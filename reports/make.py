@@ -51,7 +51,8 @@ def experiments(model: str, noise: float | None) -> list[tuple[str, Experiment]]
         (
             "short",
             OrderingStudy(
-                family_items=((3, 6), (4, 4), (5, 1)),
+                # the families of orderings are compared on the model that both judges and sees the order
+                family_items=((3, 6), (4, 12), (5, 4), (10, 1)) if model == "twin" else ((3, 6), (4, 4), (5, 1)),
                 wording_items=((3, 3), (4, 1)),
                 practice_items=((3, 20), (5, 8), (8, 2), (12, 1)),
                 noise_floor=noise,
