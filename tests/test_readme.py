@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from isr_rag.evaluation.slice.sample import load_sample
 from tests.scorers import tiny
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
@@ -44,6 +45,9 @@ def test_the_shell_commands_run(tmp_path: Path) -> None:
         for i in range(240)
     ]
     (tmp_path / "labelled.jsonl").write_text("".join(json.dumps(item) + "\n" for item in labelled), "utf-8")
+    few = [item for item in load_sample() if len(item.chunks) <= 5][:6]
+    (tmp_path / "slice").mkdir()
+    (tmp_path / "slice" / "test.jsonl").write_text("".join(item.model_dump_json() + "\n" for item in few), "utf-8")
     tokenizer = tiny.tokenizer("chatml")
     tiny.model("llama", len(tokenizer)).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")

@@ -16,8 +16,11 @@ def read_items(path: Path) -> Iterator[SliceItem]:
     """The items of one built file.
 
     Raises:
-        InvalidInputError: at the first line that is no item, with its number and what is wrong with it.
+        InvalidInputError: if there is no such file, or at the first line that is no item, with its number and what is
+            wrong with it.
     """
+    if not path.is_file():
+        raise InvalidInputError(f"there is no file {path}: make items with isr-rag slice build")
     with path.open(encoding="utf-8", newline="\n") as lines:
         yield from _parsed(lines, str(path))
 

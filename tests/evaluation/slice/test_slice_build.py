@@ -157,6 +157,11 @@ def test_a_damaged_item_file_is_refused_with_its_line(tmp_path: Path) -> None:
         list(read_items(path))
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="there is no file .*none.jsonl"):
+        list(read_items(tmp_path / "none.jsonl"))
+
+
 def test_the_packaged_sample_has_every_source_kind_and_task() -> None:
     items = load_sample()
     assert 24 <= len(items) <= 100
