@@ -158,7 +158,7 @@ def test_a_damaged_item_file_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="there is no file .*none.jsonl"):
+    with pytest.raises(InvalidInputError, match=r"there is no file .*none\.jsonl"):
         list(read_items(tmp_path / "none.jsonl"))
 
 
