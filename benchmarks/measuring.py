@@ -15,9 +15,7 @@ from typing import Any
 
 import torch
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#6E6E6E")
-"""The Okabe-Ito palette: apart for every kind of colour vision."""
-MARKERS = "osD^vPX"
+from isr_rag.evaluation.plots import COLOURS, MARKERS
 
 
 def real_chunks(tokenizer: Any, size: int, count: int, start: int = 0) -> list[str]:

@@ -8,7 +8,7 @@
 
 ``adjudicator`` is the model that comes along, which cannot see the order: the control. ``base`` is the same model
 without its adapter, ``twin`` the same recipe trained in the full-prompt layout. Only items of the splits val and test
-are used, which no adapter was trained on. The sizes keep a model that sees the order at about an hour of one core.
+are used, which are held out of training. The sizes keep a model that sees the order at about an hour of one core.
 """
 
 from __future__ import annotations

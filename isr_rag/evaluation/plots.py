@@ -9,7 +9,9 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#6E6E6E",
 )  # fmt: skip
 """The Okabe-Ito palette: apart for every kind of colour vision, and by lightness in a grey print."""
+COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY)
 MARKERS = "osD^vPX"
+DPI = 160
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -29,5 +31,5 @@ def style(axes: Any) -> None:
 def png(figure: Any) -> bytes:
     """The figure as PNG, the same bytes for the same figure."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()

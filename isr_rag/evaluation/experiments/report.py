@@ -17,11 +17,12 @@ from urllib.parse import quote
 from isr_rag.calibration.artefact import write_atomically
 from isr_rag.errors import InvalidInputError, MissingDependencyError
 from isr_rag.evaluation.experiments.sections import Cell, Figure, Section, Table
+from isr_rag.evaluation.plots import DPI
 
 NONE = "—"
 """What stands in a table where a figure is undefined."""
 
-_PNG_DPI, _CSS_DPI = 160, 96
+_CSS_DPI = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,8 @@ def _for_page(part: str | Table | Figure, tables: Iterator[int], figures: Iterat
         wide, high = struct.unpack(">II", part.png[16:24])  # the first chunk of every PNG begins with its size
         return {
             "src": "data:image/png;base64," + base64.b64encode(part.png).decode(),
-            "width": round(wide * _CSS_DPI / _PNG_DPI),
-            "height": round(high * _CSS_DPI / _PNG_DPI),
+            "width": round(wide * _CSS_DPI / DPI),
+            "height": round(high * _CSS_DPI / DPI),
             "caption": part.caption,
             "number": next(figures),
         }
