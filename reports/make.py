@@ -27,7 +27,7 @@ from isr_rag.evaluation.experiments.dose import Dose
 from isr_rag.evaluation.experiments.orderings import OrderingStudy
 from isr_rag.evaluation.experiments.protocol import Experiment
 from isr_rag.evaluation.experiments.run import index_reports, run_experiment
-from isr_rag.evaluation.slice.sample import read_items
+from isr_rag.evaluation.slice.reading import read_items
 from isr_rag.evaluation.slice.schema import SliceItem
 from isr_rag.scorers.local import LocalScorer
 

@@ -22,6 +22,7 @@ from isr_rag.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from isr_rag.evaluation.experiments.cluster import MakeScorer
+    from isr_rag.evaluation.experiments.outcomes import OutcomesFormat
     from isr_rag.evaluation.experiments.trials import Engine
     from isr_rag.evaluation.experiments.trials import Progress as Told
     from isr_rag.evaluation.slice.schema import SliceItem
@@ -46,7 +47,9 @@ experiment_app = typer.Typer(
 
 Slices = Annotated[
     list[Path] | None,
-    typer.Option("--slice", help="JSONL file of items; repeatable. Default: the packaged sample, a demonstration."),
+    typer.Option(
+        "--slice", help="Items, JSONL or .parquet; repeatable. Default: the packaged sample, a demonstration."
+    ),
 ]
 Model = Annotated[
     str | None,
@@ -62,6 +65,10 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Most items. Default: the
 Seed = Annotated[int | None, typer.Option(help="Everything drawn depends on it. Default: the experiment's own.")]
 Orderings = Annotated[int | None, typer.Option("--m", min=1, help="Orderings. Default: the experiment's own.")]
 Out = Annotated[Path, typer.Option(help="Folder of this model's runs on this slice; they share their scores.")]
+Outcomes = Annotated[
+    Literal["jsonl", "parquet"] | None,
+    typer.Option(help="Also write a row a trial, for an analysis of your own, to outcomes.jsonl or outcomes.parquet."),
+]
 EngineName = Annotated[
     Literal["local", "ray"], typer.Option("--engine", help="Where to score: in this process, or on Ray workers.")
 ]
@@ -83,6 +90,7 @@ def _command(names: list[str]) -> Callable[..., None]:
         seed: Seed = None,
         m: Orderings = None,
         out: Out = Path("experiments"),
+        outcomes: Outcomes = None,
         engine: EngineName = "local",
         workers: Workers = None,
     ) -> None:
@@ -94,7 +102,8 @@ def _command(names: list[str]) -> Callable[..., None]:
         items = _items(slices or [])
         gpus = model is not None and not server
         with _engine(make_scorer, on_ray=engine == "ray", workers=workers, gpus=gpus) as scorer:
-            failed = [name for name in names if not _run(name, settings, scorer, items, out, alone=len(names) == 1)]
+            run_one = partial(_run, scorer=scorer, items=items, out=out, outcomes=outcomes, alone=len(names) == 1)
+            failed = [name for name in names if not run_one(name, settings)]
         if len(names) > 1:
             from isr_rag.evaluation.experiments.run import index_reports
 
@@ -126,10 +135,11 @@ def experiment_scorer(*, model: str | None, adapter: Path | None = None, **optio
 
 
 def _items(slices: list[Path]) -> list[SliceItem]:
-    from isr_rag.evaluation.slice.sample import load_sample, read_items
+    from isr_rag.evaluation.slice.reading import read_items
+    from isr_rag.evaluation.slice.sample import load_sample
 
     if slices:
-        return [item for path in slices for item in read_items(path)]
+        return list(read_items(*slices))
     sample = load_sample()
     console.print(
         f"no --slice: the {len(sample)} items of the packaged sample, for a demonstration. Their figures say little "
@@ -151,7 +161,14 @@ def _engine(make_scorer: MakeScorer, *, on_ray: bool, workers: int | None, gpus:
 
 
 def _run(
-    name: str, settings: dict[str, int], scorer: Scorer | Engine, items: list[SliceItem], out: Path, *, alone: bool
+    name: str,
+    settings: dict[str, int],
+    *,
+    scorer: Scorer | Engine,
+    items: list[SliceItem],
+    out: Path,
+    outcomes: OutcomesFormat | None,
+    alone: bool,
 ) -> bool:
     """Run one experiment; False, and told why, where the slice lacks what it needs and others follow."""
     from isr_rag.evaluation.experiments.run import experiment_type, run_experiment
@@ -162,7 +179,8 @@ def _run(
     command = shlex.join(["isr-rag", *sys.argv[1:]])
     try:
         with Progress(*columns("{task.description}"), TextColumn("{task.fields[rate]}"), console=console) as bar:
-            folder = run_experiment(experiment, scorer, items, out, progress=_shown(bar, name), command=command)
+            shown = _shown(bar, name)
+            folder = run_experiment(experiment, scorer, items, out, progress=shown, outcomes=outcomes, command=command)
     except InvalidInputError as error:
         if alone:
             raise

@@ -12,9 +12,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from isr_rag.errors import InvalidInputError
 from isr_rag.evaluation.slice.asking import predicate
 from isr_rag.evaluation.slice.schema import SliceChunk, SliceItem
 from isr_rag.evidence import Chunk
@@ -41,23 +39,6 @@ class Example:
     def label(self) -> int:
         """1 for yes."""
         return self.item.label
-
-
-def read_items(paths: Iterable[Path]) -> list[SliceItem]:
-    """Read items from JSONL files.
-
-    Raises:
-        InvalidInputError: for a line that is no item, naming file and line.
-    """
-    items: list[SliceItem] = []
-    for path in paths:
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    items.append(SliceItem.model_validate_json(line))
-                except ValueError as error:
-                    raise InvalidInputError(f"{path}:{number} is no slice item: {error}") from error
-    return items
 
 
 def data_hash(items: Sequence[SliceItem]) -> str:

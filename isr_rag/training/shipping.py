@@ -15,12 +15,12 @@ import numpy as np
 from isr_rag import __version__
 from isr_rag.calibration import BelongsTo, CalibrationArtefact, CalibrationRecord, FittedCalibration, fit_artefact
 from isr_rag.evaluation.metrics import wilson_interval
+from isr_rag.evaluation.slice.reading import read_items
 from isr_rag.evaluation.slice.schema import SliceChunk, SliceItem
 from isr_rag.scorers.adapter import CONFIG, WEIGHTS
 from isr_rag.scorers.embedded import FOCUS_WORDS, adjudicator_directory, embedded_scorer, model_directory
 from isr_rag.scorers.protocol import Layout, Scorer
 from isr_rag.training.card import table, write_card
-from isr_rag.training.data import read_items
 from isr_rag.training.evaluate import ScoredItem, evaluate, summary
 from isr_rag.training.network import write_description, write_json
 
@@ -86,14 +86,14 @@ def ship(
     layout: Layout = json.loads((run / "settings.json").read_text("utf-8"))["layout"]
     describe(run / "adapter", out, layout, model_directory())
     scorer = embedded_scorer(out)
-    scored = scored_by(scorer, read_items(held.validation), work / "validation.jsonl", each=held.each)
+    scored = scored_by(scorer, list(read_items(*held.validation)), work / "validation.jsonl", each=held.each)
     report(f"scored {len(scored.scores)} validation items")
     fitted = calibrate(scored, scorer.identity, out)
-    test = scored_by(scorer, read_items(held.test), work / "test.jsonl", most=held.tested)
+    test = scored_by(scorer, list(read_items(*held.test)), work / "test.jsonl", most=held.tested)
     report(f"scored {len(test.scores)} test items")
     results = {"Test split of the Factuality Slice": summary(test.scores)}
     if held.unseen:
-        unseen = scored_by(scorer, read_items(held.unseen), work / "unseen.jsonl", most=held.tested // 2)
+        unseen = scored_by(scorer, list(read_items(*held.unseen)), work / "unseen.jsonl", most=held.tested // 2)
         results["Sources that training never saw"] = summary(unseen.scores)
     drift = distractor_drift(scorer, test.items, work)
     report("measured distractor drift")

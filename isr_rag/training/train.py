@@ -19,6 +19,7 @@ from torch import Tensor
 
 from isr_rag.errors import ConfigurationError
 from isr_rag.evaluation.slice.asking import predicate
+from isr_rag.evaluation.slice.reading import read_items
 from isr_rag.evaluation.slice.schema import SliceItem
 from isr_rag.scorers.encoding import PromptEncoder
 from isr_rag.scorers.packed.plan import Pack, pack_full, pack_invariant
@@ -29,7 +30,6 @@ from isr_rag.training.data import (
     data_hash,
     label_ids,
     passes,
-    read_items,
     segments,
     unmarked_sources,
 )
@@ -156,10 +156,10 @@ class _Run:
 
         self.config, self.rank = config, rank
         self.encoder = PromptEncoder(AutoTokenizer.from_pretrained(config.base))
-        self.items = read_items(config.train)
+        self.items = list(read_items(*config.train))
         if not self.items:
             raise ConfigurationError(f"there are no items in {', '.join(map(str, config.train))}")
-        self.held = spread(read_items(config.validation), config.validation_items)
+        self.held = spread(list(read_items(*config.validation)), config.validation_items)
         self.network = _network(config, label_ids(self.items[0], self.encoder))
         self.parameters = self.network.parameters()
         self.optimizer = torch.optim.AdamW(

@@ -18,11 +18,12 @@ pytest.importorskip("sklearn")
 from safetensors.torch import load_file  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
-from isr_rag.errors import ConfigurationError, InvalidInputError  # noqa: E402
+from isr_rag.errors import ConfigurationError  # noqa: E402
+from isr_rag.evaluation.slice.reading import read_items  # noqa: E402
 from isr_rag.scorers.adapter import read_adapter  # noqa: E402
 from isr_rag.training.card import write_card  # noqa: E402
 from isr_rag.training.config import TrainConfig, preset  # noqa: E402
-from isr_rag.training.data import read_items, shown_chunks, unmarked_sources  # noqa: E402
+from isr_rag.training.data import shown_chunks, unmarked_sources  # noqa: E402
 from isr_rag.training.train import learning_rate, train  # noqa: E402
 
 TEMPLATE = (
@@ -203,20 +204,13 @@ def test_support_is_always_shown_and_unmarked_items_whole(tmp_path: Path) -> Non
     bare = [{"text": f"u{i}"} for i in range(12)]
     rows = [item(0, 1, chunks=many), item(1, 1, source="bare", chunks=bare), item(2, 0, source="bare", chunks=bare)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = read_items([path])
+    items = list(read_items(path))
     assert unmarked_sources(items) == {"bare"}
     others = items[1].chunks
     for seed in range(30):
         rng = random.Random(seed)
         assert any(chunk.is_support for chunk in shown_chunks(items[0], rng, seed, others))
         assert set(items[1].chunks) <= set(shown_chunks(items[1], rng, seed, whole=True))
-
-
-def test_bad_lines_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "items.jsonl"
-    path.write_text(json.dumps(item(0, 1)) + "\n{}\n")
-    with pytest.raises(InvalidInputError, match=r"items\.jsonl:2"):
-        read_items([path])
 
 
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:

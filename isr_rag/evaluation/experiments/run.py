@@ -15,6 +15,7 @@ from typing import Any, cast
 from isr_rag.calibration.artefact import write_atomically
 from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError
 from isr_rag.evaluation.experiments.environment import environment
+from isr_rag.evaluation.experiments.outcomes import OutcomesFormat, require_parquet, write_outcomes
 from isr_rag.evaluation.experiments.protocol import Analysis, Experiment
 from isr_rag.evaluation.experiments.registration import register, registration
 from isr_rag.evaluation.experiments.report import Entry, Report, cell_text, write_index, write_report
@@ -95,6 +96,7 @@ def run_experiment(
     *,
     progress: Progress = lambda done, trials, passes: None,
     scores: Path | None = None,
+    outcomes: OutcomesFormat | None = None,
     command: str | None = None,
 ) -> Path:
     """Run an experiment, or go on with one that was stopped; a finished one is reported again from its scores.
@@ -110,6 +112,8 @@ def run_experiment(
         out: folder of this scorer's runs on this slice.
         progress: told how many trials are done, of how many, and the forward passes spent by this call.
         scores: file of scores; ``<out>/scores.jsonl`` by default, which all experiments of a folder share.
+        outcomes: also write a row a trial to ``<out>/<name>/outcomes.jsonl`` or ``outcomes.parquet``, see
+            :func:`.write_outcomes`.
         command: what made the report, for the record.
 
     Returns:
@@ -121,6 +125,8 @@ def run_experiment(
         ScorerError: if the scorer fails; what is done is kept.
         MissingDependencyError: if a package that it needs is not installed.
     """
+    if outcomes == "parquet":
+        require_parquet()
     folder, path = out / experiment.name, scores or out / SCORES
     _unique((item.id for item in items), "items of the slice")
     trials = experiment.trials(items, scorer.layout)
@@ -138,14 +144,16 @@ def run_experiment(
 
     with _alone(path):
         if isinstance(scorer, Engine):
-            outcomes = scorer.score_trials(trials, path, progress=noting)
+            scored = scorer.score_trials(trials, path, progress=noting)
         else:
-            outcomes = score_trials(scorer, trials, path, progress=noting)
-        counts = _counts(items, trials, ScoreFile(path, scorer.identity), outcomes)
-    analysis = experiment.analyse(outcomes)
+            scored = score_trials(scorer, trials, path, progress=noting)
+        counts = _counts(items, trials, ScoreFile(path, scorer.identity), scored)
+    analysis = experiment.analyse(scored)
     digest = register(folder / CONFIG, asked)  # nothing is reported if it was changed meanwhile
     record = earlier if earlier and not spent else _record(command)
     result = _result(experiment, asked, digest, analysis, counts, record)
+    if outcomes:
+        write_outcomes(scored, folder, outcomes)
     write_atomically(folder / RESULT, json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     kind = KINDS.get(experiment.name)
     sections = [*analysis.sections, _provenance(result, asked)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from isr_rag.evaluation.slice.build import build_slice
 from isr_rag.evaluation.slice.config import SliceConfig, paper_config, training_config
+from isr_rag.evaluation.slice.reading import read_items
 from isr_rag.evaluation.slice.report import BuildReport
-from isr_rag.evaluation.slice.sample import load_sample, read_items
+from isr_rag.evaluation.slice.sample import load_sample
 from isr_rag.evaluation.slice.schema import SliceChunk, SliceItem, SupportSpan
 
 __all__ = [

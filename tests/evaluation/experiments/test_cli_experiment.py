@@ -74,6 +74,25 @@ def long_items(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_slice_in_parquet_gives_the_same_scores_and_its_outcomes_in_parquet(
+    run: Run, fake: list[dict[str, Any]], long_items: Path, tmp_path: Path
+) -> None:
+    pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install 'isr-rag[ray]'")
+    pq = pytest.importorskip("pyarrow.parquet")
+    rows = [json.loads(line) for line in long_items.read_text("utf-8").splitlines()]
+    columns = tmp_path / "slice.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), columns)
+    found = []
+    for source in (long_items, columns):
+        out = tmp_path / source.suffix
+        code, _ = run("dose", "--slice", str(source), "--limit", "3", "--out", str(out), "--outcomes", "parquet")
+        assert code == 0
+        result = json.loads((out / "dose" / "result.json").read_text("utf-8"))
+        found.append((result["config_sha256"], result["figures"], pq.read_table(out / "dose" / "outcomes.parquet")))
+    assert found[0] == found[1]
+    assert len(fake) == 2 and found[0][2].column("facts").to_pylist()[0]["dose"] is not None
+
+
 def test_the_options_become_settings_of_the_registered_run(
     run: Run, fake: list[dict[str, Any]], long_items: Path, tmp_path: Path
 ) -> None:

@@ -346,3 +346,17 @@ def test_the_embedded_model_gives_the_bits_of_an_unbroken_run_after_a_stop(
 
 if __name__ == "__main__":
     run_experiment(Means(), Watched(pause=0.3), load_sample()[:18], Path(sys.argv[1]))
+
+
+def test_the_outcomes_of_every_trial_are_written_as_lines_and_as_columns(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow: pip install 'isr-rag[ray]'")
+    items, scorer = load_sample()[:4], FixedScorer(probability, identity="fixed")
+    assert not list(run_experiment(Means(), scorer, items, tmp_path).glob("outcomes*"))
+    folder = run_experiment(Means(), scorer, items, tmp_path, outcomes="jsonl")
+    lines = [json.loads(line) for line in (folder / "outcomes.jsonl").read_text("utf-8").splitlines()]
+    run_experiment(Means(), scorer, items, tmp_path, outcomes="parquet")
+    assert pq.read_table(folder / "outcomes.parquet").to_pylist() == lines
+    assert [line["trial"] for line in lines] == [item.id for item in items]
+    assert [line["facts"] for line in lines] == [{"n": len(item.chunks)} for item in items]
+    means = json.loads((folder / "result.json").read_text("utf-8"))["figures"]["means"]
+    assert [sum(line["q"]) / len(line["q"]) for line in lines] == pytest.approx(list(means.values()))
