@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,7 +57,5 @@ def require_parquet() -> None:
     Raises:
         MissingDependencyError: if pyarrow is not installed.
     """
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError("Parquet", "pyarrow", "ray") from error
+    if find_spec("pyarrow") is None:
+        raise MissingDependencyError("Parquet", "pyarrow", "ray")

@@ -166,7 +166,7 @@ def _reading() -> Iterator[str]:
     yield (
         f"{len(constructed)} items of the constructed kinds, drawn at random from a build with all records, were read "
         "one by one. Labels were not changed after reading; a wrong item counts in every figure as it is labelled. "
-        "Shares over some 26 items are known to about 0.1."
+        "Shares over some 50 items are known to about 0.05."
     )
     yield ""
     by_kind: dict[str, Counter[str]] = {}
@@ -190,7 +190,7 @@ def _reading() -> Iterator[str]:
     if errors:
         counts = Counter(error["verdict"] for error in errors)
         yield ""
-        yield f"The {len(errors)} surest errors of the trained adjudicator: " + ", ".join(
+        yield f"The {len(errors)} surest errors of the trained adjudicator among 700 test items: " + ", ".join(
             f"{name} {count}" for name, count in sorted(counts.items())
         )
     yield ""

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,7 +172,10 @@ def test_the_packaged_sample_has_every_source_kind_and_task() -> None:
 
 def test_hand_written_verdicts_are_complete() -> None:
     verdicts = load_verdicts()
-    for verdict in verdicts["constructed"]:
+    kinds = Counter(verdict["kind"] for verdict in verdicts["constructed"])
+    assert all(count == 50 or kind == "evidence older than the question" for kind, count in kinds.items())
+    assert len(verdicts["surest_errors"]) == 50
+    for verdict in (*verdicts["constructed"], *verdicts["surest_errors"]):
         assert set(verdict) == {"id", "kind", "verdict", "reason"}
-        assert verdict["verdict"] in ("right", "label wrong", "construction wrong", "unclear")
+        assert verdict["verdict"] in ("right", "label wrong", "construction wrong", "model wrong", "unclear")
         assert verdict["reason"]
