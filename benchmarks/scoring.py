@@ -1,7 +1,7 @@
 """Scoring m orderings: the packed trie against what other tools do, as ratios taken in one run.
 
     python benchmarks/scoring.py --quick --json quick.json     a minute or two
-    python benchmarks/scoring.py --json scoring.json --plot scoring.png
+    python benchmarks/scoring.py --items 1 --json scoring.json --plot scoring.png     80 places, about an hour
 
 Contestants, on the same prompts: ``generate`` asks for one token m times in float32 (what existing tools do);
 ``batch`` is one padded batch of full prompts in the same precision as the packed path; ``llama.cpp`` reuses the
@@ -38,13 +38,16 @@ from isr_rag.scorers.packed.plan import Segments, pack_full
 from isr_rag.scorers.protocol import ScoreRequest
 
 QUICK = [(48, n, 6, "banded") for n in (5, 10, 20)]
-GRID = [
-    (size, n, m, family)
-    for size, ns in ((48, (3, 5, 10, 20, 60)), (256, (3, 5, 10)))
-    for n in ns
-    for m in (1, 3, 6, 12, 16)
-    for family in ("banded", "uniform")
-]
+GRID = sorted(
+    (
+        (size, n, m, family)
+        for size, ns in ((48, (3, 5, 10, 20, 60)), (256, (3, 5, 10)))
+        for n in ns
+        for m in (1, 3, 6, 12, 16)
+        for family in ("banded", "uniform")
+    ),
+    key=lambda place: place[0] * place[1] * place[2],  # the costly ones last: a run that is stopped lacks few places
+)
 
 
 @dataclass
@@ -245,6 +248,7 @@ def main() -> None:
         "bfloat16": matmul_ceiling(torch.bfloat16, "highest"),
     }
     measure(bench, 48, 3, 1, "banded", 1)  # warm-up
+    about = {"machine": machine(), "items": items}
     rows: list[dict[str, Any]] = []
     for size, n, m, family in QUICK if given.quick else GRID:
         row = measure(bench, size, n, m, family, items)
@@ -256,12 +260,12 @@ def main() -> None:
         shown = ", ".join(f"{name} {value:.2f}s" for name, value in row["seconds"].items())
         share = row["of_ceiling"]["precise"]
         print(f"{size} tokens, n={n}, m={m} {family}: {shown}; {share:.0%} of the matmul ceiling", flush=True)
-    report = {"ratios": ratios(rows), "rows": rows, "ceilings": ceilings, "machine": machine(), "items": items}
-    for name, value in report["ratios"].items():
+        if given.json:  # a run that is stopped leaves what it has
+            write_json(given.json, {"ratios": ratios(rows), "rows": rows, "ceilings": ceilings, **about})
+    found = ratios(rows)
+    for name, value in found.items():
         print(f"{name}: {value:.2f}x")
-    print(f"geometric mean: {math.exp(np.mean([math.log(v) for v in report['ratios'].values()])):.2f}x")
-    if given.json:
-        write_json(given.json, report)
+    print(f"geometric mean: {math.exp(np.mean([math.log(value) for value in found.values()])):.2f}x")
     if given.plot:
         plot(given.plot, rows)
 
