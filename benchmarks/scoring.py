@@ -4,15 +4,17 @@
     python benchmarks/scoring.py --items 1 --json scoring.json --plot scoring.png     80 places, about an hour
 
 Contestants, on the same prompts: ``generate`` asks for one token m times in float32 (what existing tools do);
-``batch`` is one padded batch of full prompts in the same precision as the packed path; ``llama.cpp`` reuses the
-longest common prefix of orderings that were sorted, if llama-cpp-python is installed; ``precise`` is the default
-path (float32, through oneDNN where that is exact), ``bf16`` the same in bfloat16.
+``batch`` is one padded batch of full prompts in the same precision as the packed path; ``llama.cpp``, if
+llama-cpp-python is installed, computes in bfloat16 and reuses the longest common prefix of orderings that were sorted;
+``precise`` is the default path (float32, through oneDNN where that is exact), ``bf16`` the same in bfloat16.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,11 +137,11 @@ class Bench:
         for k in sorted(range(len(ids)), key=lambda k: ids[k]):
             shared = next((i for i, (a, b) in enumerate(zip(before, ids[k], strict=False)) if a != b), len(before))
             shared = min(shared, len(ids[k]) - 1)
-            llama.n_tokens = shared
-            llama._ctx.memory_seq_rm(0, shared, -1)
+            llama.n_tokens = shared  # what lies behind is dropped by eval
             llama.eval(ids[k][shared:])
             before = ids[k]
-            found[k] = _q(torch.from_numpy(llama.scores[llama.n_tokens - 1].copy()).double(), yes, no)
+            logits = np.ctypeslib.as_array(llama._ctx.get_logits_ith(-1), (llama.n_vocab(),))
+            found[k] = _q(torch.from_numpy(logits.copy()).double(), yes, no)
         return found
 
 
@@ -152,12 +154,22 @@ def _scored(scorer: TransformersScorer, request: ScoreRequest) -> list[float]:
 
 
 def load_llama_cpp() -> Any:
-    """llama.cpp with the embedded model's GGUF file in float32 cache, or None if it is not installed."""
+    """llama.cpp with the embedded model's weights in bfloat16, or None if it is not installed."""
     try:
         import llama_cpp
     except ImportError:
         return None
-    return llama_cpp.Llama(str(embedded.find_gguf()), n_ctx=8192, n_batch=2048, logits_all=False, verbose=False)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bf16.gguf"
+        settings = llama_cpp.llama_model_quantize_default_params()
+        settings.ftype, settings.allow_requantize = llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, True
+        source = str(embedded.find_gguf()).encode()
+        if llama_cpp.llama_model_quantize(source, str(path).encode(), ctypes.byref(settings)) != 0:
+            raise RuntimeError("llama.cpp did not convert the weights")
+        threads = torch.get_num_threads()
+        return llama_cpp.Llama(
+            str(path), n_ctx=8192, n_batch=2048, n_threads=threads, n_threads_batch=threads, verbose=False
+        )
 
 
 def measure(bench: Bench, size: int, n: int, m: int, family: Family, items: int) -> dict[str, Any]:
@@ -211,6 +223,7 @@ def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
             ("precise", "batch"),
             ("bf16", "batch_bf16"),
             ("precise", "llama_cpp"),
+            ("bf16", "llama_cpp"),
         ):
             if rival in seconds:
                 found[f"{ours}_vs_{rival}_{place}"] = round(seconds[rival] / seconds[ours], 3)
