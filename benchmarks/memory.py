@@ -19,6 +19,7 @@ ONE = """
 import json, resource, sys
 sys.path.insert(0, {folder!r})
 from measuring import real_chunks
+from transformers import AutoTokenizer
 from isr_rag import Chunk, Supported, TransformersScorer
 from isr_rag.orderings import draw_orderings
 from isr_rag.scorers import embedded
@@ -26,7 +27,8 @@ from isr_rag.scorers.protocol import ScoreRequest
 layout, n, m = {layout!r}, {n}, {m}
 late = layout == "late"
 scorer = embedded.embedded_scorer() if late else TransformersScorer(embedded.model_directory(), device="cpu")
-texts = [Chunk(text) for text in real_chunks(scorer.encoder._tokenizer, 43, n)]
+tokenizer = AutoTokenizer.from_pretrained(embedded.model_directory())
+texts = [Chunk(text) for text in real_chunks(tokenizer, 43, n)]
 prompt = Supported(claim="It is so.").render(texts, topic_first=not late)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before, computed = peak(), scorer.engine.computed_tokens
@@ -44,7 +46,7 @@ def main() -> None:
     rows = []
     for layout, n, m in (("full", 10, 1), ("full", 10, 6), ("full", 60, 1), ("late", 10, 1), ("late", 60, 1)):
         code = ONE.format(folder=str(Path(__file__).parent), layout=layout, n=n, m=m)
-        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
         found = {"layout": layout, "n": n, "m": m, **json.loads(done.stdout.splitlines()[-1])}
         rows.append(found)
         print(

@@ -250,11 +250,11 @@ def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="n = 5, 10, 20 at m = 6 only")
-    parser.add_argument("--items", type=int, default=None, help="items at each place (quick: 2, else 5)")
+    parser.add_argument("--items", type=int, default=None, help="items at each place (quick: 1, else 5)")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
-    items = given.items or (2 if given.quick else 5)
+    items = given.items or (1 if given.quick else 5)
     bench = Bench(None if given.quick else load_llama_cpp())
     ceilings = {
         "float32": matmul_ceiling(torch.float32, "medium" if bench.precise.engine.medium else "highest"),

@@ -48,6 +48,7 @@ class Group:
         targets: int64, indices in the sequence of the rows that are no padding.
         kept: int64, where these stand among the B * rows.
         before: int64 (B,): columns that all rows of a block see; row r sees columns up to ``before + r``.
+        common: columns that all rows of all blocks see.
         rows: queries a block.
         columns: keys a block.
     """
@@ -57,6 +58,7 @@ class Group:
     targets: Tensor
     kept: Tensor
     before: Tensor
+    common: int
     rows: int
     columns: int
 
@@ -109,13 +111,17 @@ class Plan:
         return torch.cat([keys[layer], k], 1), torch.cat([values[layer], v], 1)
 
     def bias(self, index: int, dtype: torch.dtype, window: int | None) -> Tensor:
-        """Additive mask of group ``index``, shape (B, rows, 1, columns); ``window`` limits the distance."""
+        """Additive mask of group ``index``, shape (B, rows, 1, C), for the last C columns; the others are not masked.
+
+        C is what is beyond the common columns, or everything where ``window`` limits the distance.
+        """
         key = (index, dtype, window)
         if key not in self._bias:
             group = self.groups[index]
             device = group.queries.device
             row = torch.arange(group.rows, device=device)[None, :, None]
-            column = torch.arange(group.columns, device=device)[None, None, :]
+            first = group.common if window is None else 0
+            column = torch.arange(first, group.columns, device=device)[None, None, :]
             hidden = column > group.before[:, None, None] + row
             if window is not None:
                 at = self._at[group.queries].view(-1, group.rows, 1)
@@ -181,6 +187,7 @@ def _group(blocks: Sequence[_Block], given: int, device: torch.device | str) -> 
         targets=put(queries[real]),
         kept=put(np.flatnonzero(real)),
         before=put(np.asarray([b.before for b in blocks], dtype=np.int64)),
+        common=min(b.before for b in blocks),
         rows=rows,
         columns=columns,
     )
@@ -199,10 +206,9 @@ def _probabilities(
     scores = torch.bmm(q, k.transpose(1, 2)).mul_(scale)
     if softcap is not None:
         scores.div_(softcap).tanh_().mul_(softcap)
-    batch = len(group.before)
-    scores.view(-1, batch, group.rows, q.shape[1] // group.rows, group.columns).add_(
-        plan.bias(index, scores.dtype, window)
-    )
+    bias = plan.bias(index, scores.dtype, window)
+    by_row = scores.view(-1, len(group.before), group.rows, q.shape[1] // group.rows, group.columns)
+    by_row[..., group.columns - bias.shape[-1] :].add_(bias)
     return torch.softmax(scores, dim=-1)
 
 
