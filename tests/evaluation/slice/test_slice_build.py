@@ -157,6 +157,13 @@ def test_a_damaged_item_file_is_refused_with_its_line(tmp_path: Path) -> None:
         list(read_items(path))
 
 
+def test_a_bad_line_after_good_ones_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text(load_sample()[0].model_dump_json() + "\n{}\n", encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=r"items\.jsonl, line 2 is no item"):
+        list(read_items(path))
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"there is no file .*none\.jsonl"):
         list(read_items(tmp_path / "none.jsonl"))
