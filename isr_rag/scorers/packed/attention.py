@@ -21,7 +21,7 @@ ATTENTION_NAME = "isr_blocks"
 """Name under which :func:`register` makes the attention known to transformers."""
 
 _ROWS = 64  # queries a block: larger blocks compute more masked pairs, smaller ones make thin products
-_STEP = 16  # rows and columns are rounded up to it: every new shape costs a library a kernel, time and memory
+_STEP = 16  # sizes are rounded up to it, long ones to an eighth: each new shape costs a library a kernel, 1 ms, .7 MB
 _PADDING = 0.25  # share of a group's work that may be padding
 _SCORES = 1 << 20  # query-key pairs a group
 _SCORES_CPU = 1 << 15  # the same on a CPU: score matrices of all heads stay in the cache, and none is mapped anew
@@ -162,7 +162,8 @@ def _similar(blocks: list[_Block], most: int) -> list[list[_Block]]:
 
 
 def _rounded(size: int) -> int:
-    return -(-size // _STEP) * _STEP
+    step = max(_STEP, 1 << size.bit_length() >> 4)
+    return -(-size // step) * step
 
 
 def _group(blocks: Sequence[_Block], given: int, device: torch.device | str) -> Group:
