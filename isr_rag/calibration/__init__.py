@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from isr_rag.calibration.artefact import BelongsTo, CalibrationArtefact, PredicateCalibration
 from isr_rag.calibration.channel import Bound, NoisyChannel, Prior
+from isr_rag.calibration.combination import Combination
 from isr_rag.calibration.errors import (
     CalibrationCorruptError,
     CalibrationError,
@@ -31,6 +32,7 @@ __all__ = [
     "CalibrationMismatchError",
     "CalibrationRecord",
     "CalibrationWarning",
+    "Combination",
     "Cut",
     "FittedCalibration",
     "HeldOut",

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from isr_rag.calibration.channel import NoisyChannel
+from isr_rag.calibration.combination import Combination
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.calibration.ltt import Cut, Scope
 from isr_rag.calibration.venn_abers import VennAbers
+from isr_rag.wording import Wording
 
 SCHEMA_VERSION = 1
 KIND = "isr-rag calibration"
@@ -55,6 +57,7 @@ class PredicateCalibration:
         data_sha256: hash of the labelled scores that it was fitted on.
         metrics: figures on held-out folds, by name; plain numbers.
         cuts: Learn-then-Test results, one for each (h_star, delta, scope) asked for, also where none was found.
+        combination: joins q_bar with the wording to the score that calibrator and cuts belong to; None: q_bar is it.
     """
 
     calibrator: VennAbers | NoisyChannel
@@ -63,12 +66,26 @@ class PredicateCalibration:
     data_sha256: str
     metrics: Mapping[str, Any] = field(default_factory=dict[str, Any])
     cuts: tuple[Cut, ...] = ()
+    combination: Combination | None = None
+
+    def score(self, q_bar: float, wording: Wording | None) -> float:
+        """What calibrator and cuts take: q_bar itself, or what the combination makes of it and the wording.
+
+        Raises:
+            CalibrationError: if there is a combination and no wording.
+        """
+        if self.combination is None:
+            return q_bar
+        if wording is None:
+            raise CalibrationError("this calibration weighs the wording as well: give isr_rag.wording.compare(...)")
+        return self.combination.score(q_bar, wording)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         kind = "venn_abers" if isinstance(self.calibrator, VennAbers) else "noisy_channel"
         return {
             "calibrator": {"kind": kind, **self.calibrator.to_dict()},
+            "combination": None if self.combination is None else self.combination.to_dict(),
             "n_true": self.n_true,
             "n_false": self.n_false,
             "data_sha256": self.data_sha256,
@@ -87,6 +104,7 @@ class PredicateCalibration:
             calibrator = NoisyChannel.from_dict(fields)
         else:
             raise CalibrationError(f"unknown calibrator {kind!r}; this version reads venn_abers and noisy_channel")
+        joined = data.get("combination")
         return cls(
             calibrator,
             n_true=int(data["n_true"]),
@@ -94,6 +112,7 @@ class PredicateCalibration:
             data_sha256=str(data["data_sha256"]),
             metrics=data["metrics"],
             cuts=tuple(Cut.from_dict(cut) for cut in data["cuts"]),
+            combination=None if joined is None else Combination.from_dict(joined),
         )
 
 

@@ -6,17 +6,20 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.calibration import combination
 from isr_rag.calibration.artefact import BelongsTo, CalibrationArtefact, PredicateCalibration
 from isr_rag.calibration.checks import labelled_scores, normalised, refuse_duplicates, refuse_leakage
+from isr_rag.calibration.combination import Cases, Combination
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
 from isr_rag.calibration.ltt import Cut, LearnThenTest
 from isr_rag.calibration.venn_abers import VennAbers
+from isr_rag.wording import Wording
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +36,7 @@ class CalibrationRecord:
         group: items that are not independent of each other (same page, same question) share it; None: alone.
         text: what was judged, for finding duplicates and leakage; optional.
         q: probability of each ordering, for a rule that needs them; optional.
+        wording: what the words of claim and evidence show; optional.
     """
 
     id: str
@@ -42,6 +46,7 @@ class CalibrationRecord:
     group: str | None = None
     text: str | None = None
     q: tuple[float, ...] = ()
+    wording: Wording | None = None
 
 
 Rule = Callable[[CalibrationRecord, float, float], bool]
@@ -105,6 +110,10 @@ def fit_artefact(
     tests the cuts: both for answering on the score alone and for what the gate answers by ``rule`` as well. Without
     targets everything goes into the first part. The result does not depend on the order of the records.
 
+    Where all records of a predicate have their wording, q_bar and wording are joined to one score
+    (:class:`~isr_rag.calibration.Combination`) if that predicts held-out labels better beyond chance; the calibrator
+    and the cuts then belong to that score, and the calibrator is fitted on scores made out of fold.
+
     Args:
         records: labelled, scored items, of one or several predicates.
         belongs_to: what the scores were made with.
@@ -137,15 +146,23 @@ def fit_artefact(
         try:
             labelled_scores([r.q_bar for r in own], [r.label for r in own])
             fit_part, cut_part = _split(own, cut_share, seed) if tests else (own, [])
-            calibrator = VennAbers.fit([r.q_bar for r in fit_part], [r.label for r in fit_part])
-            held_out[predicate] = _cross_validate(fit_part, folds, seed)
-            cuts = [cut for test in tests for cut in _cuts(test, calibrator, fit_part, cut_part, rule, seed)]
+            cases = _cases(fit_part)
+            joined = cases is not None and combination.helps(cases, folds, seed)
+            fitted = _fit(fit_part, joined, folds, seed)
+            held_out[predicate] = _cross_validate(fit_part, joined, folds, seed)
+            cuts = [cut for test in tests for cut in _cuts(test, fitted, fit_part, cut_part, rule, seed)]
         except CalibrationError as error:
             raise CalibrationError(f"predicate {predicate!r}: {error}") from error
         n_true = sum(int(record.label) for record in own)
         figures = _figures(held_out[predicate], [test.h_star for test in tests], resamples, seed)
         calibrations[predicate] = PredicateCalibration(
-            calibrator, n_true, len(own) - n_true, _data_hash(own), figures, tuple(cuts)
+            fitted.calibrator,
+            n_true,
+            len(own) - n_true,
+            _data_hash(own),
+            figures,
+            tuple(cuts),
+            combination=fitted.combination,
         )
     return FittedCalibration(CalibrationArtefact(belongs_to, calibrations, created_by), held_out)
 
@@ -177,29 +194,54 @@ def _split(
     return [records[i] for i in fit_rows], [records[i] for i in cut_rows]
 
 
-def _cross_validate(records: list[CalibrationRecord], folds: int, seed: int) -> HeldOut:
-    with fitting_libraries():
-        from sklearn.model_selection import StratifiedGroupKFold
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    combination: Combination | None
+    calibrator: VennAbers
 
+    def scores(self, records: Sequence[CalibrationRecord]) -> list[float]:
+        """What the calibrator takes for these records."""
+        if self.combination is None:
+            return [record.q_bar for record in records]
+        return [self.combination.score(r.q_bar, r.wording) for r in records if r.wording is not None]
+
+
+def _cases(records: Sequence[CalibrationRecord]) -> Cases | None:
+    """Scores with their wording; None unless every record has it."""
+    wordings = [record.wording for record in records if record.wording is not None]
+    if len(wordings) < len(records):
+        return None
+    return Cases([r.q_bar for r in records], wordings, [r.label for r in records], _groups(records))
+
+
+def _fit(records: list[CalibrationRecord], joined: bool, folds: int, seed: int) -> _Fitted:
+    """The calibrator; with a combination where ``joined``, and then on scores that were made out of fold."""
+    labels = [record.label for record in records]
+    cases = _cases(records) if joined else None
+    if cases is None:
+        return _Fitted(None, VennAbers.fit([record.q_bar for record in records], labels))
+    scores = combination.out_of_fold(cases, folds, seed)
+    return _Fitted(combination.fit(cases), VennAbers.fit(scores, labels))
+
+
+def _cross_validate(records: list[CalibrationRecord], joined: bool, folds: int, seed: int) -> HeldOut:
     scores = np.array([record.q_bar for record in records], dtype=np.float64)
     labels = np.array([record.label for record in records], dtype=np.int64)
     groups = _groups(records)
-    if len(set(groups)) < folds:
-        raise CalibrationError(f"{len(set(groups))} groups do not make {folds} folds; label items from more sources")
     lower, upper, mean = np.empty_like(scores), np.empty_like(scores), np.empty_like(scores)
-    splitter = cast(Any, StratifiedGroupKFold)(n_splits=folds, shuffle=True, random_state=seed)
-    for seen, unseen in splitter.split(scores, labels, groups):
+    for seen, unseen in combination.split([record.label for record in records], groups, folds, seed):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
-            fold = VennAbers.fit(scores[seen], labels[seen])
-        lower[unseen], upper[unseen] = fold.apply_many(scores[unseen])
-        mean[unseen] = fold.mean(scores[unseen])
+            fold = _fit([records[row] for row in seen], joined, folds, seed)
+        own = np.array(fold.scores([records[row] for row in unseen]))
+        lower[unseen], upper[unseen] = fold.calibrator.apply_many(own)
+        mean[unseen] = fold.calibrator.mean(own)
     return HeldOut(tuple(r.id for r in records), scores, lower, upper, mean, labels, tuple(groups))
 
 
 def _cuts(
     test: LearnThenTest,
-    calibrator: VennAbers,
+    fitted: _Fitted,
     pilot: list[CalibrationRecord],
     tested: list[CalibrationRecord],
     rule: Rule,
@@ -208,16 +250,17 @@ def _cuts(
     """The cut on the score alone, and the one on what the gate's rule answers as well."""
 
     def answered(records: list[CalibrationRecord]) -> list[bool]:
-        return [bool(rule(record, calibrator.lower(record.q_bar), test.h_star)) for record in records]
+        lower = map(fitted.calibrator.lower, fitted.scores(records))
+        return [bool(rule(record, p_ref, test.h_star)) for record, p_ref in zip(records, lower, strict=True)]
 
     groups = _groups(tested)
-    pilot_scores, pilot_labels = [r.q_bar for r in pilot], [r.label for r in pilot]
+    pilot_scores, pilot_labels = fitted.scores(pilot), [r.label for r in pilot]
     cuts: list[Cut] = []
     for may_pilot, may in ((None, None), (answered(pilot), answered(tested))):
         thresholds = test.plan(pilot_scores, pilot_labels, items=len(set(groups)), answerable=may_pilot)
         cuts.append(
             test.fit(
-                [r.q_bar for r in tested],
+                fitted.scores(tested),
                 [r.label for r in tested],
                 thresholds=thresholds,
                 answerable=may,
@@ -251,5 +294,9 @@ def _figures(held: HeldOut, h_stars: Sequence[float], resamples: int, seed: int)
 
 
 def _data_hash(records: Sequence[CalibrationRecord]) -> str:
-    rows = [[r.id, float(r.q_bar), int(r.label), r.group] for r in records]
+    rows = [[r.id, float(r.q_bar), int(r.label), r.group, *_values(r.wording)] for r in records]
     return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
+
+
+def _values(wording: Wording | None) -> tuple[float, ...]:
+    return () if wording is None else astuple(wording)

@@ -13,8 +13,11 @@ from isr_rag.calibration.artefact import BelongsTo
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.fitting import CalibrationRecord, FittedCalibration, fit_artefact
 from isr_rag.errors import InvalidInputError
+from isr_rag.evidence import as_chunks
 from isr_rag.gate import ISRGate
+from isr_rag.predicates import predicate_for
 from isr_rag.references.base import Oracle
+from isr_rag.wording import compare
 
 BATCH = 16
 _OWN = ("id", "label", "group")
@@ -51,8 +54,9 @@ def score_labelled(
             if decision.q_bar is None:
                 raise CalibrationError(f"item {item['id']!r} has no evidence: there is nothing to calibrate on")
             group = item.get("group")
-            texts = (item.get("claim"), item.get("question"), item.get("answer"))
+            texts = {name: item.get(name) for name in ("claim", "question", "answer")}
             evidence = json.dumps(item["evidence"], sort_keys=True, default=str)
+            asked_for = item.get("predicate") or predicate_for(**texts)
             records.append(
                 CalibrationRecord(
                     id=str(item["id"]),
@@ -60,8 +64,9 @@ def score_labelled(
                     q_bar=decision.q_bar,
                     label=int(item["label"]),
                     group=None if group is None else str(group),
-                    text="\n".join([*(text for text in texts if text), evidence]),
+                    text="\n".join([*(text for text in texts.values() if text), evidence]),
                     q=decision.q,
+                    wording=compare(asked_for.query, as_chunks(item["evidence"])),
                 )
             )
         progress(len(records))

@@ -11,6 +11,7 @@ from isr_rag.calibration.artefact import CalibrationArtefact
 from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError
 from isr_rag.evidence import Chunk
 from isr_rag.predicates import Choice, Predicate
+from isr_rag.wording import compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,9 @@ class Verifier:
 class CalibratedMixture:
     """p_ref from the calibrated mean probability of the gate's own orderings, as a lower bound.
 
+    Where the artefact has a :class:`~isr_rag.calibration.Combination`, the mean counts together with the wording:
+    whether the words, names and numbers of what is judged stand in the evidence.
+
     Args:
         calibration: an artefact fitted on labelled data (see :mod:`isr_rag.calibration`), refused where it does not
             belong to the gate's scorer, predicate, family of orderings, m and focus; or a bare calibration, for which
@@ -264,7 +268,7 @@ class CalibratedMixture:
         return f"CalibratedMixture({named}, delta={self.delta})"
 
     def estimate(self, case: Case) -> Estimate:
-        """The lower probability at the mean over the orderings.
+        """The lower probability at the mean over the orderings, or at what the artefact makes of it and the wording.
 
         Raises:
             ConfigurationError: for a predicate that leaves the target label open (``Choice``).
@@ -275,17 +279,21 @@ class CalibratedMixture:
                 "CalibratedMixture needs a predicate with a fixed target label; use ToolChoice for a Choice"
             )
         mean = math.fsum(case.q) / len(case.q)
+        score, source = mean, "calibrated mixture, lower bound"
         template, guaranteed = case.predicate.template, None
         calibration = self.calibration
         if isinstance(calibration, CalibrationArtefact):
             fitted = calibration.check_belongs(
                 scorer=case.scorer, predicate=template, orderings=case.family, m=case.m, focus=case.focus
             )
+            if fitted.combination is not None:
+                score = fitted.score(mean, compare(case.predicate.query, case.chunks))
+                source = "calibrated mixture and wording, lower bound"
             if self.delta is not None:
-                guaranteed = calibration.cut(template, case.h_star, self.delta).allows(mean)
+                guaranteed = calibration.cut(template, case.h_star, self.delta).allows(score)
             calibration = fitted.calibrator
-        lower = probability(calibration.lower(mean), "the calibration")
-        return Estimate(lower, "calibrated mixture, lower bound", guaranteed=guaranteed)
+        lower = probability(calibration.lower(score), "the calibration")
+        return Estimate(lower, source, guaranteed=guaranteed)
 
 
 class Lowest:

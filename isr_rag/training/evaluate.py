@@ -52,6 +52,11 @@ def first_chunks(item: SliceItem, most: int | None) -> list[SliceChunk]:
     return chosen
 
 
+def shown(item: SliceItem, most: int | None) -> list[Chunk]:
+    """:func:`first_chunks` as evidence."""
+    return [Chunk(chunk.text, chunk.title) for chunk in first_chunks(item, most)]
+
+
 def between(low: int, high: int) -> Callable[[SliceItem], int]:
     """How many chunks an item shows: spread evenly over ``low`` to ``high`` by its id."""
     from hashlib import sha256
@@ -108,9 +113,9 @@ def read_scored(path: Path) -> Iterator[ScoredItem]:
 def _score(scorer: Scorer, items: Sequence[SliceItem], most: Callable[[SliceItem], int | None]) -> Iterator[ScoredItem]:
     requests: list[ScoreRequest] = []
     for item in items:
-        shown = [Chunk(chunk.text, chunk.title) for chunk in first_chunks(item, most(item))]
-        prompt = predicate(item).render(shown, topic_first=scorer.layout != "late")
-        requests.append(ScoreRequest(prompt, (tuple(range(len(shown))),)))
+        evidence = shown(item, most(item))
+        prompt = predicate(item).render(evidence, topic_first=scorer.layout != "late")
+        requests.append(ScoreRequest(prompt, (tuple(range(len(evidence))),)))
     for item, request, scores in zip(items, requests, scorer.score(requests), strict=True):
         yield ScoredItem(
             id=item.id,

@@ -7,22 +7,31 @@ import random
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from isr_rag import __version__
-from isr_rag.calibration import BelongsTo, CalibrationArtefact, CalibrationRecord, FittedCalibration, fit_artefact
+from isr_rag.calibration import (
+    BelongsTo,
+    CalibrationArtefact,
+    CalibrationRecord,
+    FittedCalibration,
+    VennAbers,
+    fit_artefact,
+)
 from isr_rag.evaluation.metrics import wilson_interval
+from isr_rag.evaluation.slice.asking import predicate
 from isr_rag.evaluation.slice.reading import read_items
 from isr_rag.evaluation.slice.schema import SliceChunk, SliceItem
 from isr_rag.scorers.adapter import CONFIG, WEIGHTS
 from isr_rag.scorers.embedded import FOCUS_WORDS, adjudicator_directory, embedded_scorer, model_directory
 from isr_rag.scorers.protocol import Layout, Scorer
 from isr_rag.training.card import table, write_card
-from isr_rag.training.evaluate import ScoredItem, evaluate, summary
+from isr_rag.training.evaluate import ScoredItem, evaluate, shown, summary
 from isr_rag.training.network import write_description, write_json
+from isr_rag.wording import compare
 
 TARGETS = (0.05, 0.1, 0.2)
 """Target hallucination rates that a card states coverage and risk for."""
@@ -91,10 +100,14 @@ def ship(
     fitted = calibrate(scored, scorer.identity, out)
     test = scored_by(scorer, list(read_items(*held.test)), work / "test.jsonl", most=held.tested)
     report(f"scored {len(test.scores)} test items")
-    results = {"Test split of the Factuality Slice": summary(test.scores)}
+    parts_of_test = {"Test split of the Factuality Slice": test}
     if held.unseen:
         unseen = scored_by(scorer, list(read_items(*held.unseen)), work / "unseen.jsonl", most=held.tested // 2)
-        results["Sources that training never saw"] = summary(unseen.scores)
+        parts_of_test["Sources that training never saw"] = unseen
+    results: dict[str, dict[str, dict[str, float]]] = {}
+    for name, part in parts_of_test.items():
+        results[name] = summary(part.scores)
+        results[f"{name}, calibrated"] = summary(part.calibrated(fitted.artefact))
     drift = distractor_drift(scorer, test.items, work)
     report("measured distractor drift")
     gate = gate_figures(test, fitted.artefact)
@@ -162,10 +175,26 @@ class Scored:
         """As the calibration takes them."""
         return [
             CalibrationRecord(
-                id=item.id, predicate=score.template, q_bar=score.q, label=score.label, group=item.group, q=(score.q,)
+                id=item.id,
+                predicate=score.template,
+                q_bar=score.q,
+                label=score.label,
+                group=item.group,
+                q=(score.q,),
+                wording=compare(predicate(item).query, shown(item, score.n)),
             )
             for item, score in zip(self.items, self.scores, strict=True)
         ]
+
+    def calibrated(self, artefact: CalibrationArtefact) -> list[ScoredItem]:
+        """The scores with the calibrated mean probability in place of q."""
+        found: list[ScoredItem] = []
+        for score, record in zip(self.scores, self.records(), strict=True):
+            part = artefact.predicates[record.predicate]
+            assert isinstance(part.calibrator, VennAbers)
+            mean = part.calibrator.mean(np.asarray([part.score(record.q_bar, record.wording)]))
+            found.append(replace(score, q=float(mean[0])))
+        return found
 
 
 def scored_by(
@@ -205,9 +234,12 @@ def gate_figures(test: Scored, artefact: CalibrationArtefact) -> dict[str, dict[
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
     for task in sorted({score.task for score in test.scores}):
-        own = [score for score in test.scores if score.task == task]
-        lower = np.asarray([artefact.predicates[score.template].calibrator.lower(score.q) for score in own])
-        labels = np.asarray([score.label for score in own])
+        own = [record for record, score in zip(test.records(), test.scores, strict=True) if score.task == task]
+        fitted = [artefact.predicates[record.predicate] for record in own]
+        lower = np.asarray(
+            [part.calibrator.lower(part.score(r.q_bar, r.wording)) for part, r in zip(fitted, own, strict=True)]
+        )
+        labels = np.asarray([record.label for record in own])
         for h_star in TARGETS:
             answered = lower >= 1.0 - h_star - 1e-9
             count, wrong = int(answered.sum()), int((answered & (labels == 0)).sum())
