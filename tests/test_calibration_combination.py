@@ -104,7 +104,8 @@ def test_the_gates_reference_reads_the_evidence_as_given() -> None:
     near = gate.decide(["Kepler published the harmonic law in 1619, late in May.", "Lyon is a city."], claim=claim)
     far = gate.decide(["Newton was born in Woolsthorpe that winter.", "Lyon is a city."], claim=claim)
     assert near.p_ref is not None and far.p_ref is not None and near.p_ref > far.p_ref + 0.1
-    assert near.reference == far.reference == "calibrated mixture and wording, lower bound"
+    assert near.reference == "calibrated mixture and wording (100% of the words in one chunk, 0% in none), lower bound"
+    assert "0% of the words in one chunk, 100% in none" in str(far.reference)
     part = calibrated.predicates["supported-claim/1"]
     wording = compare(
         claim, [Chunk("Kepler published the harmonic law in 1619, late in May."), Chunk("Lyon is a city.")]
