@@ -282,18 +282,29 @@ def _among(item: SliceItem, strangers: Sequence[tuple[str, SliceChunk]], rng: ra
 
 def _calibration_part(fitted: FittedCalibration) -> list[str]:
     rows: list[tuple[str, ...]] = [
-        ("predicate", "items", "AUROC", "ECE of the calibrated mean", "surest fifth", "highest lower probability")
+        (
+            "predicate",
+            "items",
+            "AUROC of the model",
+            "calibrated",
+            "surest fifth of the model",
+            "calibrated",
+            "ECE, calibrated",
+            "weighs the wording",
+            "highest lower probability",
+        )
     ]
     for name, found in fitted.artefact.predicates.items():
         raw, calibrated = found.metrics["q_bar"], found.metrics["calibrated"]
-        highest = max(found.calibrator.lower(q / 1000) for q in range(1001))
+        pairs = ((part[key][0] for part in (raw, calibrated)) for key in ("auroc", "precision_surest_fifth"))
+        highest = max(found.calibrator.lower(score / 1000) for score in range(1001))
         rows.append(
             (
                 name,
                 str(found.n_true + found.n_false),
-                f"{raw['auroc'][0]:.3f}",
+                *(f"{value:.3f}" for pair in pairs for value in pair),
                 f"{calibrated['ece_mass'][0]:.3f}",
-                f"{raw['precision_surest_fifth'][0]:.3f}",
+                "no" if found.combination is None else "yes",
                 f"{highest:.3f}",
             )
         )
