@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
-from isr_rag import Chunk, ISRGate
+from isr_rag import Chunk, ISRGate, Sufficient, Supported
 from isr_rag.calibration import (
     BelongsTo,
     CalibrationArtefact,
@@ -38,7 +38,7 @@ def records(n: int = 1400, *, telling: bool = True, seed: int = 0) -> list[Calib
     for i in range(n):
         x, words = rng.normal(), rng.uniform()
         label = int(rng.random() < 1 / (1 + np.exp(-2 * x - (8 * words - 4 if telling else 0))))
-        wording = Wording(absent=float(1 - words) / 2, nearest=float(words))
+        wording = Wording(absent=float(1 - words) / 2, nearest=float(words), answered=1.0)
         score = float(1 / (1 + np.exp(-x)))
         made.append(CalibrationRecord(str(i), "claim", score, label, f"page {i // 2}", wording=wording))
     return made
@@ -77,7 +77,7 @@ def test_few_items_or_one_without_its_wording_leave_the_score_alone() -> None:
 def test_it_survives_the_disk_and_counts_as_content(fitted: FittedCalibration, tmp_path: Path) -> None:
     loaded = CalibrationArtefact.load(fitted.artefact.save(tmp_path / "calibration.json"))
     assert loaded == fitted.artefact and loaded.predicates["claim"].combination is not None
-    other = [replace(record, wording=Wording(0.0, 1.0)) for record in records()]
+    other = [replace(record, wording=Wording(0.0, 1.0, 1.0)) for record in records()]
     assert fit(other).artefact.predicates["claim"].data_sha256 != loaded.predicates["claim"].data_sha256
 
 
@@ -107,21 +107,22 @@ def test_the_gates_reference_reads_the_evidence_as_given() -> None:
     assert near.reference == "calibrated mixture and wording (100% of the words in one chunk, 0% in none), lower bound"
     assert "0% of the words in one chunk, 100% in none" in str(far.reference)
     part = calibrated.predicates["supported-claim/1"]
-    wording = compare(
-        claim, [Chunk("Kepler published the harmonic law in 1619, late in May."), Chunk("Lyon is a city.")]
-    )
+    evidence = [Chunk("Kepler published the harmonic law in 1619, late in May."), Chunk("Lyon is a city.")]
+    wording = compare(Supported(claim=claim), evidence)
     assert near.p_ref == part.calibrator.lower(part.score(0.9, wording))
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_the_score_never_falls_when_a_q_rises(a: float, b: float, absent: float, nearest: float) -> None:
-    combination = Combination(-0.4, 0.7, {"absent": -2.0, "nearest": 3.0})
-    low, high = (combination.score(q, Wording(absent, nearest)) for q in sorted((a, b)))
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_the_score_never_falls_when_a_q_rises(
+    a: float, b: float, absent: float, nearest: float, answered: float
+) -> None:
+    combination = Combination(-0.4, 0.7, {"absent": -2.0, "nearest": 3.0, "answered": -1.0})
+    low, high = (combination.score(q, Wording(absent, nearest, answered)) for q in sorted((a, b)))
     assert 0.0 <= low <= high <= 1.0
 
 
 def test_what_could_not_be_a_combination_is_refused() -> None:
-    weights = {"absent": 1.0, "nearest": 1.0}
+    weights = {"absent": 1.0, "nearest": 1.0, "answered": 1.0}
     for bad in ((0.0, 0.0, weights), (0.0, -1.0, weights), (float("nan"), 1.0, weights)):
         with pytest.raises(CalibrationError, match="slope above 0"):
             Combination(*bad)
@@ -142,11 +143,23 @@ def test_what_could_not_be_a_combination_is_refused() -> None:
     ],
 )
 def test_wording_by_hand(text: str, chunks: list[str], absent: float, nearest: float) -> None:
-    found = compare(text, [Chunk(chunk) for chunk in chunks])
+    found = compare(Supported(claim=text), [Chunk(chunk) for chunk in chunks])
     assert found.absent == pytest.approx(absent) and found.nearest == pytest.approx(nearest)
+    assert found.answered == 1.0
 
 
 def test_titles_count_and_order_does_not() -> None:
     chunks = [Chunk("He was born in Weil.", "Johannes Kepler"), Chunk("Lyon is a city.")]
-    assert compare("Kepler was born in Weil", chunks).nearest == 1.0
-    assert compare("Kepler was born in Lyon", chunks) == compare("Kepler was born in Lyon", chunks[::-1])
+    assert compare(Supported(claim="Kepler was born in Weil"), chunks).nearest == 1.0
+    claim = Supported(claim="Kepler was born in Lyon")
+    assert compare(claim, chunks) == compare(claim, chunks[::-1])
+
+
+def test_an_answer_is_looked_for_where_the_question_is() -> None:
+    chunks = [Chunk("Kepler was born in Weil der Stadt."), Chunk("Lyon is a city.")]
+    shares = [
+        compare(Supported(question="Where was Kepler born?", answer=answer), chunks).answered
+        for answer in ("In Weil", "Lyon", "in Lyon")
+    ]
+    assert shares == [1.0, 0.0, 0.5]
+    assert compare(Sufficient("Where was Kepler born?"), chunks).answered == 1.0

@@ -66,7 +66,7 @@ def score_labelled(
                     group=None if group is None else str(group),
                     text="\n".join([*(text for text in texts.values() if text), evidence]),
                     q=decision.q,
-                    wording=compare(asked_for.query, as_chunks(item["evidence"])),
+                    wording=compare(asked_for, as_chunks(item["evidence"])),
                 )
             )
         progress(len(records))

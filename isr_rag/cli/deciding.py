@@ -51,8 +51,10 @@ def calibrate(
     for predicate, held_out in fitted.held_out.items():
         folder = out / predicate.replace("/", "-")
         calibration_report(held_out.mean, held_out.labels, folder, groups=held_out.groups, title=predicate)
-        console.print(f"{predicate}: {len(held_out.labels)} items held out, report in {folder}")
-        for cut in fitted.artefact.predicates[predicate].cuts:
+        part = fitted.artefact.predicates[predicate]
+        weighed = "" if part.combination is None else ", the wording is weighed as well"
+        console.print(f"{predicate}: {len(held_out.labels)} items held out{weighed}, report in {folder}")
+        for cut in part.cuts:
             console.print(f"  {cut.scope}: {cut.reason}", markup=False)
     console.print(f"calibration: {out / 'calibration.json'}")
 

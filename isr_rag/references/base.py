@@ -287,12 +287,9 @@ class CalibratedMixture:
                 scorer=case.scorer, predicate=template, orderings=case.family, m=case.m, focus=case.focus
             )
             if fitted.combination is not None:
-                wording = compare(case.predicate.query, case.chunks)
+                wording = compare(case.predicate, case.chunks)
                 score = fitted.score(mean, wording)
-                source = (
-                    f"calibrated mixture and wording ({wording.nearest:.0%} of the words in one chunk, "
-                    f"{wording.absent:.0%} in none), lower bound"
-                )
+                source = f"calibrated mixture and wording ({wording}), lower bound"
             if self.delta is not None:
                 guaranteed = calibration.cut(template, case.h_star, self.delta).allows(score)
             calibration = fitted.calibrator

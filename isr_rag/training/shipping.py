@@ -181,7 +181,7 @@ class Scored:
                 label=score.label,
                 group=item.group,
                 q=(score.q,),
-                wording=compare(predicate(item).query, shown(item, score.n)),
+                wording=compare(predicate(item), shown(item, score.n)),
             )
             for item, score in zip(self.items, self.scores, strict=True)
         ]
