@@ -100,17 +100,17 @@ def ship(
     fitted = calibrate(scored, scorer.identity, out)
     test = scored_by(scorer, list(read_items(*held.test)), work / "test.jsonl", most=held.tested)
     report(f"scored {len(test.scores)} test items")
-    parts_of_test = {"Test split of the Factuality Slice": test}
+    tested = {"Test split of the Factuality Slice": test}
     if held.unseen:
         unseen = scored_by(scorer, list(read_items(*held.unseen)), work / "unseen.jsonl", most=held.tested // 2)
-        parts_of_test["Sources that training never saw"] = unseen
+        tested["Sources that training never saw"] = unseen
     results: dict[str, dict[str, dict[str, float]]] = {}
-    for name, part in parts_of_test.items():
+    for name, part in tested.items():
         results[name] = summary(part.scores)
         results[f"{name}, calibrated"] = summary(part.calibrated(fitted.artefact))
     drift = distractor_drift(scorer, test.items, work)
     report("measured distractor drift")
-    gate = gate_figures(test, fitted.artefact)
+    gate = {name: gate_figures(part, fitted.artefact) for name, part in tested.items()}
     write_json(work / "figures.json", {"results": results, "drift": drift, "gate": gate})
     parts = [
         *_calibration_part(fitted),
@@ -311,16 +311,17 @@ def _calibration_part(fitted: FittedCalibration) -> list[str]:
     return ["## Calibration (validation items, figures held out by group)", table(rows)]
 
 
-def _gate_part(figures: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+def _gate_part(figures: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> list[str]:
     rows: list[tuple[str, ...]] = [
-        ("task", "h*", "answered", "wrong", "share of supported items answered", "risk among answered (95% Wilson)")
+        ("items", "task", "h*", "answered", "wrong", "share of supported answered", "risk among answered (95% Wilson)")
     ]
-    for task, targets in figures.items():
-        for h_star, found in targets.items():
-            risk = f"{found['risk']:.3f} ({found['low']:.3f} to {found['high']:.3f})" if "risk" in found else ""
-            counts = (f"{found['answered']:.0f}", f"{found['wrong']:.0f}", f"{found['coverage']:.3f}")
-            rows.append((task, h_star, *counts, risk))
-    return ["## The gate with this calibration, on the test split", table(rows)]
+    for name, tasks in figures.items():
+        for task, targets in tasks.items():
+            for h_star, found in targets.items():
+                risk = f"{found['risk']:.3f} ({found['low']:.3f} to {found['high']:.3f})" if "risk" in found else ""
+                counts = (f"{found['answered']:.0f}", f"{found['wrong']:.0f}", f"{found['coverage']:.3f}")
+                rows.append((name, task, h_star, *counts, risk))
+    return ["## The gate with this calibration", table(rows)]
 
 
 def _drift_part(drift: Mapping[str, float]) -> list[str]:

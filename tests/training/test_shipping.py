@@ -105,8 +105,8 @@ def test_a_run_becomes_an_adapter_with_calibration_and_card(
     assert (out / "curve.png").stat().st_size > 1000
     figures = json.loads((work / "figures.json").read_text("utf-8"))
     assert figures["results"]["Test split of the Factuality Slice"]["claim"]["auroc"] == 1.0
-    assert figures["gate"]["claim"]["0.05"]["wrong"] == 0
-    assert figures["gate"]["claim"]["0.05"]["coverage"] > 0.8
+    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["0.05"]["wrong"] == 0
+    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["0.05"]["coverage"] > 0.8
     assert figures["drift"]["mean"] == pytest.approx(-0.017, abs=1e-3)
 
     asked = reader.asked
