@@ -2,7 +2,8 @@
 
 With no reference there is no gate. ``Oracle`` and ``ToolChoice`` are exact; ``Verifier`` takes the verdict of a
 deterministic check as it stands, and a learned one only through its calibration; ``CalibratedMixture`` calibrates the
-mean over the gate's own orderings, together with the wording where the calibration weighs it; ``CrossEncoder`` asks a fact-checking model; ``Lowest`` combines several.
+mean over the gate's own orderings, with the wording where the calibration weighs it; ``CrossEncoder`` asks a
+fact-checking model; ``Lowest`` combines several.
 """
 
 from __future__ import annotations
