@@ -146,7 +146,7 @@ def fit_artefact(
         try:
             labelled_scores([r.q_bar for r in own], [r.label for r in own])
             fit_part, cut_part = _split(own, cut_share, seed) if tests else (own, [])
-            cases = _cases(fit_part)
+            cases = None if _cases(own) is None else _cases(fit_part)
             joined = cases is not None and combination.helps(cases, folds, seed)
             fitted = _fit(fit_part, joined, folds, seed)
             held_out[predicate] = _cross_validate(fit_part, joined, folds, seed)

@@ -241,7 +241,7 @@ class CalibratedMixture:
     """p_ref from the calibrated mean probability of the gate's own orderings, as a lower bound.
 
     Where the artefact has a :class:`~isr_rag.calibration.Combination`, the mean counts together with the wording:
-    whether the words, names and numbers of what is judged stand in the evidence.
+    how much of what is judged stands in the evidence word by word.
 
     Args:
         calibration: an artefact fitted on labelled data (see :mod:`isr_rag.calibration`), refused where it does not
