@@ -15,6 +15,8 @@ from isr_rag.evidence import Chunk
 from isr_rag.predicates import Predicate, Supported
 
 _WORD = re.compile(r"\w+(?:[.,:]\d+)*")  # 1,200 and 3.5 are one word
+VERSION = "wording/1"
+"""How words are counted and compared; calibrations that weigh the wording are tied to it."""
 _LONG = 4
 _STEM = 6
 

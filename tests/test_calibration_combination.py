@@ -129,6 +129,8 @@ def test_what_could_not_be_a_combination_is_refused() -> None:
             Combination(*bad)
     with pytest.raises(CalibrationError, match="weighs \\['length'\\]"):
         Combination(0.0, 1.0, {"length": 1.0})
+    with pytest.raises(CalibrationError, match="of wording/0; this version"):
+        Combination(0.0, 1.0, weights, "wording/0")
     part = fit(records()).artefact.predicates["claim"]
     with pytest.raises(CalibrationError, match="weighs the wording as well"):
         part.score(0.5, None)

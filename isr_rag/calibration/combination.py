@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
-from isr_rag.wording import Wording
+from isr_rag.wording import VERSION, Wording
 
 Floats = NDArray[np.float64]
 LEAST_OF_A_CLASS = 200
@@ -29,19 +29,22 @@ class Combination:
         intercept: in log-odds.
         slope: factor of the log-odds of q_bar; above 0, so that the score never falls when a q rises.
         weights: log-odds for each value of :class:`~isr_rag.wording.Wording`, by name.
+        version: of the wording that it was fitted on.
 
     Raises:
-        CalibrationError: if the slope is not above 0, a number is not finite, or the names are not the wording's.
+        CalibrationError: if the slope is not above 0, a number is not finite, or the wording is another version's.
     """
 
     intercept: float
     slope: float
     weights: Mapping[str, float]
+    version: str = VERSION
 
     def __post_init__(self) -> None:
-        if set(self.weights) != set(_NAMES):
+        if self.version != VERSION or set(self.weights) != set(_NAMES):
             raise CalibrationError(
-                f"the combination weighs {sorted(self.weights)}; this version of isr-rag reads {sorted(_NAMES)}"
+                f"the combination weighs {sorted(self.weights)} of {self.version}; this version of isr-rag reads "
+                f"{sorted(_NAMES)} of {VERSION}"
             )
         if not all(map(math.isfinite, (self.intercept, self.slope, *self.weights.values()))) or self.slope <= 0.0:
             raise CalibrationError("a combination needs finite weights, and a slope above 0")
@@ -60,7 +63,7 @@ class Combination:
     def from_dict(cls, data: Mapping[str, Any]) -> Combination:
         """The inverse of :meth:`to_dict`."""
         weights = {str(name): float(weight) for name, weight in data["weights"].items()}
-        return cls(float(data["intercept"]), float(data["slope"]), weights)
+        return cls(float(data["intercept"]), float(data["slope"]), weights, str(data["version"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,8 +233,9 @@ def gate_figures(test: Scored, artefact: CalibrationArtefact) -> dict[str, dict[
         task -> h_star -> answered, wrong, coverage of supported items, risk and its Wilson interval.
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
+    records = test.records()
     for task in sorted({score.task for score in test.scores}):
-        own = [record for record, score in zip(test.records(), test.scores, strict=True) if score.task == task]
+        own = [record for record, score in zip(records, test.scores, strict=True) if score.task == task]
         fitted = [artefact.predicates[record.predicate] for record in own]
         lower = np.asarray(
             [part.calibrator.lower(part.score(r.q_bar, r.wording)) for part, r in zip(fitted, own, strict=True)]
