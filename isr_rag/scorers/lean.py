@@ -32,6 +32,23 @@ _ROWS = 1024
 """Tokens a step of the widest products: larger results are mapped anew by the system each time, which costs more."""
 
 
+class _Rooms:
+    """Memory that every layer of a pass writes to: the system maps large new memory page by page, at a tenth of it."""
+
+    def __init__(self, tokens: int, d: Dimensions, qkv: int, dtype: torch.dtype) -> None:
+        rows = min(tokens, _ROWS)
+        heads = qkv - 2 * d.kv_heads * d.width
+        self.exact = torch.empty(tokens, d.hidden)
+        self.rounded = None if dtype == torch.float32 else torch.empty(tokens, d.hidden, dtype=dtype)
+        self.qkv = torch.empty(tokens, qkv, dtype=dtype)
+        self.q = torch.empty(d.kv_heads, tokens, heads // d.kv_heads, dtype=dtype)
+        self.k, self.v = (torch.empty(d.kv_heads, tokens, d.width, dtype=dtype) for _ in range(2))
+        self.seen = torch.empty(tokens, d.kv_heads, heads // d.kv_heads, dtype=dtype)
+        self.result = torch.empty(tokens, d.hidden, dtype=dtype)
+        self.wide = torch.empty(rows, 2 * d.inner, dtype=dtype)
+        self.inner = torch.empty(rows, d.inner, dtype=dtype)
+
+
 class LeanLlama:
     """A bias-free Llama on a CPU.
 
@@ -84,28 +101,47 @@ class LeanLlama:
         angles = torch.from_numpy(pack.position_ids)[:, None, None].float() * self._frequencies
         cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
         h = F.embedding(torch.from_numpy(pack.input_ids), self._embeddings).float()
+        rooms = _Rooms(len(h), d, sum(self._widths), self.dtype)
         for index, layer in enumerate(self._layers):
-            x = F.rms_norm(h, (d.hidden,), layer["input_layernorm"], self._eps).to(self.dtype)
-            q, k, v = F.linear(x, layer["qkv"]).split(self._widths, 1)
-            q, k = self._rotated(q, cos, sin), self._rotated(k, cos, sin)
-            keys, values = plan.with_given(index, k, v.view(-1, d.kv_heads, d.width).transpose(0, 1).contiguous())
-            seen = blocks_forward(q, keys, values, plan, d.width**-0.5)
-            h += F.linear(seen.transpose(0, 1).reshape(len(h), -1), layer["o"])
+            self._add_attention(h, layer, plan, index, cos, sin, rooms)
             for part in h.split(_ROWS):
-                x = F.rms_norm(part, (d.hidden,), layer["post_attention_layernorm"], self._eps).to(self.dtype)
-                gate, up = F.linear(x, layer["gate_up"]).chunk(2, 1)
-                part += F.linear(F.silu(gate).mul_(up), layer["down"])
+                self._add_mlp(part, layer, rooms)
         return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
 
-    def _rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _normed(self, h: Tensor, weight: Tensor, rooms: _Rooms) -> Tensor:
+        """RMS norm, in float32 until the end."""
+        scale = torch.linalg.vector_norm(h, dim=1, keepdim=True).square_()
+        scale.div_(h.shape[1]).add_(self._eps).rsqrt_()
+        x = torch.mul(h, scale, out=rooms.exact[: len(h)]).mul_(weight)
+        return x if rooms.rounded is None else rooms.rounded[: len(h)].copy_(x)
+
+    def _add_attention(
+        self, h: Tensor, layer: dict[str, Tensor], plan: Plan, index: int, cos: Tensor, sin: Tensor, rooms: _Rooms
+    ) -> None:
+        d = self.dimensions
+        x = self._normed(h, layer["input_layernorm"], rooms)
+        q, k, v = torch.mm(x, layer["qkv"].t(), out=rooms.qkv).split(self._widths, 1)
+        self._rotate(q, cos, sin, rooms.q)
+        self._rotate(k, cos, sin, rooms.k)
+        rooms.v.copy_(v.view(-1, d.kv_heads, d.width).transpose(0, 1))
+        keys, values = plan.with_given(index, rooms.k, rooms.v)
+        blocks_forward(rooms.q, keys, values, plan, d.width**-0.5, out=rooms.seen)
+        h += torch.mm(rooms.seen.view(len(h), -1), layer["o"].t(), out=rooms.result)
+
+    def _add_mlp(self, h: Tensor, layer: dict[str, Tensor], rooms: _Rooms) -> None:
+        x = self._normed(h, layer["post_attention_layernorm"], rooms)
+        gate, up = torch.mm(x, layer["gate_up"].t(), out=rooms.wide[: len(h)]).chunk(2, 1)
+        inner = torch.mul(F.silu(gate, inplace=True), up, out=rooms.inner[: len(h)])
+        h += torch.mm(inner, layer["down"].t(), out=rooms.result[: len(h)])
+
+    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
         """(T, heads * D) rotated by position, key-value heads first: (key-value heads, T, heads a group * D)."""
         d = self.dimensions
         halves = x.view(len(x), d.kv_heads, -1, 2, d.width // 2).permute(1, 0, 2, 3, 4)
         first, second = halves[..., 0, :], halves[..., 1, :]
-        out = x.new_empty(halves.shape)
-        torch.mul(first, cos, out=out[..., 0, :]).addcmul_(second, sin, value=-1)
-        torch.mul(second, cos, out=out[..., 1, :]).addcmul_(first, sin)
-        return out.view(d.kv_heads, len(x), -1)
+        into = out.view(halves.shape)
+        torch.mul(first, cos, out=into[..., 0, :]).addcmul_(second, sin, value=-1)
+        torch.mul(second, cos, out=into[..., 1, :]).addcmul_(first, sin)
 
     def padded(self, ids: list[list[int]]) -> Tensor:
         """Final hidden states of the last tokens of prompts of two tokens or more, shape (prompts, hidden)."""

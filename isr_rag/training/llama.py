@@ -186,7 +186,7 @@ class Layer:
         q, k, v = _split_rotate(x @ m["qkv"].weight.t(), step.cos, step.sin, s.kv_heads, s.stacked, s.head_dim)
         kept: list[Tensor] = []
         o = blocks_forward(q, k, v, step.plan, s.head_dim**-0.5, kept=kept if keep else None)
-        o = o.transpose(0, 1).reshape(len(h), -1)
+        o = o.view(len(h), -1)
         h2, x2, rstd2 = _add_norm(h, o @ m["o"].weight.t(), self.norm2, s.eps)
         gu = x2 @ m["gate_up"].weight.t()
         out = h2 + _swiglu(gu) @ m["down"].weight.t()
@@ -202,7 +202,7 @@ class Layer:
         m["gate_up"].accumulate(_norm_again(h2, rstd2, self.norm2), dgu)
         dh, low = _norm_backward(dgu @ m["gate_up"].weight, h2, rstd2, self.norm2, dh)
         m["o"].accumulate(o, low)
-        do = (low @ m["o"].weight).view(len(h), s.kv_heads, -1).transpose(0, 1).contiguous()
+        do = (low @ m["o"].weight).view(len(h), s.kv_heads, -1)
         dq, dk, dv = blocks_backward(do, q, k, v, kept, step.plan, s.head_dim**-0.5)
         dqkv = _split_rotate_backward(dq, dk, dv, step.cos, step.sin, s.head_dim)
         m["qkv"].accumulate(_norm_again(h, rstd1, self.norm1), dqkv)

@@ -1,6 +1,6 @@
 """Lay many prompts out as one packed sequence: a tree of nodes, each seeing its ancestors and, causally, itself.
 
-A node is a run of tokens. What several prompts or orderings share is one node: the common beginning of all heads,
+A node is a run of tokens. What several prompts or orderings share stands once: the common beginning of all heads,
 the trie of orderings (layout ``full``), a chunk that stands in several evidence sets (layouts ``set`` and ``late``).
 No token is padded; every token carries its own position. In the invariant layouts the keys and values of heads and
 chunks may be given from an earlier pass: they then stand before the sequence, and only the rest is computed.
@@ -13,7 +13,7 @@ length: the distance between closing and chunks then does not grow with their nu
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,11 +163,24 @@ class _Builder:
         return Pack(
             input_ids=np.asarray(self.tokens, dtype=np.int64),
             position_ids=np.asarray(self.positions, dtype=np.int64),
-            nodes=tuple(self.nodes),
+            nodes=_joined(self.nodes),
             reads=tuple(reads),
             given_positions=np.asarray(self.given, dtype=np.int64),
             evidence=self.evidence,
         )
+
+
+def _joined(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes, those that directly continue the one before joined with it: attention reads long runs in place."""
+    found: list[Node] = []
+    continued: tuple[Span, ...] = ()
+    for node in nodes:
+        if found and node.visible == continued and node.position == found[-1].end_position:
+            found[-1] = replace(found[-1], length=found[-1].length + node.length)
+        else:
+            found.append(node)
+        continued = (*node.visible, node.span)
+    return tuple(found)
 
 
 def _common_prefix(heads: Sequence[tuple[int, ...]]) -> int:
