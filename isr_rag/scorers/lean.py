@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -23,30 +24,52 @@ from isr_rag.scorers.packed.plan import Pack, Segments, pack_full
 _STACKS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "o": ("self_attn.o_proj",),
-    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "gate": ("mlp.gate_proj",),
+    "up": ("mlp.up_proj",),
     "down": ("mlp.down_proj",),
 }
+_NORMS = ("input_layernorm", "post_attention_layernorm")
+
+_ROWS = 512
+"""Tokens a step outside attention: what a step makes stays in the cache, and none of it is mapped anew."""
 
 
-_ROWS = 1024
-"""Tokens a step of the widest products: larger results are mapped anew by the system each time, which costs more."""
+class _Linear:
+    """x W^T, the weight laid out once as oneDNN reads it, where torch has oneDNN: without it is laid out each time."""
+
+    def __init__(self, weight: Tensor) -> None:
+        ops = torch.ops.mkldnn
+        self._packed = torch.backends.mkldnn.is_available() and (
+            weight.dtype == torch.float32 or bool(ops._is_mkldnn_bf16_supported())
+        )
+        self._weight = ops._reorder_linear_weight(weight, _ROWS) if self._packed else weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._packed:
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], ""))
+        return F.linear(x, self._weight)
+
+    def silu(self, x: Tensor) -> Tensor:
+        """silu of the product."""
+        if self._packed:
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "swish", [], ""))
+        return F.silu(self(x), inplace=True)
+
+    def times(self, x: Tensor, other: Tensor) -> Tensor:
+        """The product, times another tensor."""
+        if self._packed:
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, None, "mul"))
+        return self(x).mul_(other)
 
 
-class _Rooms:
-    """Memory that every layer of a pass writes to: the system maps large new memory page by page, at a tenth of it."""
-
-    def __init__(self, tokens: int, d: Dimensions, qkv: int, dtype: torch.dtype) -> None:
-        rows = min(tokens, _ROWS)
-        heads = qkv - 2 * d.kv_heads * d.width
-        self.exact = torch.empty(tokens, d.hidden)
-        self.rounded = None if dtype == torch.float32 else torch.empty(tokens, d.hidden, dtype=dtype)
-        self.qkv = torch.empty(tokens, qkv, dtype=dtype)
-        self.q = torch.empty(d.kv_heads, tokens, heads // d.kv_heads, dtype=dtype)
-        self.k, self.v = (torch.empty(d.kv_heads, tokens, d.width, dtype=dtype) for _ in range(2))
-        self.seen = torch.empty(tokens, d.kv_heads, heads // d.kv_heads, dtype=dtype)
-        self.result = torch.empty(tokens, d.hidden, dtype=dtype)
-        self.wide = torch.empty(rows, 2 * d.inner, dtype=dtype)
-        self.inner = torch.empty(rows, d.inner, dtype=dtype)
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    norms: tuple[Tensor, Tensor]
+    qkv: _Linear
+    o: _Linear
+    gate: _Linear
+    up: _Linear
+    down: _Linear
 
 
 class LeanLlama:
@@ -85,15 +108,13 @@ class LeanLlama:
         except KeyError as error:
             raise ModelCorruptError(f"the model lacks the weight {error}") from error
 
-    @staticmethod
-    def _stack(state: Mapping[str, Tensor], start: str, parts: Sequence[str], dtype: torch.dtype) -> Tensor:
-        return torch.cat([state[f"{start}{part}.weight"].to(dtype) for part in parts])
-
-    def _layer(self, state: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
-        layer = {name: self._stack(state, start, parts, self.dtype) for name, parts in _STACKS.items()}
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            layer[name] = state[f"{start}{name}.weight"].float()
-        return layer
+    def _layer(self, state: Mapping[str, Tensor], start: str) -> _Layer:
+        first, second = (state[f"{start}{name}.weight"].float() for name in _NORMS)
+        stacks = {
+            name: _Linear(torch.cat([state[f"{start}{part}.weight"].to(self.dtype) for part in parts]))
+            for name, parts in _STACKS.items()
+        }
+        return _Layer((first, second), **stacks)
 
     def packed(self, pack: Pack, plan: Plan) -> Tensor:
         """Final hidden states of a packed sequence, shape (T, hidden), float32."""
@@ -101,38 +122,29 @@ class LeanLlama:
         angles = torch.from_numpy(pack.position_ids)[:, None, None].float() * self._frequencies
         cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
         h = F.embedding(torch.from_numpy(pack.input_ids), self._embeddings).float()
-        rooms = _Rooms(len(h), d, sum(self._widths), self.dtype)
+        heads = [x // d.kv_heads for x in self._widths]
+        q, k, v = (torch.empty(d.kv_heads, len(h), width, dtype=self.dtype) for width in heads)
+        seen = torch.empty(len(h), d.kv_heads, heads[0], dtype=self.dtype)
+        steps = [slice(start, start + _ROWS) for start in range(0, len(h), _ROWS)]
         for index, layer in enumerate(self._layers):
-            self._add_attention(h, layer, plan, index, cos, sin, rooms)
-            for part in h.split(_ROWS):
-                self._add_mlp(part, layer, rooms)
+            for at in steps:
+                parts = layer.qkv(self._normed(h[at], layer.norms[0])).split(self._widths, 1)
+                self._rotate(parts[0], cos[at], sin[at], q[:, at])
+                self._rotate(parts[1], cos[at], sin[at], k[:, at])
+                v[:, at] = parts[2].view(-1, d.kv_heads, d.width).transpose(0, 1)
+            blocks_forward(q, *plan.with_given(index, k, v), plan, d.width**-0.5, out=seen)
+            for at in steps:
+                part = h[at]
+                part += layer.o(seen[at].view(len(part), -1))
+                x = self._normed(part, layer.norms[1])
+                part += layer.down(layer.up.times(x, layer.gate.silu(x)))
         return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
 
-    def _normed(self, h: Tensor, weight: Tensor, rooms: _Rooms) -> Tensor:
+    def _normed(self, h: Tensor, weight: Tensor) -> Tensor:
         """RMS norm, in float32 until the end."""
         scale = torch.linalg.vector_norm(h, dim=1, keepdim=True).square_()
         scale.div_(h.shape[1]).add_(self._eps).rsqrt_()
-        x = torch.mul(h, scale, out=rooms.exact[: len(h)]).mul_(weight)
-        return x if rooms.rounded is None else rooms.rounded[: len(h)].copy_(x)
-
-    def _add_attention(
-        self, h: Tensor, layer: dict[str, Tensor], plan: Plan, index: int, cos: Tensor, sin: Tensor, rooms: _Rooms
-    ) -> None:
-        d = self.dimensions
-        x = self._normed(h, layer["input_layernorm"], rooms)
-        q, k, v = torch.mm(x, layer["qkv"].t(), out=rooms.qkv).split(self._widths, 1)
-        self._rotate(q, cos, sin, rooms.q)
-        self._rotate(k, cos, sin, rooms.k)
-        rooms.v.copy_(v.view(-1, d.kv_heads, d.width).transpose(0, 1))
-        keys, values = plan.with_given(index, rooms.k, rooms.v)
-        blocks_forward(rooms.q, keys, values, plan, d.width**-0.5, out=rooms.seen)
-        h += torch.mm(rooms.seen.view(len(h), -1), layer["o"].t(), out=rooms.result)
-
-    def _add_mlp(self, h: Tensor, layer: dict[str, Tensor], rooms: _Rooms) -> None:
-        x = self._normed(h, layer["post_attention_layernorm"], rooms)
-        gate, up = torch.mm(x, layer["gate_up"].t(), out=rooms.wide[: len(h)]).chunk(2, 1)
-        inner = torch.mul(F.silu(gate, inplace=True), up, out=rooms.inner[: len(h)])
-        h += torch.mm(inner, layer["down"].t(), out=rooms.result[: len(h)])
+        return (h * scale).mul_(weight).to(self.dtype)
 
     def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
         """(T, heads * D) rotated by position, key-value heads first: (key-value heads, T, heads a group * D)."""

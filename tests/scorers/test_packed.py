@@ -24,7 +24,7 @@ SIZES: dict[str, Any] = {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "head_dim": 8,
-    "max_position_embeddings": 512,
+    "max_position_embeddings": 2048,
 }
 FAMILIES = {
     "llama": ("LlamaConfig", {}),
@@ -76,10 +76,11 @@ def packed_hidden(model: Any, pack: Pack) -> Any:
         ).last_hidden_state[0]
 
 
+@pytest.mark.parametrize("longest", [12, 150])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_full_layout_equals_one_prompt_at_a_time(family: str) -> None:
+def test_full_layout_equals_one_prompt_at_a_time(family: str, longest: int) -> None:
     model = tiny(family)
-    prompts = random_prompts(1)
+    prompts = random_prompts(1, longest=longest)
     orderings = [some_orderings(p, i) for i, p in enumerate(prompts)]
     plain = []
     with torch.no_grad():
@@ -138,10 +139,24 @@ def test_what_is_shared_is_computed_once() -> None:
     assert len(pack.input_ids) == len(prompt.head) + 1 + 2 * 5 + 2 * 1
 
 
+def test_what_continues_a_run_of_tokens_is_part_of_it() -> None:
+    three = Segments((9, 8), ((1,), (2, 3), (4, 5, 6)), (7,))
+    assert [node.length for node in pack_full([three], [[(0, 1, 2)]]).nodes] == [9]
+    branches = pack_full([three], [[(0, 1, 2), (0, 2, 1), (2, 0, 1)]])
+    assert [(node.length, sum(length for _, length in node.visible)) for node in branches.nodes] == [
+        (9, 0),  # head and the first ordering
+        (6, 3),  # what follows head and chunk 0 in the second
+        (7, 2),  # what follows the head in the third
+    ]
+    mask = branches.dense_mask()
+    assert mask[14].sum() == mask[8].sum() == 9 and not mask[14, 3:9].any()
+
+
 @pytest.mark.parametrize("window", [None, 9])
-def test_gradients_equal_those_of_the_dense_mask(window: int | None) -> None:
+@pytest.mark.parametrize("longest", [40, 300])
+def test_gradients_equal_those_of_the_dense_mask(window: int | None, longest: int) -> None:
     torch.manual_seed(0)
-    pack = pack_invariant(random_prompts(6, longest=40))
+    pack = pack_invariant(random_prompts(6, longest=longest))
     length = len(pack.input_ids)
     q, k, v = (torch.randn(length, h, 8, dtype=torch.float64, requires_grad=True) for h in (6, 2, 2))
     weight = torch.randn(length, 6, 8, dtype=torch.float64)

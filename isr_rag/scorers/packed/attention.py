@@ -332,7 +332,7 @@ def blocks_forward(
 def blocks_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], plan: Plan, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of :func:`blocks_forward` (without softcap) in q, k and v, in their shapes; ``grad`` in its result's."""
+    """Gradients of :func:`blocks_forward` (without softcap) in q, k and v; ``grad`` has the shape of its result."""
     kv_heads, depth, width = k.shape[0], k.shape[-1], v.shape[-1]
     stacked = q.shape[-1] // depth
     grad, dq = grad.transpose(0, 1), torch.empty_like(q)
@@ -344,7 +344,7 @@ def blocks_backward(
         if group.padded:
             real = torch.zeros(len(group.queries), 1, dtype=dout.dtype, device=dout.device)
             dout.mul_(real.index_fill_(0, group.kept, 1.0))
-        dout = dout.view(len(keys), group.rows * stacked, width)
+        dout = dout.reshape(len(keys), group.rows * stacked, width)
         ds = torch.ops.aten._softmax_backward_data(torch.bmm(dout, values.transpose(1, 2)), p, -1, p.dtype)
         group.put(torch.bmm(ds, keys).mul_(scale).view(kv_heads, -1, stacked * depth), dq)
         at = gathered.keys[:, : group.columns].reshape(-1)
