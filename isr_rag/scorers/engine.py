@@ -54,7 +54,7 @@ class Network(Protocol):
         ...
 
     def packed(self, pack: Pack, plan: Plan) -> torch.Tensor:
-        """Hidden states of a packed sequence, shape (T, hidden)."""
+        """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
         ...
 
     def padded(self, ids: list[list[int]]) -> torch.Tensor:
@@ -115,8 +115,7 @@ class Engine:
     def packed(self, pack: Pack, plan: Plan | None = None) -> list[torch.Tensor]:
         """Hidden state of every read of a packed sequence, shape (hidden,) each."""
         self.computed_tokens += len(pack.input_ids)
-        hidden = self.network.packed(pack, plan or Plan(pack, self.device))
-        return [hidden[int(index)] for reads in pack.reads for index in reads]
+        return list(self.network.packed(pack, plan or Plan(pack, self.device)))
 
     def packed_with_states(
         self,

@@ -49,7 +49,7 @@ class HubNetwork:
         return any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
 
     def packed(self, pack: Pack, plan: Plan) -> torch.Tensor:
-        """Hidden states of a packed sequence, shape (T, hidden)."""
+        """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
         with _attention(self.model, register()):
             output = self.model.base_model(
                 input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
@@ -57,7 +57,7 @@ class HubNetwork:
                 use_cache=False,
                 block_plan=plan,
             )
-        return output.last_hidden_state[0]
+        return output.last_hidden_state[0, torch.from_numpy(pack.all_reads).to(self.device)]
 
     def padded(self, ids: list[list[int]]) -> torch.Tensor:
         """Hidden states at the last position of left-padded prompts, shape (prompts, hidden)."""

@@ -117,7 +117,10 @@ class LeanLlama:
         return _Layer((first, second), **stacks)
 
     def packed(self, pack: Pack, plan: Plan) -> Tensor:
-        """Final hidden states of a packed sequence, shape (T, hidden), float32."""
+        """Final hidden states at the reads of a packed sequence, shape (reads, hidden), float32.
+
+        The last layer is computed for these tokens alone, but for its keys and values.
+        """
         d = self.dimensions
         angles = torch.from_numpy(pack.position_ids)[:, None, None].float() * self._frequencies
         cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
@@ -126,6 +129,7 @@ class LeanLlama:
         q, k, v = (torch.empty(d.kv_heads, len(h), width, dtype=self.dtype) for width in heads)
         seen = torch.empty(len(h), d.kv_heads, heads[0], dtype=self.dtype)
         steps = [slice(start, start + _ROWS) for start in range(0, len(h), _ROWS)]
+        reads = torch.from_numpy(pack.all_reads)
         for index, layer in enumerate(self._layers):
             for at in steps:
                 parts = layer.qkv(self._normed(h[at], layer.norms[0])).split(self._widths, 1)
@@ -133,9 +137,10 @@ class LeanLlama:
                 self._rotate(parts[1], cos[at], sin[at], k[:, at])
                 v[:, at] = parts[2].view(-1, d.kv_heads, d.width).transpose(0, 1)
             blocks_forward(q, *plan.with_given(index, k, v), plan, d.width**-0.5, out=seen)
-            for at in steps:
-                part = h[at]
-                part += layer.o(seen[at].view(len(part), -1))
+            if index + 1 == len(self._layers):
+                h, seen = h[reads], seen[reads]
+            for part, own in zip(h.split(_ROWS), seen.split(_ROWS), strict=True):
+                part += layer.o(own.view(len(part), -1))
                 x = self._normed(part, layer.norms[1])
                 part += layer.down(layer.up.times(x, layer.gate.silu(x)))
         return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
@@ -160,7 +165,7 @@ class LeanLlama:
         rows: list[Tensor] = []
         for row in ids:
             pack = pack_full([Segments(tuple(row[:1]), (), tuple(row[1:]))], [[()]])
-            rows.append(self.packed(pack, Plan(pack))[-1])
+            rows.append(self.packed(pack, Plan(pack))[0])
         return torch.stack(rows)
 
     def logits(self, hidden: Tensor, ids: Sequence[int]) -> Tensor:

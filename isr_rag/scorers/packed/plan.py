@@ -94,6 +94,11 @@ class Pack:
         """Tokens whose keys and values come from an earlier pass."""
         return len(self.given_positions)
 
+    @property
+    def all_reads(self) -> NDArray[np.int64]:
+        """The reads of all prompts, one prompt after the other."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self.reads])
+
     def dense_mask(self) -> NDArray[np.bool_]:
         """Who sees whom, shape (T, T), nothing given; for checks against an ordinary forward pass."""
         mask = np.zeros((len(self.input_ids),) * 2, dtype=np.bool_)
