@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 KINDS = {
     "aten::mm": "linear layers",
-    "aten::addmm": "linear layers",
+    "mkldnn::_linear_pointwise": "linear layers",
     "aten::bmm": "attention products",
     "aten::baddbmm": "attention products",
     "aten::_softmax": "softmax",

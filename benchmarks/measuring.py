@@ -68,10 +68,15 @@ def matmul_ceiling(dtype: torch.dtype, precision: str, size: int = 1536, seconds
 
 
 def linear_flop_per_token(model: Any) -> float:
-    """Floating-point operations of the linear layers for one token, the head left out."""
-    head = model.get_output_embeddings()
-    layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not head]
-    return 2.0 * sum(layer.weight.numel() for layer in layers)
+    """Floating-point operations of the linear layers for one token that is no label row.
+
+    The head is left out, and so is what the last layer computes for label rows alone: all but queries, keys and values.
+    """
+    layers = model.model.layers
+    every = sum(m.weight.numel() for m in layers.modules() if isinstance(m, torch.nn.Linear))
+    last = layers[-1]
+    spared = (last.self_attn.o_proj, last.mlp.gate_proj, last.mlp.up_proj, last.mlp.down_proj)
+    return 2.0 * (every - sum(m.weight.numel() for m in spared))
 
 
 def machine() -> dict[str, Any]:

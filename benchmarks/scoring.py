@@ -1,7 +1,7 @@
 """Scoring m orderings: the packed trie against what other tools do, as ratios taken in one run.
 
     python benchmarks/scoring.py --quick --json quick.json     a minute or two
-    python benchmarks/scoring.py --items 1 --json scoring.json --plot scoring.png     80 places, about an hour
+    python benchmarks/scoring.py --items 1 --json scoring.json --plot scoring.png     80 places, an hour
 
 Contestants, on the same prompts: ``generate`` asks for one token m times in float32 (what existing tools do; it shares
 nothing between orderings, so beyond m = 6 its time is that of two in proportion);
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import json
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -266,7 +267,12 @@ def main() -> None:
     measure(bench, 48, 3, 1, "banded", 1)  # warm-up
     about = {"machine": machine(), "items": items}
     rows: list[dict[str, Any]] = []
+    if given.json and given.json.exists() and not given.quick:  # a run that was stopped goes on
+        rows = json.loads(given.json.read_text("utf-8"))["rows"]
+    known = {(row["chunk_tokens"], row["n"], row["m"], row["family"]) for row in rows}
     for size, n, m, family in QUICK if given.quick else GRID:
+        if (size, n, m, family) in known:
+            continue
         row = measure(bench, size, n, m, family, items)
         row["of_ceiling"] = {
             "precise": row["flop_per_second"]["precise"] / ceilings["float32"],
