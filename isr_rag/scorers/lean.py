@@ -136,11 +136,15 @@ class LeanLlama:
                 self._rotate(parts[0], cos[at], sin[at], q[:, at])
                 self._rotate(parts[1], cos[at], sin[at], k[:, at])
                 v[:, at] = parts[2].view(-1, d.kv_heads, d.width).transpose(0, 1)
-            blocks_forward(q, *plan.with_given(index, k, v), plan, d.width**-0.5, out=seen)
-            if index + 1 == len(self._layers):
+            keys, values = plan.with_given(index, k, v)
+            last = index + 1 == len(self._layers)
+            if last and not len(reads):  # keys and values are all that is wanted
+                return h[:0]
+            blocks_forward(q, keys, values, plan, d.width**-0.5, out=seen)
+            if last:
                 h, seen = h[reads], seen[reads]
             for part, own in zip(h.split(_ROWS), seen.split(_ROWS), strict=True):
-                part += layer.o(own.view(len(part), -1))
+                part += layer.o(own.flatten(1))
                 x = self._normed(part, layer.norms[1])
                 part += layer.down(layer.up.times(x, layer.gate.silu(x)))
         return F.rms_norm(h, (d.hidden,), self._norm, self._eps)

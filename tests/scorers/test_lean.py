@@ -19,7 +19,7 @@ from isr_rag.scorers.fast_tokenizer import FastTokenizer  # noqa: E402
 from isr_rag.scorers.hub_network import HubNetwork  # noqa: E402
 from isr_rag.scorers.lean import LeanLlama, read_state  # noqa: E402
 from isr_rag.scorers.packed.attention import Plan  # noqa: E402
-from isr_rag.scorers.packed.plan import Segments, pack_full, pack_invariant  # noqa: E402
+from isr_rag.scorers.packed.plan import Segments, pack_evidence, pack_full, pack_invariant  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 
 from . import tiny  # noqa: E402
@@ -55,6 +55,18 @@ def test_hidden_states_equal_those_of_transformers(seed: int, onednn: bool, monk
         with torch.inference_mode():
             expected, found = hub.packed(pack, Plan(pack)), lean.packed(pack, Plan(pack))
         assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_what_reads_nothing_leaves_its_keys_and_values() -> None:
+    hub, lean = networks()
+    pack = pack_evidence(prompts(0))
+    with torch.inference_mode():
+        theirs, ours = Plan(pack, keep=True), Plan(pack, keep=True)
+        assert len(hub.packed(pack, theirs)) == len(lean.packed(pack, ours)) == 0
+    assert theirs.kept.keys() == ours.kept.keys()
+    for layer, both in theirs.kept.items():
+        for expected, found in zip(both, ours.kept[layer], strict=True):
+            assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
 
 
 def test_plain_prompts_and_label_logits_equal_those_of_transformers() -> None:
