@@ -36,8 +36,9 @@ def main() -> None:
     given = parser.parse_args()
     bench = Bench()
     report = {}
-    for name, scorer in (("float32", bench.precise), ("bfloat16", bench.bf16)):
+    for scorer in filter(None, (bench.precise, bench.bf16)):
         dtype = scorer.engine.network.dtype
+        name = str(dtype).removeprefix("torch.")
         precision = "medium" if dtype == torch.float32 and scorer.engine.medium else "highest"
         ceiling = matmul_ceiling(dtype, precision)
         request = bench.request(48, given.chunks, 6, "banded", 0)

@@ -7,7 +7,8 @@ Contestants, on the same prompts: ``generate`` asks for one token m times in flo
 nothing between orderings, so beyond m = 6 its time is that of two in proportion);
 ``batch`` is one padded batch of full prompts in the same precision as the packed path; ``llama.cpp``, if
 llama-cpp-python is installed, computes in bfloat16 and reuses the longest common prefix of orderings that were sorted;
-``precise`` is the default path (float32, through oneDNN where that is exact), ``bf16`` the same in bfloat16.
+``precise`` is the default path (float32, through oneDNN where that is exact), ``bf16`` the same in bfloat16, left out
+on processors that compute it in software.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from isr_rag import Chunk, Supported, TransformersScorer
 from isr_rag.orderings import Family, draw_orderings
 from isr_rag.scorers import embedded
+from isr_rag.scorers.lean import has_onednn
 from isr_rag.scorers.packed.plan import Segments, pack_full
 from isr_rag.scorers.protocol import ScoreRequest
 
@@ -60,17 +62,18 @@ class Bench:
 
     llama_cpp: Any = None
     precise: TransformersScorer = field(init=False)
-    bf16: TransformersScorer = field(init=False)
+    bf16: TransformersScorer | None = field(init=False)
 
     def __post_init__(self) -> None:
         folder = embedded.setup(print)
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        bf16 = has_onednn(torch.bfloat16)
         self.models = {
             dtype: AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
-            for dtype in (torch.float32, torch.bfloat16)
+            for dtype in (torch.float32, torch.bfloat16)[: 1 + bf16]
         }
         self.precise = TransformersScorer(folder, device="cpu")
-        self.bf16 = TransformersScorer(folder, device="cpu", dtype="bfloat16")
+        self.bf16 = TransformersScorer(folder, device="cpu", dtype="bfloat16") if bf16 else None
         self.flop = linear_flop_per_token(self.models[torch.float32])
 
     def request(self, size: int, n: int, m: int, family: Family, item: int) -> ScoreRequest:
@@ -181,10 +184,11 @@ def measure(bench: Bench, size: int, n: int, m: int, family: Family, items: int)
     contestants: dict[str, Callable[[int], list[float]]] = {
         "generate": lambda i: bench.generate(requests[i], generated),
         "batch": lambda i: bench.batch(bench.precise, requests[i], m),
-        "batch_bf16": lambda i: bench.batch(bench.bf16, requests[i], m),
         "precise": lambda i: _scored(bench.precise, requests[i]),
-        "bf16": lambda i: _scored(bench.bf16, requests[i]),
     }
+    if (bf16 := bench.bf16) is not None:
+        contestants["batch_bf16"] = lambda i: bench.batch(bf16, requests[i], m)
+        contestants["bf16"] = lambda i: _scored(bf16, requests[i])
     if bench.llama_cpp is not None:
         contestants["llama_cpp"] = lambda i: bench.cpp(requests[i], m)
     before = bench.precise.engine.computed_tokens
@@ -203,7 +207,7 @@ def measure(bench: Bench, size: int, n: int, m: int, family: Family, items: int)
         "seconds": {name: entry["seconds"] for name, entry in found.items()},
         "max_abs_dq": {name: _largest_difference(entry["results"], exact) for name, entry in found.items()},
         "tokens": {"computed": computed, "naive": naive},
-        "flop_per_second": {name: flop / found[name]["seconds"] for name in ("precise", "bf16")},
+        "flop_per_second": {name: flop / found[name]["seconds"] for name in ("precise", "bf16") if name in found},
     }
 
 
@@ -229,7 +233,7 @@ def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
             ("precise", "llama_cpp"),
             ("bf16", "llama_cpp"),
         ):
-            if rival in seconds:
+            if ours in seconds and rival in seconds:
                 found[f"{ours}_vs_{rival}_{place}"] = round(seconds[rival] / seconds[ours], 3)
     return found
 
@@ -260,10 +264,9 @@ def main() -> None:
     given = parser.parse_args()
     items = given.items or (1 if given.quick else 5)
     bench = Bench(None if given.quick else load_llama_cpp())
-    ceilings = {
-        "float32": matmul_ceiling(torch.float32, "medium" if bench.precise.engine.medium else "highest"),
-        "bfloat16": matmul_ceiling(torch.bfloat16, "highest"),
-    }
+    ceilings = {"precise": matmul_ceiling(torch.float32, "medium" if bench.precise.engine.medium else "highest")}
+    if bench.bf16 is not None:
+        ceilings["bf16"] = matmul_ceiling(torch.bfloat16, "highest")
     measure(bench, 48, 3, 1, "banded", 1)  # warm-up
     about = {"machine": machine(), "items": items}
     rows: list[dict[str, Any]] = []
@@ -274,10 +277,7 @@ def main() -> None:
         if (size, n, m, family) in known:
             continue
         row = measure(bench, size, n, m, family, items)
-        row["of_ceiling"] = {
-            "precise": row["flop_per_second"]["precise"] / ceilings["float32"],
-            "bf16": row["flop_per_second"]["bf16"] / ceilings["bfloat16"],
-        }
+        row["of_ceiling"] = {name: row["flop_per_second"][name] / ceilings[name] for name in ceilings}
         rows.append(row)
         shown = ", ".join(f"{name} {value:.2f}s" for name, value in row["seconds"].items())
         share = row["of_ceiling"]["precise"]

@@ -57,7 +57,11 @@ def _device() -> Iterator[Line]:
     if torch.cuda.is_available():
         yield Line(f"device: {torch.cuda.get_device_name()} (bfloat16)")
     else:
+        from isr_rag.scorers.lean import has_onednn
+
         yield Line(f"device: CPU with {torch.get_num_threads()} threads (float32)")
+        if not has_onednn(torch.bfloat16):
+            yield Line("bfloat16: this processor computes it in software, many times slower than float32")
 
 
 def _embedded() -> Iterator[Line]:

@@ -34,15 +34,22 @@ _ROWS = 512
 """Tokens a step outside attention: what a step makes stays in the cache, and none of it is mapped anew."""
 
 
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN computes products of a precision (float32 or bfloat16) on this processor.
+
+    Without it torch computes bfloat16 in software, many times slower than float32.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 class _Linear:
     """x W^T, the weight laid out once as oneDNN reads it, where torch has oneDNN: without it is laid out each time."""
 
     def __init__(self, weight: Tensor) -> None:
-        ops = torch.ops.mkldnn
-        self._packed = torch.backends.mkldnn.is_available() and (
-            weight.dtype == torch.float32 or bool(ops._is_mkldnn_bf16_supported())
-        )
-        self._weight = ops._reorder_linear_weight(weight, _ROWS) if self._packed else weight
+        self._packed = has_onednn(weight.dtype)
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._packed else weight
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._packed:
