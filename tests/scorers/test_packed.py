@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from isr_rag.errors import InvalidInputError  # noqa: E402
+from isr_rag.scorers.packed import attention  # noqa: E402
 from isr_rag.scorers.packed.attention import Plan, attend, register  # noqa: E402
 from isr_rag.scorers.packed.plan import Pack, Segments, pack_full, pack_invariant  # noqa: E402
 
@@ -91,6 +92,19 @@ def test_full_layout_equals_one_prompt_at_a_time(family: str, longest: int) -> N
     pack = pack_full(prompts, orderings)
     hidden = packed_hidden(model, pack)
     assert torch.allclose(hidden[np.concatenate(pack.reads)], torch.stack(plain), atol=1e-5)
+
+
+def test_how_products_are_dealt_to_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("llama")
+    prompts = random_prompts(1, longest=150)
+    pack = pack_full(prompts, [some_orderings(p, i) for i, p in enumerate(prompts)])
+    whole = packed_hidden(model, pack)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    sizes = (1, 2, 3, 4, 7)
+    assert [len(attention._dealt(torch.empty(size, 8, 8), 8)) for size in sizes] == [1, 1, 1, 1, 1]
+    monkeypatch.setattr(attention, "_LARGE", 1)
+    assert [len(attention._dealt(torch.empty(size, 8, 8), 8)) for size in sizes] == [1, 2, 1, 2, 1]
+    assert torch.allclose(packed_hidden(model, pack), whole, atol=1e-6)
 
 
 @pytest.mark.parametrize("longest", [12, 150])

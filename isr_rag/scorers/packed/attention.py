@@ -29,6 +29,7 @@ _SCORES = 1 << 20  # query-key pairs a group
 _SCORES_CPU = 1 << 15  # the same on a CPU: score matrices of all heads stay in the cache, and none is mapped anew
 _CHAIN_ROWS = 128  # queries a block of a chain
 _CHAIN_STEP = 64  # the keys of such a block are rounded up to it
+_LARGE = 1 << 22  # multiplications in a matrix product that is worth all threads of a CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +274,26 @@ def _read(plan: Plan, k: Tensor, v: Tensor) -> Iterator[tuple[Gathered, Group, T
             yield gathered, group, keys, values
 
 
+def _dealt(a: Tensor, columns: int) -> list[slice]:
+    """A batch of products in parts that keep every thread busy.
+
+    MKL deals whole matrices to threads: two threads compute three as slowly as four. What would be left over of a few
+    large ones is therefore computed one by one, each by all threads.
+    """
+    count, rows, depth = a.shape
+    threads = torch.get_num_threads() if a.device.type == "cpu" else 1
+    whole = count - count % threads
+    if whole == count or count > 2 * threads or rows * columns * depth < _LARGE:
+        return [slice(0, count)]
+    return [*([slice(0, whole)] if whole else []), *(slice(i, i + 1) for i in range(whole, count))]
+
+
 def _probabilities(
     q: Tensor, k: Tensor, bias: Tensor, group: Group, scale: float, softcap: float | None, scores: Tensor
 ) -> Tensor:
     """Softmax of the scores of one group, in place of ``scores``, shape (heads * B, rows * G, columns)."""
-    torch.baddbmm(scores, q, k.transpose(1, 2), beta=0, alpha=scale, out=scores)
+    for part in _dealt(q, group.columns):
+        torch.baddbmm(scores[part], q[part], k[part].transpose(1, 2), beta=0, alpha=scale, out=scores[part])
     if softcap is not None:
         scores.div_(softcap).tanh_().mul_(softcap)
     by_row = scores.view(-1, len(group.before), group.rows, q.shape[1] // group.rows, group.columns)
@@ -324,7 +340,9 @@ def blocks_forward(
         p = _probabilities(rows, keys, plan.bias(gathered, group, q.dtype, window), group, scale, softcap, scores)
         if kept is not None:
             kept.append(p)
-        result = torch.bmm(p, values, out=plan.room("result", (*rows.shape[:2], width), rows))
+        result = plan.room("result", (*rows.shape[:2], width), rows)
+        for part in _dealt(p, width):
+            torch.bmm(p[part], values[part], out=result[part])
         group.put(result.view(kv_heads, -1, stacked * width), out.transpose(0, 1))
     return out
 
