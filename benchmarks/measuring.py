@@ -84,6 +84,7 @@ def machine() -> dict[str, Any]:
     packages = {name: version(name) for name in ("torch", "transformers", "numpy", "isr-rag")}
     return {
         "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0],
@@ -118,6 +119,7 @@ def plot_lines(
 ) -> None:
     """One line a series, told apart by colour and marker; ``even`` draws a horizontal line."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
@@ -128,6 +130,9 @@ def plot_lines(
         axes.axhline(even, color=COLOURS[-1], linewidth=1, linestyle="--")
     if log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small")
