@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from isr_rag.scorers.protocol import Layout, Ordering, Prompt, ScoreRequest, Sco
 from isr_rag.scorers.queue import ScoringQueue
 from isr_rag.scorers.states import StateCache
 
-_MOVED = 13
-"""Positions by which a prompt is moved to see what rounding does to its score."""
+_MOVED = (13, 29, 53)
+"""Positions by which a prompt is moved to see what rounding does to its score: one distance may hit by chance."""
 
 
 class LocalScorer:
@@ -92,7 +92,8 @@ class LocalScorer:
         """
         try:
             plain = [self._score_plain] if self.layout == "full" else []
-            return numerical_noise(self, *plain, *([self._score_moved] if self.engine.network.rotary else []))
+            moved = [partial(self._score_moved, by) for by in _MOVED] if self.engine.network.rotary else []
+            return numerical_noise(self, *plain, *moved)
         except (PromptTooLongError, MemoryBudgetError):
             return None
 
@@ -138,14 +139,14 @@ class LocalScorer:
             prompts = [one.assemble(request.orderings[0]) for one, request in zip(encoded, requests, strict=True)]
             return self._rows([self.engine.padded([prompt])[0] for prompt in prompts], encoded)
 
-    def _score_moved(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score` for the first ordering of each request, with all positions moved: equal but for rounding."""
+    def _score_moved(self, by: int, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score` for the first ordering of each request, all positions moved: equal but for rounding."""
         encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
         segments = [Segments(one.prefix, one.chunks, one.suffix) for one in encoded]
         orderings = [request.orderings[:1] for request in requests]
         pack = pack_full(segments, orderings) if self.layout == "full" else pack_invariant(segments)
         with self._queue.turn, self.engine.computing():
-            return self._rows(self.engine.packed(replace(pack, position_ids=pack.position_ids + _MOVED)), encoded)
+            return self._rows(self.engine.packed(replace(pack, position_ids=pack.position_ids + by)), encoded)
 
     def _rows(self, states: Sequence[torch.Tensor], encoded: Sequence[EncodedPrompt]) -> list[Scores]:
         pairs = zip(states, encoded, strict=True)
