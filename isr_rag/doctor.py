@@ -76,7 +76,7 @@ def _embedded() -> Iterator[Line]:
         yield Line(f"embedded model: {error}", healthy=False)
         return
     floor = "unknown" if scorer.noise_floor is None else f"{scorer.noise_floor:.2e}"
-    yield Line(f"noise floor: {floor} in log-odds between scoring alone and in a batch")
+    yield Line(f"noise floor: {floor} in log-odds between equal ways to compute a score")
     yield Line(
         f"memory: at most {scorer.bytes_per_token / 1e3:.0f} MB for 1,000 tokens of a forward pass, "
         f"{scorer.memory / 1e9:.1f} GB allowed"
