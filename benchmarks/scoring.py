@@ -1,7 +1,7 @@
 """Scoring m orderings: the packed trie against what other tools do, as ratios taken in one run.
 
     python benchmarks/scoring.py --quick --json quick.json     a minute or two
-    python benchmarks/scoring.py --items 1 --json scoring.json --plot scoring.png     80 places, an hour
+    python benchmarks/scoring.py --items 1 --json scoring.json --plot scoring.png     80 places, an hour or more
 
 Contestants, on the same prompts: ``generate`` asks for one token m times in float32 (what existing tools do; it shares
 nothing between orderings, so beyond m = 6 its time is that of two in proportion);
