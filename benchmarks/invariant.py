@@ -21,9 +21,9 @@ from transformers import AutoTokenizer
 from isr_rag import Chunk, Supported
 from isr_rag.orderings import draw_orderings
 from isr_rag.scorers import embedded
-from isr_rag.scorers.local import LocalScorer
+from isr_rag.scorers.local.scorer import LocalScorer
+from isr_rag.scorers.local.states import StateCache
 from isr_rag.scorers.protocol import ScoreRequest
-from isr_rag.scorers.states import StateCache
 
 
 def log_odds(scorer: LocalScorer, requests: list[ScoreRequest], item: int) -> float:

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from isr_rag.evaluation.plots import COLOURS, MARKERS
+from isr_rag.calibration.plots import COLOURS, MARKERS
 
 
 def real_chunks(tokenizer: Any, size: int, count: int, start: int = 0) -> list[str]:
     """Chunks of about ``size`` tokens of the texts that come with the package, from chunk ``start`` on."""
-    lines = files("isr_rag").joinpath("data/slice_sample.jsonl").read_text("utf-8").splitlines()
+    lines = files("isr_lab").joinpath("data/slice_sample.jsonl").read_text("utf-8").splitlines()
     texts = dict.fromkeys(chunk["text"] for line in lines for chunk in json.loads(line)["chunks"])
     stream = tokenizer.encode(" ".join(texts), add_special_tokens=False)
     room = len(stream) // size

@@ -21,13 +21,13 @@ import torch
 from measuring import machine, write_json
 from transformers import AutoTokenizer
 
+from isr_lab.slice.sample import load_sample
 from isr_rag import Chunk
-from isr_rag.evaluation.slice.sample import load_sample
 from isr_rag.orderings import draw_orderings
 from isr_rag.predicates import predicate_for
 from isr_rag.scorers import embedded
-from isr_rag.scorers.encoding import PromptEncoder
-from isr_rag.scorers.packed.plan import Segments, pack_full, pack_invariant
+from isr_rag.scorers.local.encoding import PromptEncoder
+from isr_rag.scorers.local.packed.plan import Segments, pack_full, pack_invariant
 from isr_rag.scorers.protocol import ScoreRequest
 
 M, FIRST = 6, 3

@@ -24,8 +24,8 @@ import ray
 from measuring import COLOURS, MARKERS, machine, write_json
 from tasks import make_gate, write_items
 
-from isr_rag.audit import check_file, check_file_on_ray
-from isr_rag.audit.lines import BATCH
+from isr_rag.items import check_file, check_file_on_ray
+from isr_rag.items.lines import BATCH
 
 
 def main() -> None:

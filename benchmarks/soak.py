@@ -23,7 +23,7 @@ import psutil
 from measuring import COLOURS, MARKERS, machine, write_json
 from tasks import make_gate, write_items
 
-from isr_rag.audit import check_file, check_file_on_ray
+from isr_rag.items import check_file, check_file_on_ray
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from isr_lab.slice.sample import load_sample
 from isr_rag import ISRGate
-from isr_rag.evaluation.slice.sample import load_sample
 from isr_rag.references import Oracle
 from isr_rag.scorers.protocol import Scorer, ScoreRequest, Scores
 from isr_rag.testing import FixedScorer

@@ -12,7 +12,7 @@ from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.gate import ISRGate
 from isr_rag.predicates import Predicate, predicate_for
-from isr_rag.references.base import Reference
+from isr_rag.references.protocol import Reference
 
 Chunks = Sequence[EvidenceLike]
 Search = Callable[[str, int], Chunks]

@@ -20,7 +20,7 @@ from isr_rag.errors import (
 )
 from isr_rag.evidence import Chunk, EvidenceLike, as_chunks
 from isr_rag.predicates import Predicate, predicate_for
-from isr_rag.references.base import Reference
+from isr_rag.references.protocol import Reference
 from isr_rag.scorers.protocol import ScoreRequest, Scores
 
 OnError = Literal["raise", "abstain"]

@@ -11,7 +11,8 @@ from isr_rag.acquisition import acquire, widen
 from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate
 from isr_rag.predicates import Supported
-from isr_rag.references.base import Case, Verifier
+from isr_rag.references.protocol import Case
+from isr_rag.references.verifier import Verifier
 from isr_rag.sources import chunk_text
 
 TOP_K = 4

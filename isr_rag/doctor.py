@@ -7,10 +7,10 @@ import importlib.util
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from isr_rag import __version__
 from isr_rag.errors import ISRError
+from isr_rag.findings import Finding
 
 _OPTIONAL = {
     "torch": ("local models", "local"),
@@ -24,19 +24,11 @@ _OPTIONAL = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One finding; ``healthy`` is False where the default gate cannot work because of it."""
-
-    text: str
-    healthy: bool = True
-
-
-def diagnose() -> Iterator[Line]:
+def diagnose() -> Iterator[Finding]:
     """Findings, one after the other, the slow ones last."""
-    yield Line(f"isr-rag {__version__}, Python {platform.python_version()}, {platform.machine()}")
+    yield Finding(f"isr-rag {__version__}, Python {platform.python_version()}, {platform.machine()}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Line(f"cores this process may use: {cores}")
+    yield Finding(f"cores this process may use: {cores}")
     for name, (purpose, extra) in _OPTIONAL.items():
         yield _package(name, purpose, extra)
     if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
@@ -44,40 +36,41 @@ def diagnose() -> Iterator[Line]:
         yield from _embedded()
 
 
-def _package(name: str, purpose: str, extra: str) -> Line:
+def _package(name: str, purpose: str, extra: str) -> Finding:
     if importlib.util.find_spec(name) is None:
-        return Line(f"  -  {name}: missing, needed for {purpose}: pip install 'isr-rag[{extra}]'", extra != "local")
+        return Finding(f"  -  {name}: missing, needed for {purpose}: pip install 'isr-rag[{extra}]'", extra != "local")
     distribution = {"sklearn": "scikit-learn", "venn_abers": "venn-abers"}.get(name, name)
-    return Line(f"  ok {name} {importlib.metadata.version(distribution)}: {purpose}")
+    return Finding(f"  ok {name} {importlib.metadata.version(distribution)}: {purpose}")
 
 
-def _device() -> Iterator[Line]:
+def _device() -> Iterator[Finding]:
     import torch
 
     if torch.cuda.is_available():
-        yield Line(f"device: {torch.cuda.get_device_name()} (bfloat16)")
+        yield Finding(f"device: {torch.cuda.get_device_name()} (bfloat16)")
     else:
-        from isr_rag.scorers.lean import has_onednn
+        from isr_rag.scorers.local.lean import has_onednn
 
-        yield Line(f"device: CPU with {torch.get_num_threads()} threads (float32)")
+        yield Finding(f"device: CPU with {torch.get_num_threads()} threads (float32)")
         if not has_onednn(torch.bfloat16):
-            yield Line("bfloat16: this processor computes it in software, many times slower than float32")
+            yield Finding("bfloat16: this processor computes it in software, many times slower than float32")
 
 
-def _embedded() -> Iterator[Line]:
+def _embedded() -> Iterator[Finding]:
+    from isr_rag import defaults
     from isr_rag.scorers import embedded
 
     try:
         scorer = embedded.embedded_scorer()
-        yield Line(f"embedded model: {scorer.identity}")
-        embedded.default_reference()
-        yield Line("calibration: the shipped one is intact")
+        yield Finding(f"embedded model: {scorer.identity}")
+        defaults.default_reference()
+        yield Finding("calibration: the shipped one is intact")
     except ISRError as error:
-        yield Line(f"embedded model: {error}", healthy=False)
+        yield Finding(f"embedded model: {error}", healthy=False)
         return
     floor = "unknown" if scorer.noise_floor is None else f"{scorer.noise_floor:.2e}"
-    yield Line(f"noise floor: {floor} in log-odds between equal ways to compute a score")
-    yield Line(
+    yield Finding(f"noise floor: {floor} in log-odds between equal ways to compute a score")
+    yield Finding(
         f"memory: at most {scorer.bytes_per_token / 1e3:.0f} MB for 1,000 tokens of a forward pass, "
         f"{scorer.memory / 1e9:.1f} GB allowed"
     )

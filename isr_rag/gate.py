@@ -36,7 +36,7 @@ from isr_rag.evidence import EvidenceLike, as_chunks
 from isr_rag.focus import focus as cut_to_focus
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
 from isr_rag.predicates import Predicate, Supported
-from isr_rag.references.base import Case, Estimate, Reference, consult, target_of
+from isr_rag.references.protocol import Case, Estimate, Reference, consult, target_of
 from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Scorer, ScoreRequest
 
 Focusing = int | Literal["auto"] | None
@@ -98,7 +98,8 @@ class ISRGate:
             f"focus must be a number of words, 'auto' or None, got {focus!r}",
         )
         if scorer is None:
-            from isr_rag.scorers.embedded import default_reference, embedded_scorer
+            from isr_rag.defaults import default_reference
+            from isr_rag.scorers.embedded import embedded_scorer
 
             scorer = embedded_scorer()
             reference = reference if reference is not None else default_reference()

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.protocol import Ordering
+from isr_rag.prompt import Ordering
 
 Family = Literal["auto", "uniform", "banded", "exhaustive", "latin", "antithetic"]
 FAMILIES: tuple[str, ...] = get_args(Family)

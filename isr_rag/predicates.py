@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.evidence import Chunk, neutralise, one_line, quote
-from isr_rag.scorers.protocol import Prompt
+from isr_rag.prompt import Prompt
 
 BINARY_LABELS = (("1",), ("0",))
 BINARY_INSTRUCTION = (

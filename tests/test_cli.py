@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import isr_rag.cli
+import isr_rag.factory
 from isr_rag import Decision, ISRGate
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
@@ -26,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  #
             settings.pop(name)
         return ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(p_ref), **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(isr_rag.cli.check, "build_gate", gate)
+    monkeypatch.setattr(isr_rag.factory, "build_gate", gate)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["isr-rag", *arguments])
@@ -114,9 +115,9 @@ def test_a_served_model_may_have_several_servers(monkeypatch: pytest.MonkeyPatch
             super().__init__([0.97])
             asked.append(list(connect))
 
-    monkeypatch.setattr("isr_rag.audit.ServerPool", Pool)
+    monkeypatch.setattr("isr_rag.scorers.remote.pool.ServerPool", Pool)
     monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=FixedScorer))
-    gate = isr_rag.cli.check.build_gate(servers=["http://a", "http://b"], model="m", p_ref=1.0)
+    gate = isr_rag.factory.build_gate(servers=["http://a", "http://b"], model="m", p_ref=1.0)
     assert asked == [["http://a", "http://b"]]
     assert gate.decide(["e"], claim="c").answered
 

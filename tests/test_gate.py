@@ -24,8 +24,9 @@ from isr_rag.errors import (
     NoReferenceError,
     ScorerError,
 )
+from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import Oracle, ToolChoice
-from isr_rag.scorers.protocol import Ordering, Prompt, ScoreRequest, Scores
+from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 
 EVIDENCE = ["one", {"text": "two", "title": "T"}, "three", "four"]

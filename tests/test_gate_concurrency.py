@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from isr_rag import Decision, ISRGate
+from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import CalibratedMixture, Oracle, Reference
-from isr_rag.scorers.protocol import Ordering, Prompt
 from isr_rag.testing import FixedScorer
 
 THREADS = 64

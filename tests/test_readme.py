@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_rag.evaluation.slice.sample import load_sample
+from isr_lab.slice.sample import load_sample
 from tests.scorers import tiny
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")

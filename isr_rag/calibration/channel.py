@@ -292,7 +292,7 @@ def _better_than_chance(sensitivity: Bound, specificity: Bound, kind: PriorKind)
 
 def _bound(successes: int, n: int, level: float) -> Bound:
     with fitting_libraries():
-        from isr_rag.evaluation.metrics import clopper_pearson_interval
+        from isr_rag.calibration.metrics import clopper_pearson_interval
 
     low = clopper_pearson_interval(successes, n, confidence=level, side="lower").lower
     high = clopper_pearson_interval(successes, n, confidence=level, side="upper").upper

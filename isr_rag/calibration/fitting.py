@@ -274,8 +274,8 @@ def _cuts(
 def _figures(held: HeldOut, h_stars: Sequence[float], resamples: int, seed: int) -> dict[str, Any]:
     """Figures of raw and calibrated scores with intervals, and what the reference alone would answer."""
     with fitting_libraries():
+        from isr_rag.calibration.metrics import wilson_interval
         from isr_rag.calibration.summary import summarise
-        from isr_rag.evaluation.metrics import wilson_interval
 
     figures: dict[str, Any] = {"items": len(held.ids), "groups": len(set(held.groups))}
     for name, scores in (("q_bar", held.q_bar), ("calibrated", held.mean)):

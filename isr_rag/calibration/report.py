@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from isr_rag.calibration.artefact import write_atomically
 from isr_rag.calibration.checks import enough_of_each_class
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
-from isr_rag.evaluation.plots import BLUE, GREY, ORANGE, new_figure, png, style
+from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
 
 Floats = NDArray[np.float64]
 
 if TYPE_CHECKING:
-    from isr_rag.evaluation.metrics import Interval
+    from isr_rag.calibration.metrics import Interval
 
 
 def calibration_report(
@@ -56,8 +56,8 @@ def calibration_report(
     with fitting_libraries():
         import matplotlib as _  # noqa: F401  # missing: say so before the figures are computed
 
+        from isr_rag.calibration.metrics import MetricError, scored_labels
         from isr_rag.calibration.summary import summarise
-        from isr_rag.evaluation.metrics import MetricError, scored_labels
     try:
         s, y = scored_labels(scores, labels)
     except MetricError as error:
@@ -107,7 +107,7 @@ def _markdown(title: str, counts: Mapping[str, int], summary: Mapping[str, Inter
 
 
 def _reliability(scores: Floats, labels: NDArray[np.int64], summary: Mapping[str, Interval]) -> bytes:
-    from isr_rag.evaluation.metrics import reliability_bins, wilson_interval
+    from isr_rag.calibration.metrics import reliability_bins, wilson_interval
 
     bins = reliability_bins(scores, labels, bins=min(15, max(2, len(labels) // 20)))
     true = np.rint(bins.frequency * bins.count).astype(int)
@@ -138,8 +138,8 @@ def _reliability(scores: Floats, labels: NDArray[np.int64], summary: Mapping[str
 
 
 def _risk_coverage(scores: Floats, labels: NDArray[np.int64], summary: Mapping[str, Interval]) -> bytes:
+    from isr_rag.calibration.metrics import risk_coverage_curve, wilson_interval
     from isr_rag.calibration.summary import RISKS
-    from isr_rag.evaluation.metrics import risk_coverage_curve, wilson_interval
 
     curve = risk_coverage_curve(scores, labels)
     shown = np.unique(np.linspace(0, len(curve.risk) - 1, 300).astype(int))  # enough for the eye

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from isr_rag.evaluation import metrics
-from isr_rag.evaluation.metrics import Interval, Statistic
+from isr_rag.calibration import metrics
+from isr_rag.calibration.metrics import Interval, Statistic
 
 RISKS = (0.05, 0.10, 0.20)
 """Risks at which coverage is stated."""

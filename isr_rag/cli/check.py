@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.options import Model, Servers, Tokenizer
+from isr_rag.cli.options import Model, Servers, Tokenizer, check_scorer_options, words
 from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_BAD, columns, console
 
 if TYPE_CHECKING:
-    from isr_rag.audit.cluster import MakeGate
-    from isr_rag.gate import ISRGate
-    from isr_rag.scorers.protocol import Scorer
+    from isr_rag.items.cluster import MakeGate
 
 
 def check(
@@ -67,6 +65,11 @@ def check(
         raise typer.BadParameter("--engine ray decides about a file: give --items and --out")
     if workers is not None and engine != "ray":
         raise typer.BadParameter("--workers are those of --engine ray")
+    if calibration is not None and p_ref is not None:
+        raise typer.BadParameter("give --calibration or --p-ref, not both")
+    check_scorer_options(model=model, servers=server, tokenizer=tokenizer)
+    from isr_rag.factory import build_gate
+
     make_gate = partial(
         build_gate,
         model=model,
@@ -96,7 +99,7 @@ def check(
 def _check_file(
     make_gate: MakeGate, source: Path, target: Path, *, engine: str, workers: int | None, gpus: bool
 ) -> int:
-    from isr_rag.audit import check_file, check_file_on_ray
+    from isr_rag.items import check_file, check_file_on_ray
 
     with Progress(*columns("deciding"), console=console) as bar:
         task = bar.add_task("", total=None)
@@ -112,122 +115,3 @@ def _check_file(
     if summary.bad:
         console.print(f"bad lines with their errors: {target}.errors.jsonl", style="yellow")
     return EXIT_BAD if summary.bad else 0
-
-
-def build_gate(
-    *,
-    model: str | None = None,
-    servers: list[str] | None = None,
-    tokenizer: str | None = None,
-    calibration: Path | None = None,
-    p_ref: float | None = None,
-    cache: Path | None = None,
-    alike: bool = False,
-    **settings: Any,
-) -> ISRGate:
-    """The gate that the options of a command describe; ``settings`` are those of :class:`~isr_rag.ISRGate`.
-
-    ``alike``: nothing is kept from one batch to the next, so that every engine comes to the same bits.
-
-    Raises:
-        typer.BadParameter: for options that exclude each other.
-    """
-    from isr_rag.gate import ISRGate
-    from isr_rag.references import CalibratedMixture, Oracle
-
-    if calibration is not None and p_ref is not None:
-        raise typer.BadParameter("give --calibration or --p-ref, not both")
-    check_scorer_options(model=model, servers=servers, tokenizer=tokenizer)
-    reference: Any = None
-    if calibration is not None:
-        from isr_rag.calibration import CalibrationArtefact
-
-        reference = CalibratedMixture(CalibrationArtefact.load(calibration))
-    elif p_ref is not None:
-        reference = Oracle(p_ref)
-    scorer: Scorer | None = None
-    if servers or model is not None or cache is not None or alike:
-        scorer = build_scorer(model=model, servers=servers, tokenizer=tokenizer, cache=cache, keep_states=not alike)
-        if not servers and model is None:
-            from isr_rag.scorers.embedded import default_reference
-
-            reference = reference or default_reference()
-    return ISRGate(scorer=scorer, reference=reference, **settings)
-
-
-def check_scorer_options(
-    *,
-    model: str | None = None,
-    servers: list[str] | None = None,
-    tokenizer: str | None = None,
-    adapter: Path | None = None,
-) -> None:
-    """Whether the options of a scorer go together.
-
-    Raises:
-        typer.BadParameter: if they do not.
-    """
-    if tokenizer is not None and not servers:
-        raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
-    if adapter is not None and (servers or model is not None):
-        raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
-
-
-def build_scorer(
-    *,
-    model: str | None = None,
-    servers: list[str] | None = None,
-    tokenizer: str | None = None,
-    cache: Path | None = None,
-    adapter: Path | None = None,
-    keep_states: bool = True,
-) -> Scorer:
-    """The scorer that the options of a command describe; the embedded one by default.
-
-    Args:
-        model: Hub name, folder or ``.gguf`` file; or the name that servers serve it under.
-        servers: URLs of replicas of one model.
-        tokenizer: of the served model.
-        cache: directory that remembers every score.
-        adapter: folder of an adapter of the embedded model, instead of the one that comes along.
-        keep_states: for the embedded model; see :func:`~isr_rag.scorers.embedded.embedded_scorer`.
-    """
-    if servers:
-        scorer = _pool(servers, model, tokenizer)
-    elif model is not None:
-        from isr_rag.scorers.transformers import TransformersScorer
-
-        scorer = TransformersScorer(model)
-    else:
-        from isr_rag.scorers.embedded import embedded_scorer
-
-        scorer = embedded_scorer(adapter, keep_states=keep_states)
-    if cache is not None:
-        from isr_rag.scorers.cache import CachedScorer
-
-        scorer = CachedScorer(scorer, cache)
-    return scorer
-
-
-def _pool(servers: list[str], model: str | None, tokenizer: str | None) -> Scorer:
-    import os
-
-    from isr_rag.audit import ServerPool
-    from isr_rag.scorers.remote import remote_scorer
-
-    connect = {url: partial(remote_scorer, url, model=model, tokenizer=tokenizer) for url in servers}
-    return ServerPool(connect, first=os.getpid())  # the pools of many workers do not all begin with the same server
-
-
-def words(text: str) -> int | str | None:
-    """The option ``--focus``: a number of words, ``auto``, or None for ``none``.
-
-    Raises:
-        typer.BadParameter: for anything else.
-    """
-    if text in ("auto", "none"):
-        return "auto" if text == "auto" else None
-    try:
-        return int(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"--focus takes a number of words, auto or none, not {text!r}") from error

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.check import build_gate, words
-from isr_rag.cli.options import Model, Servers, Tokenizer
+from isr_rag.cli.options import Model, Servers, Tokenizer, words
 from isr_rag.cli.terminal import columns, console
 
 
@@ -30,8 +29,9 @@ def calibrate(
 ) -> None:
     """Calibrate a model on your own labelled items, and look for a cut with a finite-sample guarantee."""
     from isr_rag.calibration import calibration_report
-    from isr_rag.calibration.gating import calibrate as fit
-    from isr_rag.calibration.gating import read_labelled, score_labelled
+    from isr_rag.factory import build_gate
+    from isr_rag.labelled import calibrate as fit
+    from isr_rag.labelled import read_labelled, score_labelled
 
     gate = build_gate(
         model=model,

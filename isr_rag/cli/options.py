@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,3 +21,35 @@ Servers = Annotated[
 Tokenizer = Annotated[
     str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
 ]
+
+
+def check_scorer_options(
+    *,
+    model: str | None = None,
+    servers: list[str] | None = None,
+    tokenizer: str | None = None,
+    adapter: Path | None = None,
+) -> None:
+    """Whether the options of a scorer go together.
+
+    Raises:
+        typer.BadParameter: if they do not.
+    """
+    if tokenizer is not None and not servers:
+        raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
+    if adapter is not None and (servers or model is not None):
+        raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
+
+
+def words(text: str) -> int | str | None:
+    """The option ``--focus``: a number of words, ``auto``, or None for ``none``.
+
+    Raises:
+        typer.BadParameter: for anything else.
+    """
+    if text in ("auto", "none"):
+        return "auto" if text == "auto" else None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--focus takes a number of words, auto or none, not {text!r}") from error

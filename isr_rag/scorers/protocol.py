@@ -13,6 +13,8 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.prompt import Ordering, Prompt
+
 Layout = Literal["full", "set", "late"]
 """How a model sees the evidence.
 
@@ -21,31 +23,6 @@ Layout = Literal["full", "set", "late"]
           only the closing part attends to everything: exactly invariant to order;
 ``late``  as ``set``, with the claim only in the closing part, so that a chunk's state depends on the chunk alone.
 """
-
-Ordering = tuple[int, ...]
-"""A permutation of ``range(n)``: position -> index of the chunk that stands there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """One question about one set of chunks, in segments.
-
-    ``prefix + "".join(chunks in some order) + suffix`` is the user's turn; ``instruction`` is the system's turn.
-
-    Attributes:
-        instruction: the system turn.
-        prefix: user text before the evidence; ends with a newline.
-        chunks: the evidence, one quoted line each, ending in exactly one newline.
-        suffix: user text after the evidence; begins with no white space.
-        labels: for each label the strings that count for it; a model's next-token probabilities of the strings that
-            are single tokens are summed.
-    """
-
-    instruction: str
-    prefix: str
-    chunks: tuple[str, ...]
-    suffix: str
-    labels: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

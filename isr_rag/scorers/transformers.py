@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.encoding import PromptEncoder
-from isr_rag.scorers.engine import PROBE, Network, same
-from isr_rag.scorers.hub_network import HubNetwork
-from isr_rag.scorers.lean import LeanLlama, is_plain_llama
-from isr_rag.scorers.loading import Quantization, load_model, torch, weights_fingerprint
-from isr_rag.scorers.local import LocalScorer
+from isr_rag.scorers.local.encoding import PromptEncoder
+from isr_rag.scorers.local.engine import PROBE, Network, same
+from isr_rag.scorers.local.hub_network import HubNetwork
+from isr_rag.scorers.local.lean import LeanLlama, is_plain_llama
+from isr_rag.scorers.local.loading import Quantization, load_model, torch, weights_fingerprint
+from isr_rag.scorers.local.scorer import LocalScorer
+from isr_rag.scorers.local.states import StateCache
 from isr_rag.scorers.protocol import Layout
-from isr_rag.scorers.states import StateCache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.protocol import Layout, Ordering, Prompt, ScoreRequest, Scores
+from isr_rag.prompt import Ordering, Prompt
+from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 
 
 class FixedScorer:

@@ -10,8 +10,9 @@ from typing import Any, Literal, Protocol
 
 from isr_rag.batch import OnError
 from isr_rag.gate import ISRGate
-from isr_rag.references.base import Case, Oracle
-from isr_rag.scorers.protocol import Ordering, Prompt
+from isr_rag.prompt import Ordering, Prompt
+from isr_rag.references.oracle import Oracle
+from isr_rag.references.protocol import Case
 from isr_rag.testing import FixedScorer
 
 Place = Literal["before", "after"]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from isr_rag import CachedScorer, Chunk, ISRGate, Supported
+from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import Ordering, Prompt, ScoreRequest
+from isr_rag.scorers.protocol import ScoreRequest
 from isr_rag.testing import FixedScorer
 
 

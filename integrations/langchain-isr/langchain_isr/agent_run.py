@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from isr_rag.decision import Decision
-from isr_rag.errors import InvalidInputError
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from isr_rag.decision import Decision
+from isr_rag.errors import InvalidInputError
 from langchain_isr.common import KEY, gathered
 
 _FAILED = "isr_failed"

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from isr_rag.errors import InvalidTypeError
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
 
+from isr_rag.errors import InvalidTypeError
 from langchain_isr.common import State
 
 Outcome = State | Exception

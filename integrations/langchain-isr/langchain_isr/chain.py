@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, cast
 
-from isr_rag.decision import Decision
-from isr_rag.errors import ConfigurationError
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.runnables import AddableDict, Runnable, RunnableConfig
 from pydantic import ConfigDict, model_validator
 
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError
 from langchain_isr.batched import Batched, Outcome, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, text_of
 from langchain_isr.gate import ISRGate

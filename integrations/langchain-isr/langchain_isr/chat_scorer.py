@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.protocol import Layout, Ordering, Prompt, ScoreRequest, Scores
-from isr_rag.scorers.remote.prompts import Rendering
-from isr_rag.scorers.remote.replies import mass_bounds, read_reply, renormalise, scores_within
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
+
+from isr_rag.errors import ConfigurationError
+from isr_rag.prompt import Ordering, Prompt
+from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+from isr_rag.scorers.remote.prompts import Rendering
+from isr_rag.scorers.remote.replies import mass_bounds, read_reply, renormalise, scores_within
 
 
 class ChatModelScorer:

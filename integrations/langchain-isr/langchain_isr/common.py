@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, cast
 
+from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
+
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
 from isr_rag.evidence import Chunk, one_line
 from isr_rag.gate import ISRGate
-from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage
 
 EVENT = "isr_decision"
 """Name of the custom event that carries each decision."""

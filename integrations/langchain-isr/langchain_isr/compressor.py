@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isr_rag.gate import ISRGate as CoreGate
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict, Field
 
+from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.common import OnAbstain, evidence_of, released
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from isr_rag.decision import Decision
-from isr_rag.errors import ISRError
-from isr_rag.gate import ISRGate as CoreGate
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field
 
+from isr_rag.decision import Decision
+from isr_rag.errors import ISRError
+from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.batched import Batched, Outcome, checked_state
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, item_of
 

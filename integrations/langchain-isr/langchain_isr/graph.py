@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
-from isr_rag.acquisition import Stop
-from isr_rag.decision import Decision
-from isr_rag.errors import ConfigurationError
-from isr_rag.gate import ISRGate as CoreGate
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
@@ -18,6 +14,10 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
+from isr_rag.acquisition import Stop
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.common import (
     EVENT,
     KEY,

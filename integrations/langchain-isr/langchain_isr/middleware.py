@@ -6,9 +6,6 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
 
-from isr_rag.decision import Action, Decision, Reason
-from isr_rag.errors import ConfigurationError
-from isr_rag.gate import ISRGate as CoreGate
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInput, PrivateStateAttr, ToolCallRequest
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -18,6 +15,9 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from isr_rag.decision import Action, Decision, Reason
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.agent_run import AgentRun, begin, failed_call
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, for_one_look, item_of, settled
 from langchain_isr.quiet import quietly

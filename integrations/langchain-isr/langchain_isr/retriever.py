@@ -6,11 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from isr_rag.acquisition import Trail, aacquire, acquire
-from isr_rag.decision import Decision
-from isr_rag.errors import ConfigurationError
-from isr_rag.evidence import Chunk
-from isr_rag.gate import ISRGate as CoreGate
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
     CallbackManagerForRetrieverRun,
@@ -22,6 +17,11 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from pydantic import ConfigDict, Field
 
+from isr_rag.acquisition import Trail, aacquire, acquire
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError
+from isr_rag.evidence import Chunk
+from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.common import EVENT, KEY, OnAbstain, State, evidence_of, gathered, released
 
 RetrieverLike: TypeAlias = Runnable[str, list[Document]]

@@ -9,9 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import bm25s
-from isr_rag import ISRGate
-from isr_rag.references import Case, Oracle
-from isr_rag.testing import FixedScorer
 from langchain_core.documents import Document
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCall
@@ -19,6 +16,10 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.tracers.base import BaseTracer
 from langchain_core.tracers.schemas import Run
+
+from isr_rag import ISRGate
+from isr_rag.references import Case, Oracle
+from isr_rag.testing import FixedScorer
 
 Reply = Callable[[list[BaseMessage]], AIMessage | str]
 

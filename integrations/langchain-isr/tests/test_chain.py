@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from isr_rag.errors import InvalidTypeError
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableLambda
 from lc_fakes import ScriptedModel, gate, rivers
 from pydantic import ValidationError
 
+from isr_rag.errors import InvalidTypeError
 from langchain_isr import ISRAbstained, ISRChain, ISRGate
 
 SECRET = "draft-one draft-two draft-three"

@@ -7,16 +7,16 @@ import math
 from typing import Any
 
 import pytest
-from isr_rag import Choice, ISRGate
-from isr_rag.errors import ConfigurationError, ScorerError
-from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import AsyncScorer
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from lc_fakes import Runs
 
 import langchain_isr
+from isr_rag import Choice, ISRGate
+from isr_rag.errors import ConfigurationError, ScorerError
+from isr_rag.references import Oracle
+from isr_rag.scorers.protocol import AsyncScorer
 from langchain_isr import ChatModelScorer
 
 EVIDENCE = ["The Seine flows through Paris.", "The Loire ends at Saint-Nazaire."]

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from isr_rag.testing.conformance import Conformance, Outcome, Passage, Setup
 from langchain.agents import create_agent
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
@@ -18,6 +17,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import NodeCancelledError
 from lc_fakes import ScriptedModel, searching
 
+from isr_rag.testing.conformance import Conformance, Outcome, Passage, Setup
 from langchain_isr import ISRChain, ISRGate, ISRMiddleware, ISRRetriever, create_isr_graph
 
 

@@ -7,13 +7,13 @@ import importlib.util
 from typing import Any
 
 import pytest
+
+import langchain_isr
 from isr_rag import Choice as ChoicePredicate
 from isr_rag import ISRGate
 from isr_rag.errors import InvalidInputError, ScorerError
 from isr_rag.references import Oracle, ToolChoice
 from isr_rag.testing import FixedScorer
-
-import langchain_isr
 
 THERE = importlib.util.find_spec("langchain_core.decisions") is not None
 needs_decisions = pytest.mark.skipif(not THERE, reason="langchain-core has no decision models before 1.8")

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
+from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
+from lc_fakes import Runs, gate, rivers
+from pydantic import ValidationError
+
 from isr_rag import Decision
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ScorerError
 from isr_rag.references import Oracle
 from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
-from langchain_core.documents import Document
-from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
-from lc_fakes import Runs, gate, rivers
-from pydantic import ValidationError
-
 from langchain_isr import ISRAbstained, ISRCompressor, ISRGate
 
 QUESTION = "Which river flows through Paris?"

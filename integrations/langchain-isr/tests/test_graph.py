@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
-from isr_rag import Decision
-from isr_rag.errors import ConfigurationError, RetrieverFailedError
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
@@ -17,6 +15,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 from lc_fakes import ScriptedModel, gate, rivers
 
+from isr_rag import Decision
+from isr_rag.errors import ConfigurationError, RetrieverFailedError
 from langchain_isr import create_isr_graph, isr_node
 
 SECRET = "draft-one draft-two"

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from isr_rag import Decision
-from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.documents import Document
@@ -20,6 +18,8 @@ from langgraph.types import Command, interrupt
 from lc_fakes import Runs, ScriptedModel, gate, rivers, searching
 from pydantic import BaseModel
 
+from isr_rag import Decision
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from langchain_isr import ISRAbstained, ISRGate, ISRMiddleware
 
 SECRET = "draft-one draft-two"
@@ -302,8 +302,9 @@ def test_a_gate_before_the_answer_keeps_its_tokens_streaming() -> None:
 def test_an_agent_around_a_local_model_is_gated_by_the_embedded_one() -> None:
     """SmolLM2 writes the draft; that it searches first is a rule, since a model of its size calls no tools."""
     import torch
+
     from isr_rag.scorers.embedded import setup
-    from isr_rag.scorers.loading import load_model
+    from isr_rag.scorers.local.loading import load_model
 
     model, tokenizer = load_model(str(setup()), device=torch.device("cpu"), dtype="float32")
     drafts: list[str] = []

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import wordllama
-from isr_rag import Decision
-from isr_rag.errors import ConfigurationError, RetrieverFailedError
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 from lc_fakes import TEXTS, Runs, bm25, gate
 
+from isr_rag import Decision
+from isr_rag.errors import ConfigurationError, RetrieverFailedError
 from langchain_isr import ISRAbstained, ISRRetriever
 
 QUESTION = "Which river flows through Paris?"

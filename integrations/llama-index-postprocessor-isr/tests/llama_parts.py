@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from isr_rag import ISRGate
-from isr_rag.references import Case, Oracle
-from isr_rag.testing import FixedScorer
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
@@ -23,6 +20,10 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from pydantic import Field
+
+from isr_rag import ISRGate
+from isr_rag.references import Case, Oracle
+from isr_rag.testing import FixedScorer
 
 
 class DraftingLLM(CustomLLM):

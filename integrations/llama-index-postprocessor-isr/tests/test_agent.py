@@ -7,12 +7,12 @@ import json
 from typing import Any
 
 import pytest
-from isr_rag.errors import ConfigurationError
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.workflow import Context, JsonSerializer
 from llama_parts import ScriptedLLM, TopKRetriever, fixed, node, speaks_of
 
+from isr_rag.errors import ConfigurationError
 from llama_index.postprocessor.isr import evidence_tool
 
 QUESTION = "Which river flows through Rouen?"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isr_rag.testing.conformance import Conformance, Outcome, Passage, Setup
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 from llama_index.core.query_engine import RetrieverQueryEngine
@@ -16,6 +15,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.workflow import Context, JsonSerializer
 from llama_parts import DraftingLLM, TopKRetriever
 
+from isr_rag.testing.conformance import Conformance, Outcome, Passage, Setup
 from llama_index.postprocessor.isr import AbstainedError, ISRGate, ISRQueryEngine, ISRWorkflow
 from llama_index.postprocessor.isr.workflow import TokenEvent
 

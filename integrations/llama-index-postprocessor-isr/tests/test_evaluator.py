@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from isr_rag import Decision
-from isr_rag.errors import InvalidInputError
-from isr_rag.references import Case
 from llama_index.core.base.response.schema import Response
 from llama_index.core.evaluation import BatchEvalRunner
 from llama_parts import fixed, node, speaks_of
 
+from isr_rag import Decision
+from isr_rag.errors import InvalidInputError
+from isr_rag.references import Case
 from llama_index.postprocessor.isr import ISREvaluator
 
 CONTEXTS = ["The Seine flows through Paris."]

@@ -8,9 +8,6 @@ import pickle
 from typing import Any
 
 import pytest
-from isr_rag import Decision, Reason
-from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.references import Oracle
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.response_synthesizers import ResponseMode
@@ -19,6 +16,9 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_parts import DraftingLLM, TopKRetriever, fixed, node, recorded, speaks_of, texts
 from pydantic import ValidationError
 
+from isr_rag import Decision, Reason
+from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.references import Oracle
 from llama_index.postprocessor.isr import AbstainedError, ISRDecisionEvent, ISRGate
 
 NODES = [node("The Seine flows through Paris.", "b"), node("The Loire is long.", "a")]

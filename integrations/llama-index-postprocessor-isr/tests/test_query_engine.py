@@ -6,9 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from isr_rag import Decision, Reason
-from isr_rag.errors import ConfigurationError
-from isr_rag.references import Case
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
 from llama_index.core.base.response.schema import AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.chat_engine import CondenseQuestionChatEngine
@@ -18,6 +15,9 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import QueryEngineTool
 from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
 
+from isr_rag import Decision, Reason
+from isr_rag.errors import ConfigurationError
+from isr_rag.references import Case
 from llama_index.postprocessor.isr import ISRDecisionEvent, ISRQueryEngine
 
 MESSAGE = "No idea."

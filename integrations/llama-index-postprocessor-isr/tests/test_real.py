@@ -10,10 +10,6 @@ from pydoc_data.topics import topics
 from typing import Any
 
 import pytest
-from isr_rag import Decision
-from isr_rag import ISRGate as CoreGate
-from isr_rag.references import Case, Verifier
-from isr_rag.sources import chunk_text
 from llama_index.core import VectorStoreIndex
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -25,6 +21,10 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_parts import DraftingLLM, ScriptedLLM
 from pydantic import PrivateAttr
 
+from isr_rag import Decision
+from isr_rag import ISRGate as CoreGate
+from isr_rag.references import Case, Verifier
+from isr_rag.sources import chunk_text
 from llama_index.postprocessor.isr import ISREvaluator, ISRGate, ISRQueryEngine, evidence_tool
 
 pytestmark = pytest.mark.model

@@ -7,12 +7,12 @@ import json
 from typing import Any
 
 import pytest
-from isr_rag.errors import ConfigurationError, InvalidInputError
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.workflow import Context, JsonSerializer
 from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, speaks_of, texts
 
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from llama_index.postprocessor.isr import ISRWorkflow
 from llama_index.postprocessor.isr.workflow import GatheredEvent, LookEvent, TokenEvent
 

@@ -11,19 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
+    from isr_rag.scorers.remote.pool import AllServersDownError, ServerPool
     from isr_rag.scorers.remote.probe import examine
     from isr_rag.scorers.remote.scorer import RemoteScorer, remote_scorer
 
 _HOMES = {
+    "AllServersDownError": "pool",
     "RemoteScorer": "scorer",
     "ServerDeadlineError": "errors",
     "ServerError": "errors",
+    "ServerPool": "pool",
     "ServerReplyError": "errors",
     "examine": "probe",
     "remote_scorer": "scorer",
 }
 
-__all__ = ["RemoteScorer", "ServerDeadlineError", "ServerError", "ServerReplyError", "examine", "remote_scorer"]
+__all__ = [
+    "AllServersDownError",
+    "RemoteScorer",
+    "ServerDeadlineError",
+    "ServerError",
+    "ServerPool",
+    "ServerReplyError",
+    "examine",
+    "remote_scorer",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.scorers.protocol import Ordering, Prompt
+from isr_rag.prompt import Ordering, Prompt
 from isr_rag.scorers.remote.abilities import (
     Abilities,
     first_token_body,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.doctor import Line
 from isr_rag.errors import ISRError
 from isr_rag.evidence import Chunk
+from isr_rag.findings import Finding
 from isr_rag.orderings import draw_orderings
 from isr_rag.predicates import Supported
 from isr_rag.scorers.protocol import Scorer, ScoreRequest
@@ -46,7 +46,7 @@ def examine(
     tokenizer: str | Path | None = None,
     mode: Mode | None = None,
     local: Scorer | None = None,
-) -> Iterator[Line]:
+) -> Iterator[Finding]:
     """Findings about a server, one after the other; a last line that is not healthy says why it cannot be used.
 
     Args:
@@ -58,33 +58,33 @@ def examine(
     """
     try:
         with remote_scorer(url, model=model, tokenizer=tokenizer, mode=mode) as scorer:
-            yield Line(f"server: {scorer.client.url}, model {scorer.abilities.model}")
+            yield Finding(f"server: {scorer.client.url}, model {scorer.abilities.model}")
             yield from _abilities(scorer.abilities)
-            yield Line(f"prompts travel as {scorer.rendering.name}, labels read from {scorer.way.name}")
+            yield Finding(f"prompts travel as {scorer.rendering.name}, labels read from {scorer.way.name}")
             yield _prefix_cache(scorer)
             yield _determinism(scorer)
             if local is not None:
                 yield _agreement(scorer, local)
     except ISRError as error:
-        yield Line(f"server: {error}", healthy=False)
+        yield Finding(f"server: {error}", healthy=False)
 
 
-def _abilities(abilities: Abilities) -> Iterator[Line]:
-    yield Line(f"context: {f'{abilities.context} tokens' if abilities.context else 'the server does not say'}")
+def _abilities(abilities: Abilities) -> Iterator[Finding]:
+    yield Finding(f"context: {f'{abilities.context} tokens' if abilities.context else 'the server does not say'}")
     for name, top in (("completions", abilities.completions_top), ("chat completions", abilities.chat_top)):
-        yield Line(f"  {'ok' if top else '- '} {name}: {f'first-token logprobs, {top} at most' if top else 'none'}")
+        yield Finding(f"  {'ok' if top else '- '} {name}: {f'first-token logprobs, {top} at most' if top else 'none'}")
     for offered, what in (
         (abilities.token_prompts, "prompts as token ids"),
         (abilities.token_logprobs, "logprobs of chosen tokens"),
         (abilities.prompt_logprobs, "logprobs of the prompt"),
         (abilities.guided, "choices that mask all other tokens"),
     ):
-        yield Line(f"  {'ok' if offered else '- '} {what}")
+        yield Finding(f"  {'ok' if offered else '- '} {what}")
     if not abilities.system:
-        yield Line("  its chat template takes no system turn: the instruction goes into the user's")
+        yield Finding("  its chat template takes no system turn: the instruction goes into the user's")
 
 
-def _prefix_cache(scorer: RemoteScorer) -> Line:
+def _prefix_cache(scorer: RemoteScorer) -> Finding:
     """Whether a prompt that was read just before is not computed again: as the server says, or by the clock."""
     fresh: list[float] = []
     again: list[float] = []
@@ -109,9 +109,11 @@ def _prefix_cache(scorer: RemoteScorer) -> Line:
             cached = reply.cached_tokens if reply.cached_tokens is not None else cached
     share = float(np.median(again) / np.median(fresh))
     if cached:
-        return Line(f"prefix cache: on, {cached} tokens of a repeated prompt came from it, in {share:.0%} of the time")
+        return Finding(
+            f"prefix cache: on, {cached} tokens of a repeated prompt came from it, in {share:.0%} of the time"
+        )
     found = "on, it seems" if share < _REPEATED_FASTER else "none, it seems"
-    return Line(f"prefix cache: {found}: a repeated prompt took {share:.0%} of a fresh one's time")
+    return Finding(f"prefix cache: {found}: a repeated prompt took {share:.0%} of a fresh one's time")
 
 
 def _requests() -> list[ScoreRequest]:
@@ -128,21 +130,21 @@ def _log_odds(scorer: Scorer, requests: Sequence[ScoreRequest]) -> NDArray[np.fl
         return np.asarray(logprobs[:, 0] - logprobs[:, 1], dtype=np.float64)
 
 
-def _determinism(scorer: RemoteScorer) -> Line:
+def _determinism(scorer: RemoteScorer) -> Finding:
     """The same prompt ten times, each time beside another one."""
     one, other = (ScoreRequest(request.prompt, request.orderings[:1]) for request in _requests()[:2])
     found = [_log_odds(scorer, [one, other])[0] for _ in range(REPEATS)]
     spread = float(np.ptp(found)) if np.isfinite(found).all() else float("nan")
     same = "the same each time" if spread == 0.0 else f"differs by up to {spread:.2e} in log-odds"
-    return Line(f"determinism: one prompt scored {REPEATS} times {same}")
+    return Finding(f"determinism: one prompt scored {REPEATS} times {same}")
 
 
-def _agreement(scorer: RemoteScorer, local: Scorer) -> Line:
+def _agreement(scorer: RemoteScorer, local: Scorer) -> Finding:
     requests = _requests()
     there, here = _log_odds(scorer, requests), _log_odds(local, requests)
     odds = float(np.abs(there - here).max())
     share = float(np.abs(1.0 / (1.0 + np.exp(-there)) - 1.0 / (1.0 + np.exp(-here))).max())
-    return Line(
+    return Finding(
         f"agreement with {local.identity}: {len(here)} prompts differ by up to {odds:.2e} in log-odds, "
         f"{share:.2e} in probability"
     )

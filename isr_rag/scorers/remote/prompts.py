@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from isr_rag.errors import LabelError, MissingDependencyError, ModelCorruptError, ModelNotFoundError
 from isr_rag.evidence import neutralise
-from isr_rag.scorers.encoding import PromptEncoder
-from isr_rag.scorers.protocol import Ordering, Prompt
+from isr_rag.prompt import Ordering, Prompt
+from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.remote.errors import ServerError
 from isr_rag.scorers.remote.replies import Form, plain
 

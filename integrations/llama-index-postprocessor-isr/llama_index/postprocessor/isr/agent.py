@@ -7,16 +7,16 @@ from itertools import chain
 from typing import Any, cast, get_type_hints
 
 import bm25s
-from isr_rag.decision import Decision, Reason
-from isr_rag.errors import ConfigurationError
-from isr_rag.evidence import quote
-from isr_rag.gate import ISRGate
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
 
+from isr_rag.decision import Decision, Reason
+from isr_rag.errors import ConfigurationError
+from isr_rag.evidence import quote
+from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
 from llama_index.postprocessor.isr.gate import embedded_gate
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from isr_rag.decision import Decision
-from isr_rag.errors import InvalidInputError
-from isr_rag.gate import ISRGate
 from llama_index.core.evaluation import BaseEvaluator, EvaluationResult
 from llama_index.core.prompts.mixin import PromptDictType
 
+from isr_rag.decision import Decision
+from isr_rag.errors import InvalidInputError
+from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.gate import embedded_gate
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from llama_index.core.instrumentation.events import BaseEvent
+
 from isr_rag.decision import Decision
 from isr_rag.errors import ISRError
-from llama_index.core.instrumentation.events import BaseEvent
 
 
 class ISRDecisionEvent(BaseEvent):

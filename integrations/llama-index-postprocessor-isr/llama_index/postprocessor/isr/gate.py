@@ -7,10 +7,6 @@ import threading
 from functools import lru_cache
 from typing import Any, Literal, Self
 
-import isr_rag
-from isr_rag.batch import OnError
-from isr_rag.decision import Decision
-from isr_rag.errors import ConfigurationError, InvalidInputError
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import BaseModel, ConfigDict, Field, model_validator
 from llama_index.core.instrumentation import get_dispatcher
@@ -18,6 +14,10 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+import isr_rag
+from isr_rag.batch import OnError
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from llama_index.postprocessor.isr.events import AbstainedError
 from llama_index.postprocessor.isr.evidence import KEY, Gathered, Nodes, Rounds, agather, gather
 

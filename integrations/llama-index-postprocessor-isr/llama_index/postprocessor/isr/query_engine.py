@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, Literal
 
-from isr_rag.decision import Decision
-from isr_rag.errors import ConfigurationError
-from isr_rag.gate import ISRGate
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import (
     RESPONSE_TYPE,
@@ -21,6 +18,9 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import QueryBundle
 
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.evidence import (
     ALook,
     EngineRounds,

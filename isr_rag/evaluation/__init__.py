@@ -1,1 +1,0 @@
-"""Measuring: metrics, the Factuality Slice."""

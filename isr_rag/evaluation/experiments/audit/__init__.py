@@ -1,7 +1,0 @@
-"""Experiment 3: the gate on held-out items, beside simpler rules."""
-
-from __future__ import annotations
-
-from isr_rag.evaluation.experiments.audit.experiment import Audit
-
-__all__ = ["Audit"]

@@ -1,7 +1,0 @@
-"""Experiment 1: dispersion over orderings, and mixtures of them."""
-
-from __future__ import annotations
-
-from isr_rag.evaluation.experiments.dispersion.experiment import Dispersion
-
-__all__ = ["Dispersion"]

@@ -1,7 +1,0 @@
-"""Experiment 2: what each further chunk of support does."""
-
-from __future__ import annotations
-
-from isr_rag.evaluation.experiments.dose.experiment import Dose
-
-__all__ = ["Dose"]

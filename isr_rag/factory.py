@@ -1,0 +1,92 @@
+"""Gates and scorers from plain settings: what the commands and services build from their options."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from isr_rag.calibration.artefact import CalibrationArtefact
+from isr_rag.defaults import default_reference
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate
+from isr_rag.references import CalibratedMixture, Oracle
+from isr_rag.scorers.protocol import Scorer
+
+
+def build_gate(
+    *,
+    model: str | None = None,
+    servers: list[str] | None = None,
+    tokenizer: str | None = None,
+    calibration: Path | None = None,
+    p_ref: float | None = None,
+    cache: Path | None = None,
+    alike: bool = False,
+    **settings: Any,
+) -> ISRGate:
+    """The gate that these options describe; ``settings`` are those of `isr_rag.ISRGate`.
+
+    ``alike``: nothing is kept from one batch to the next, so that every engine comes to the same bits.
+
+    Raises:
+        ConfigurationError: for settings that exclude each other.
+    """
+    if calibration is not None and p_ref is not None:
+        raise ConfigurationError("give a calibration or p_ref, not both")
+    reference: Any = None
+    if calibration is not None:
+        reference = CalibratedMixture(CalibrationArtefact.load(calibration))
+    elif p_ref is not None:
+        reference = Oracle(p_ref)
+    scorer: Scorer | None = None
+    if servers or model is not None or cache is not None or alike:
+        scorer = build_scorer(model=model, servers=servers, tokenizer=tokenizer, cache=cache, keep_states=not alike)
+        if not servers and model is None:
+            reference = reference or default_reference()
+    return ISRGate(scorer=scorer, reference=reference, **settings)
+
+
+def build_scorer(
+    *,
+    model: str | None = None,
+    servers: list[str] | None = None,
+    tokenizer: str | None = None,
+    cache: Path | None = None,
+    adapter: Path | None = None,
+    keep_states: bool = True,
+) -> Scorer:
+    """The scorer that these options describe; the embedded one by default.
+
+    Args:
+        model: Hub name, folder or ``.gguf`` file; or the name that servers serve it under.
+        servers: URLs of replicas of one model.
+        tokenizer: of the served model.
+        cache: directory that remembers every score.
+        adapter: folder of an adapter of the embedded model, instead of the one that comes along.
+        keep_states: for the embedded model; see `isr_rag.scorers.embedded.embedded_scorer`.
+    """
+    if servers:
+        scorer = _pool(servers, model, tokenizer)
+    elif model is not None:
+        from isr_rag.scorers.transformers import TransformersScorer
+
+        scorer = TransformersScorer(model)
+    else:
+        from isr_rag.scorers.embedded import embedded_scorer
+
+        scorer = embedded_scorer(adapter, keep_states=keep_states)
+    if cache is not None:
+        from isr_rag.scorers.cache import CachedScorer
+
+        scorer = CachedScorer(scorer, cache)
+    return scorer
+
+
+def _pool(servers: list[str], model: str | None, tokenizer: str | None) -> Scorer:
+    from isr_rag.scorers.remote import remote_scorer
+    from isr_rag.scorers.remote.pool import ServerPool
+
+    connect = {url: partial(remote_scorer, url, model=model, tokenizer=tokenizer) for url in servers}
+    return ServerPool(connect, first=os.getpid())  # the pools of many workers do not all begin with the same server

@@ -1,0 +1,30 @@
+"""A question about evidence in segments, and the orders in which its chunks can appear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Ordering = tuple[int, ...]
+"""A permutation of ``range(n)``: position -> index of the chunk that stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One question about one set of chunks, in segments.
+
+    ``prefix + "".join(chunks in some order) + suffix`` is the user's turn; ``instruction`` is the system's turn.
+
+    Attributes:
+        instruction: the system turn.
+        prefix: user text before the evidence; ends with a newline.
+        chunks: the evidence, one quoted line each, ending in exactly one newline.
+        suffix: user text after the evidence; begins with no white space.
+        labels: for each label the strings that count for it; a model's next-token probabilities of the strings that
+            are single tokens are summed.
+    """
+
+    instruction: str
+    prefix: str
+    chunks: tuple[str, ...]
+    suffix: str
+    labels: tuple[tuple[str, ...], ...]

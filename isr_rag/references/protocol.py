@@ -1,0 +1,132 @@
+"""What a reference is: the case it looks at, the estimate it gives, and how one is consulted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, cast, runtime_checkable
+
+from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError
+from isr_rag.evidence import Chunk
+from isr_rag.predicates import Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a reference may look at.
+
+    Attributes:
+        predicate: what is asked.
+        chunks: the evidence as the caller gave it (never the focused cut).
+        q: probability of g = 1 for each ordering scored; empty when the reference does not need scores.
+        scorer: identity of the scorer, to which calibrations are tied.
+        family: family of the orderings.
+        m: number of orderings the gate stands for.
+        focus: words of evidence the gate reads; None for all.
+        h_star: the gate's target hallucination rate.
+    """
+
+    predicate: Predicate
+    chunks: tuple[Chunk, ...]
+    q: tuple[float, ...]
+    scorer: str
+    family: str
+    m: int
+    focus: int | None
+    h_star: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A reference's word about one case.
+
+    Attributes:
+        p_ref: probability of g = 1 in [0, 1]; a lower confidence bound where it is calibrated.
+        source: where it comes from, in words.
+        target: index of the label that means g = 1, for predicates that leave it open (``Choice``).
+        guaranteed: whether a calibrated cut with a finite-sample guarantee is reached; None when none was asked for.
+    """
+
+    p_ref: float
+    source: str
+    target: int | None = None
+    guaranteed: bool | None = None
+
+
+@runtime_checkable
+class Reference(Protocol):
+    """Something that can be trusted about a predicate.
+
+    ``needs_scores`` promises, where True, that the estimate depends on ``case.q`` and never falls when a q rises.
+    """
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether the estimate is made from the gate's own probabilities."""
+        ...
+
+    def estimate(self, case: Case) -> Estimate:
+        """P_ref(g = 1) for this case."""
+        ...
+
+
+@runtime_checkable
+class Calibration(Protocol):
+    """Turns the score of something fallible into a lower bound on the probability that g = 1."""
+
+    def lower(self, score: float) -> float:
+        """Lower probability for a score in [0, 1]."""
+        ...
+
+
+def consult(reference: Reference, case: Case) -> Estimate:
+    """A reference's estimate, checked.
+
+    Raises:
+        ReferenceFailedError: if the reference raises, or returns no probability or a label that is not there.
+        ISRError: the package's own errors pass as they are.
+    """
+    try:
+        estimate = reference.estimate(case)
+    except ISRError:
+        raise
+    except Exception as error:
+        raise ReferenceFailedError(
+            f"the reference {type(reference).__name__} raised {type(error).__name__}: {error}"
+        ) from error
+    name, given = type(reference).__name__, cast(object, estimate)
+    if not isinstance(given, Estimate):
+        raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is no Estimate")
+    probability(given.p_ref, name)
+    target, labels = cast(object, given.target), len(case.predicate.label_names)
+    if target is not None and not (type(target) is int and 0 <= target < labels):
+        raise ReferenceFailedError(f"the reference {name} names the label {target!r}, of {labels}")
+    return given
+
+
+def target_of(predicate: Predicate, estimate: Estimate) -> int:
+    """Index of the label that means g = 1: the one that the reference names, else the predicate's own.
+
+    Raises:
+        ConfigurationError: if neither names one.
+    """
+    target = predicate.target if estimate.target is None else estimate.target
+    if target is None:
+        raise ConfigurationError(
+            f"{type(predicate).__name__} needs a reference that names the right option: ToolChoice(...)"
+        )
+    return target
+
+
+def probability(value: object, source: str) -> float:
+    """A value as a float in [0, 1].
+
+    Raises:
+        ReferenceFailedError: if it is anything else, NaN included.
+    """
+    try:
+        number = float(value)  # type: ignore[arg-type]  # numbers of any library; the except below names the rest
+    except (TypeError, ValueError) as error:
+        raise ReferenceFailedError(f"{source} returned {value!r}, which is no number") from error
+    if not 0.0 <= number <= 1.0:  # also False for NaN
+        raise ReferenceFailedError(f"{source} returned {number!r}, which is no probability in [0, 1]")
+    return number

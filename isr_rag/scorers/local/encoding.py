@@ -1,0 +1,214 @@
+"""From prompt segments to token ids: the one careful place for token boundaries, role markers and labels.
+
+Segments are tokenised apart and put together per ordering; the assembled ids are the prompt. For the templates of
+this package (every chunk ends in exactly one newline, the suffix begins with no white space) that equals tokenising
+the whole text with the pre-tokenisers of GPT-2, Llama 3, Qwen 2 and SmolLM2. The head and tail of the chat template
+are the only text in which control tokens are recognised: evidence, questions and answers are neutralised first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from isr_rag.errors import LabelError, PromptTooLongError
+from isr_rag.evidence import neutralise
+from isr_rag.prompt import Ordering, Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
+
+_SYSTEM, _USER = "ISRSYSTEMTURN", "ISRUSERTURN"
+_BASE_TAIL = "\nReply:"
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """Token ids of a prompt's segments.
+
+    Attributes:
+        prefix: role markers, instruction and the text before the evidence.
+        chunks: one tuple a chunk.
+        suffix: the text after the evidence, and the role markers up to where the label stands.
+        labels: for each label the ids of its single-token strings.
+    """
+
+    prefix: tuple[int, ...]
+    chunks: tuple[tuple[int, ...], ...]
+    suffix: tuple[int, ...]
+    labels: tuple[tuple[int, ...], ...]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the whole prompt, the same for every ordering."""
+        return len(self.prefix) + sum(map(len, self.chunks)) + len(self.suffix)
+
+    def assemble(self, ordering: Ordering) -> list[int]:
+        """The prompt's ids with the chunks in one ordering."""
+        ids = list(self.prefix)
+        for index in ordering:
+            ids.extend(self.chunks[index])
+        ids.extend(self.suffix)
+        return ids
+
+
+class PromptEncoder:
+    """Encodes prompts for one tokenizer.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer.
+        chat: use the tokenizer's chat template; None: if it has one. Without it the prompt is plain text.
+
+    Raises:
+        LabelError: if ``chat`` is asked for and the tokenizer has no chat template.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | FastTokenizer, *, chat: bool | None = None) -> None:
+        self._tokenizer = tokenizer
+        has_template = bool(getattr(tokenizer, "chat_template", None))
+        if chat and not has_template:
+            raise LabelError("this tokenizer has no chat template: use chat=False for a base model")
+        self.chat = has_template if chat is None else chat
+        added: Mapping[int, Any] = tokenizer.added_tokens_decoder
+        found = {str(token) for token in added.values()} | {str(token) for token in tokenizer.all_special_tokens}
+        self.control_tokens = tuple(sorted(token for token in found if token.strip()))
+        unknown: Any = tokenizer.unk_token_id
+        # An unknown character may become the unknown token; every other control token is the template's alone.
+        special = {int(i) for i in tokenizer.all_special_ids} - {unknown}
+        named = {i for i, token in added.items() if len(str(token)) > 1 and str(token).strip()}
+        self._control_ids = frozenset(special | named - {unknown})
+        self._start = [] if self.chat else list(tokenizer("")["input_ids"])
+        self._ids = lru_cache(maxsize=4096)(self._encode)
+        self._labels = lru_cache(maxsize=64)(self._resolve_labels)
+
+    @property
+    def template(self) -> str:
+        """The text around the user's turn, which a score depends on: part of the scorer's identity."""
+        return "\0".join(self._around("\1"))
+
+    def encode(self, prompt: Prompt, *, window: int | None = None, beside: bool = False) -> EncodedPrompt:
+        """Token ids of a prompt.
+
+        Args:
+            prompt: the segments.
+            window: context window in tokens; None for no limit.
+            beside: the chunks stand beside one another, so that only the longest counts against the window.
+
+        Raises:
+            LabelError: if the labels are no single tokens, or share one.
+            PromptTooLongError: if the prompt exceeds the window; says by how much, and at which chunk.
+        """
+        head, tail = self._around(self._safe(prompt.instruction))
+        encoded = EncodedPrompt(
+            prefix=(*self._start, *self._outside(prompt.prefix, head=head)),
+            chunks=tuple(self._outside(chunk) for chunk in prompt.chunks),
+            suffix=self._outside(prompt.suffix, tail=tail),
+            labels=self._labels(prompt.labels, tail),
+        )
+        if beside:
+            needed = len(encoded.prefix) + max(map(len, encoded.chunks), default=0) + len(encoded.suffix)
+        else:
+            needed = encoded.length
+        if window is not None and needed > window:
+            raise _too_long(encoded, needed, window)
+        return encoded
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text as evidence."""
+        return len(self._outside(text))
+
+    def _outside(self, text: str, *, head: str = "", tail: str = "") -> tuple[int, ...]:
+        """Ids of a text from outside, between a head and a tail of the template: no control token comes out of it."""
+        safe = self._safe(text)
+        ids = self._ids(head + safe + tail)
+        if self._controls(ids) == self._controls(self._ids(head)) + self._controls(self._ids(tail)):
+            return ids
+        # A normaliser made a control token of characters that only look like one (full-width brackets under NFKC).
+        harmless = tuple(i for i in self._ids(safe) if i not in self._control_ids)
+        return (*self._ids(head), *harmless, *self._ids(tail))
+
+    def _controls(self, ids: tuple[int, ...]) -> int:
+        return sum(i in self._control_ids for i in ids)
+
+    def _safe(self, text: str) -> str:
+        return neutralise(text, self.control_tokens)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _around(self, instruction: str) -> tuple[str, str]:
+        """The text before the user's words, instruction included, and the text after them up to the label."""
+        if not self.chat:
+            return f"{instruction}\n\n", _BASE_TAIL
+        turns = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}]
+        rendered = self._render(turns)
+        if rendered is None or _SYSTEM not in rendered:  # templates without a system turn (Gemma, Mistral)
+            rendered = self._render([{"role": "user", "content": f"{_SYSTEM}\n\n{_USER}"}])
+        if rendered is None or rendered.count(_USER) != 1:
+            raise LabelError("this tokenizer's chat template does not render a user turn: use chat=False")
+        head, tail = rendered.split(_USER)
+        return head.replace(_SYSTEM, instruction), tail
+
+    def _render(self, turns: list[dict[str, str]]) -> str | None:
+        from jinja2.exceptions import TemplateError
+
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    turns,
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    enable_thinking=False,
+                    date_string="1 January 2026",  # Llama 3 would state today's: a score must not change overnight
+                )
+            )
+        except TemplateError:
+            return None
+
+    def _resolve_labels(self, labels: tuple[tuple[str, ...], ...], tail: str) -> tuple[tuple[int, ...], ...]:
+        """Ids of each label's strings that are single tokens right after the tail, or by themselves."""
+        before = self._encode(tail)
+        resolved: list[tuple[int, ...]] = []
+        for strings in labels:
+            if not all(text.strip() for text in strings):
+                raise LabelError(f"the label {strings} holds an empty string; choose another")
+            ids: dict[int, None] = {}
+            for text in dict.fromkeys(form for s in strings for form in (s, f" {s}")):
+                together = self._encode(tail + text)
+                for candidate in (
+                    together[len(before) :] if together[: len(before)] == before else (),
+                    self._encode(text),
+                ):
+                    if len(candidate) == 1:
+                        ids[candidate[0]] = None
+            if not ids:
+                raise LabelError(f"no form of the label {strings} is a single token for this tokenizer; choose another")
+            resolved.append(tuple(ids))
+        flat = [i for ids in resolved for i in ids]
+        if len(set(flat)) < len(flat):
+            raise LabelError(f"the labels {labels} share a token for this tokenizer and cannot be told apart")
+        return tuple(resolved)
+
+
+def _too_long(encoded: EncodedPrompt, needed: int, window: int) -> PromptTooLongError:
+    sizes = [len(chunk) for chunk in encoded.chunks]
+    room = window - len(encoded.prefix) - len(encoded.suffix)
+    if sizes and room > 0:
+        ends = list(itertools.accumulate(sizes))
+        overflow = next((i for i, end in enumerate(ends) if end > room), len(ends) - 1)
+        longest = max(range(len(sizes)), key=sizes.__getitem__)
+        detail = (
+            f"evidence[{overflow}] is the first that does not fit, "
+            f"evidence[{longest}] with {sizes[longest]} tokens the longest"
+        )
+    else:
+        detail = "the question alone does not fit, without any evidence"
+    return PromptTooLongError(
+        f"the prompt needs {needed} tokens, {needed - window} more than the model's window of {window}; {detail}. "
+        "Pass fewer or shorter chunks, or let the gate cut them to the sentences that matter: ISRGate(focus=400)"
+    )

@@ -1,0 +1,186 @@
+"""From token ids to final hidden states: packed and padded forward passes, in the precision that is exact here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from isr_rag.errors import ConfigurationError
+from isr_rag.scorers.local.loading import torch
+from isr_rag.scorers.local.packed.attention import Plan
+from isr_rag.scorers.local.packed.plan import Evidence, Pack, Segments, pack_full
+from isr_rag.scorers.local.states import StateCache, States, gather
+
+PROBE = tuple(range(3, 27))
+"""Token ids that ways to compute are compared on."""
+_SAME = 1e-4
+"""Largest difference of a float32 probe's hidden states that counts as rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Sizes of a network: residual stream, widest inner layer, layers, key-value heads, width of a head."""
+
+    hidden: int
+    inner: int
+    layers: int
+    kv_heads: int
+    width: int
+
+
+class Network(Protocol):
+    """A causal language model up to its final norm."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        ...
+
+    @property
+    def dimensions(self) -> Dimensions:
+        """Its sizes."""
+        ...
+
+    @property
+    def rotary(self) -> bool:
+        """Whether only distances between positions count, so that moving all of them changes nothing."""
+        ...
+
+    def packed(self, pack: Pack, plan: Plan) -> torch.Tensor:
+        """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
+        ...
+
+    def padded(self, ids: list[list[int]]) -> torch.Tensor:
+        """Hidden states at the last position of plain prompts, shape (prompts, hidden)."""
+        ...
+
+    def logits(self, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+        """Logits of some tokens at one hidden state, in float32, without the rest of the vocabulary."""
+        ...
+
+
+class Engine:
+    """Forward passes of one network; used by one thread at a time.
+
+    What this machine and network can do is measured once, on a short probe.
+
+    Args:
+        network: the loaded model.
+
+    Attributes:
+        medium: whether float32 products go through oneDNN, which is exact here.
+        packs: whether the packed path reproduces the plain one; else prompts are padded batches.
+        computed_tokens: tokens computed so far.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.device = network.device
+        self.computed_tokens = 0
+        self.medium = False
+        self.medium = network.dtype == torch.float32 and self._agree(self._plain, self._medium_plain)
+        self.packs = self._agree(self._plain, self._packed_probe)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Upper estimate of the memory that a token of a forward pass takes: the widest layer's tensors."""
+        sizes = self.network.dimensions
+        return self.network.dtype.itemsize * 4 * (sizes.hidden + sizes.inner)
+
+    @property
+    def state_bytes_per_token(self) -> int:
+        """Bytes of a token's keys and values in all layers."""
+        sizes = self.network.dimensions
+        return self.network.dtype.itemsize * 2 * sizes.layers * sizes.kv_heads * sizes.width
+
+    @contextmanager
+    def computing(self) -> Generator[None, None, None]:
+        """No gradients, and oneDNN's float32 matrix products where they are exact: twice as fast as the default."""
+        before = torch.get_float32_matmul_precision()
+        if self.medium:
+            torch.set_float32_matmul_precision("medium")
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def packed(self, pack: Pack, plan: Plan | None = None) -> list[torch.Tensor]:
+        """Hidden state of every read of a packed sequence, shape (hidden,) each."""
+        self.computed_tokens += len(pack.input_ids)
+        return list(self.network.packed(pack, plan or Plan(pack, self.device)))
+
+    def packed_with_states(
+        self,
+        prompts: Sequence[Segments],
+        layout: Callable[[Sequence[Segments], Iterable[Evidence]], Pack],
+        kept: StateCache,
+        identity: str,
+    ) -> list[torch.Tensor]:
+        """As :meth:`packed`, computing only what is not kept, and keeping what was computed."""
+        found: dict[Evidence, States] = {}
+        for prompt in prompts:
+            for what in ((prompt.head, ()), *((prompt.head, chunk) for chunk in prompt.chunks)):
+                if what not in found and (states := kept.get(identity, what)) is not None:
+                    found[what] = states
+        pack = layout(prompts, found)
+        if not len(pack.input_ids):
+            return []
+        past = gather(list(found.values()), self.device, self.network.dtype) if found else None
+        plan = Plan(pack, self.device, given=past, keep=True)
+        reads = self.packed(pack, plan)
+        for what in pack.evidence.keys() - found.keys():
+            kept.put(identity, what, _cut(plan, pack, what))
+        return reads
+
+    def padded(self, ids: list[list[int]]) -> list[torch.Tensor]:
+        """Hidden states at the last position of plain prompts, shape (hidden,) each."""
+        self.computed_tokens += max(map(len, ids)) * len(ids)
+        return list(self.network.padded(ids))
+
+    def _plain(self) -> torch.Tensor:
+        return self.padded([list(PROBE)])[0]
+
+    def _medium_plain(self) -> torch.Tensor:
+        if self.device.type != "cpu":
+            raise ConfigurationError("on CUDA, medium means TF32")
+        self.medium = True
+        with self.computing():
+            return self._plain()
+
+    def _packed_probe(self) -> torch.Tensor:
+        segments = Segments(PROBE[:8], (PROBE[8:15],), PROBE[15:])
+        return self.packed(pack_full([segments], [[(0,)]]))[0]
+
+    def _agree(self, first: Callable[[], torch.Tensor], second: Callable[[], torch.Tensor]) -> bool:
+        """Whether two ways to compute the probe's hidden state agree up to rounding, and the second works at all."""
+        medium = self.medium
+        with torch.inference_mode():
+            self.medium = False
+            expected = first()
+            self.medium = medium
+            try:
+                found = second()
+            except (TypeError, ValueError, AttributeError, NotImplementedError, ConfigurationError):
+                return False
+        return same(expected, found, self.network.dtype)
+
+
+def same(expected: torch.Tensor, found: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether two hidden states agree up to the rounding of a dtype."""
+    tolerance = _SAME if dtype == torch.float32 else 0.1
+    return bool((expected.float() - found.float()).abs().max() <= tolerance * expected.float().abs().max())
+
+
+def _cut(plan: Plan, pack: Pack, what: Evidence) -> States:
+    """The states of a head or chunk out of what a forward pass computed."""
+    at = [start - pack.given + i for start, length in pack.evidence[what] for i in range(length)]
+    layers = [plan.kept[layer] for layer in sorted(plan.kept)]
+    return States(torch.stack([k[:, at] for k, _ in layers]), torch.stack([v[:, at] for _, v in layers]))

@@ -1,0 +1,117 @@
+"""A causal language model of transformers as a network for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from isr_rag.scorers.local.engine import Dimensions
+from isr_rag.scorers.local.loading import torch
+from isr_rag.scorers.local.packed.attention import Plan, register
+from isr_rag.scorers.local.packed.plan import Pack
+
+
+class HubNetwork:
+    """Any causal language model that transformers loads.
+
+    Args:
+        model: the loaded model; its attention function is switched while a packed sequence is computed.
+        device: where it is.
+    """
+
+    def __init__(self, model: Any, device: torch.device) -> None:
+        self.model: Any = model.eval()
+        self.device = device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The model's."""
+        return self.model.dtype
+
+    @property
+    def dimensions(self) -> Dimensions:
+        """As its configuration says."""
+        config = self.model.config.get_text_config()
+        hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
+        return Dimensions(
+            hidden,
+            int(getattr(config, "intermediate_size", None) or 4 * hidden),
+            int(config.num_hidden_layers),
+            int(getattr(config, "num_key_value_heads", None) or heads),
+            int(getattr(config, "head_dim", None) or hidden // heads),
+        )
+
+    @property
+    def rotary(self) -> bool:
+        """Whether its configuration names rotary positions."""
+        config = self.model.config.get_text_config()
+        return any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+
+    def packed(self, pack: Pack, plan: Plan) -> torch.Tensor:
+        """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
+        with _attention(self.model, register()):
+            output = self.model.base_model(
+                input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
+                position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
+                use_cache=False,
+                block_plan=plan,
+            )
+        return output.last_hidden_state[0, torch.from_numpy(pack.all_reads).to(self.device)]
+
+    def padded(self, ids: list[list[int]]) -> torch.Tensor:
+        """Hidden states at the last position of left-padded prompts, shape (prompts, hidden)."""
+        longest = max(map(len, ids))
+        tokens = torch.zeros((len(ids), longest), dtype=torch.long)
+        mask = torch.zeros((len(ids), longest), dtype=torch.long)
+        for i, row in enumerate(ids):
+            tokens[i, longest - len(row) :] = torch.tensor(row)
+            mask[i, longest - len(row) :] = 1
+        output = self.model.base_model(
+            input_ids=tokens.to(self.device),
+            attention_mask=mask.to(self.device) if bool((mask == 0).any()) else None,
+            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0).to(self.device),
+            use_cache=False,
+        )
+        return output.last_hidden_state[:, -1, :]
+
+    def logits(self, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+        """Logits of some tokens at one hidden state, in float32."""
+        return label_logits(self.model, hidden, ids)
+
+
+def label_logits(model: Any, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+    """Logits of some tokens at one hidden state, in float32, without the rest of the vocabulary.
+
+    Args:
+        model: a causal language model.
+        hidden: final hidden state after the last norm, shape (hidden,) or (batch, hidden).
+        ids: token ids.
+
+    Returns:
+        Logits, shape (len(ids),) or (batch, len(ids)).
+    """
+    head = model.get_output_embeddings()
+    rows = head.weight[torch.tensor(list(ids), device=head.weight.device)].float()
+    logits = hidden.float() @ rows.T
+    if getattr(head, "bias", None) is not None:
+        logits = logits + head.bias[list(ids)].float()
+    config = model.config.get_text_config()
+    if scale := getattr(config, "logit_scale", None):  # Cohere
+        logits = logits * scale
+    if scaling := getattr(config, "logits_scaling", None):  # Granite
+        logits = logits / scaling
+    if cap := getattr(config, "final_logit_softcapping", None):  # Gemma
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
+@contextmanager
+def _attention(model: Any, name: str) -> Generator[None, None, None]:
+    """The model with another attention function, for the time of one forward pass."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)

@@ -1,0 +1,212 @@
+"""A Llama's forward pass over a packed sequence, written out: torch alone, stacked weights, nothing computed twice.
+
+Loading the modules of transformers takes longer than a first decision does, and on a CPU a small model spends a good
+part of a pass between its matrix products. Here a layer is four products, block attention and few element-wise steps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from isr_rag.errors import ConfigurationError, ModelCorruptError
+from isr_rag.scorers.local.engine import Dimensions
+from isr_rag.scorers.local.packed.attention import Plan, blocks_forward
+from isr_rag.scorers.local.packed.plan import Pack, Segments, pack_full
+
+_STACKS = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "o": ("self_attn.o_proj",),
+    "gate": ("mlp.gate_proj",),
+    "up": ("mlp.up_proj",),
+    "down": ("mlp.down_proj",),
+}
+_NORMS = ("input_layernorm", "post_attention_layernorm")
+
+_ROWS = 512
+"""Tokens a step outside attention: what a step makes stays in the cache, and none of it is mapped anew."""
+
+
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN computes products of a precision (float32 or bfloat16) on this processor.
+
+    Without it torch computes bfloat16 in software, many times slower than float32.
+    """
+    if not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+class _Linear:
+    """x W^T, the weight laid out once as oneDNN reads it, where torch has oneDNN: without it is laid out each time."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._packed = has_onednn(weight.dtype)
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._packed else weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._packed:
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], ""))
+        return F.linear(x, self._weight)
+
+    def silu(self, x: Tensor) -> Tensor:
+        """silu of the product."""
+        if self._packed:
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "swish", [], ""))
+        return F.silu(self(x), inplace=True)
+
+    def times(self, x: Tensor, other: Tensor) -> Tensor:
+        """The product, times another tensor."""
+        if self._packed:
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, None, "mul"))
+        return self(x).mul_(other)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    norms: tuple[Tensor, Tensor]
+    qkv: _Linear
+    o: _Linear
+    gate: _Linear
+    up: _Linear
+    down: _Linear
+
+
+class LeanLlama:
+    """A bias-free Llama on a CPU.
+
+    Args:
+        config: the model's configuration, as in ``config.json``.
+        state: its weights by the names of transformers.
+        dtype: what to compute in; the residual stream is float32 always.
+
+    Raises:
+        ConfigurationError: if the configuration is of another architecture.
+        ModelCorruptError: if weights are missing.
+    """
+
+    device = torch.device("cpu")
+    rotary = True
+
+    def __init__(self, config: Mapping[str, Any], state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        if not is_plain_llama(config):
+            raise ConfigurationError(f"this is no plain Llama but {config.get('model_type')!r}")
+        heads, kv_heads = int(config["num_attention_heads"]), int(config["num_key_value_heads"])
+        width = int(config.get("head_dim") or config["hidden_size"] // heads)
+        hidden, inner = int(config["hidden_size"]), int(config["intermediate_size"])
+        self.dimensions = Dimensions(hidden, inner, int(config["num_hidden_layers"]), kv_heads, width)
+        self.dtype = dtype
+        self._widths = [heads * width, kv_heads * width, kv_heads * width]
+        self._eps = float(config["rms_norm_eps"])
+        theta = float(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
+        self._frequencies = theta ** (-torch.arange(0, width, 2).float() / width)
+        try:
+            self._embeddings = state["model.embed_tokens.weight"].to(dtype)
+            self._head = state.get("lm_head.weight", self._embeddings)
+            self._norm = state["model.norm.weight"].float()
+            self._layers = [self._layer(state, f"model.layers.{i}.") for i in range(self.dimensions.layers)]
+        except KeyError as error:
+            raise ModelCorruptError(f"the model lacks the weight {error}") from error
+
+    def _layer(self, state: Mapping[str, Tensor], start: str) -> _Layer:
+        first, second = (state[f"{start}{name}.weight"].float() for name in _NORMS)
+        stacks = {
+            name: _Linear(torch.cat([state[f"{start}{part}.weight"].to(self.dtype) for part in parts]))
+            for name, parts in _STACKS.items()
+        }
+        return _Layer((first, second), **stacks)
+
+    def packed(self, pack: Pack, plan: Plan) -> Tensor:
+        """Final hidden states at the reads of a packed sequence, shape (reads, hidden), float32.
+
+        The last layer is computed for these tokens alone, but for its keys and values.
+        """
+        d = self.dimensions
+        angles = torch.from_numpy(pack.position_ids)[:, None, None].float() * self._frequencies
+        cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
+        h = F.embedding(torch.from_numpy(pack.input_ids), self._embeddings).float()
+        heads = [x // d.kv_heads for x in self._widths]
+        q, k, v = (torch.empty(d.kv_heads, len(h), width, dtype=self.dtype) for width in heads)
+        seen = torch.empty(len(h), d.kv_heads, heads[0], dtype=self.dtype)
+        steps = [slice(start, start + _ROWS) for start in range(0, len(h), _ROWS)]
+        reads = torch.from_numpy(pack.all_reads)
+        for index, layer in enumerate(self._layers):
+            for at in steps:
+                parts = layer.qkv(self._normed(h[at], layer.norms[0])).split(self._widths, 1)
+                self._rotate(parts[0], cos[at], sin[at], q[:, at])
+                self._rotate(parts[1], cos[at], sin[at], k[:, at])
+                v[:, at] = parts[2].view(-1, d.kv_heads, d.width).transpose(0, 1)
+            keys, values = plan.with_given(index, k, v)
+            last = index + 1 == len(self._layers)
+            if last and not len(reads):  # keys and values are all that is wanted
+                return h[:0]
+            blocks_forward(q, keys, values, plan, d.width**-0.5, out=seen)
+            if last:
+                h, seen = h[reads], seen[reads]
+            for part, own in zip(h.split(_ROWS), seen.split(_ROWS), strict=True):
+                part += layer.o(own.flatten(1))
+                x = self._normed(part, layer.norms[1])
+                part += layer.down(layer.up.times(x, layer.gate.silu(x)))
+        return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
+
+    def _normed(self, h: Tensor, weight: Tensor) -> Tensor:
+        """RMS norm, in float32 until the end."""
+        scale = torch.linalg.vector_norm(h, dim=1, keepdim=True).square_()
+        scale.div_(h.shape[1]).add_(self._eps).rsqrt_()
+        return (h * scale).mul_(weight).to(self.dtype)
+
+    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
+        """(T, heads * D) rotated by position, key-value heads first: (key-value heads, T, heads a group * D)."""
+        d = self.dimensions
+        halves = x.view(len(x), d.kv_heads, -1, 2, d.width // 2).permute(1, 0, 2, 3, 4)
+        first, second = halves[..., 0, :], halves[..., 1, :]
+        into = out.view(halves.shape)
+        torch.mul(first, cos, out=into[..., 0, :]).addcmul_(second, sin, value=-1)
+        torch.mul(second, cos, out=into[..., 1, :]).addcmul_(first, sin)
+
+    def padded(self, ids: list[list[int]]) -> Tensor:
+        """Final hidden states of the last tokens of prompts of two tokens or more, shape (prompts, hidden)."""
+        rows: list[Tensor] = []
+        for row in ids:
+            pack = pack_full([Segments(tuple(row[:1]), (), tuple(row[1:]))], [[()]])
+            rows.append(self.packed(pack, Plan(pack))[0])
+        return torch.stack(rows)
+
+    def logits(self, hidden: Tensor, ids: Sequence[int]) -> Tensor:
+        """Logits of some tokens at hidden states, float32."""
+        return hidden.float() @ self._head[list(ids)].float().T
+
+
+def is_plain_llama(config: Mapping[str, Any]) -> bool:
+    """Whether :class:`LeanLlama` computes what a configuration describes."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return (
+        config.get("model_type") == "llama"
+        and not config.get("attention_bias")
+        and not config.get("mlp_bias")
+        and config.get("hidden_act") == "silu"
+        and rope.get("rope_type", "default") == "default"
+    )
+
+
+def read_state(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Configuration and weights of a model folder with one safetensors file.
+
+    Raises:
+        ModelCorruptError: if a file cannot be read.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+        return config, load_file(folder / "model.safetensors")
+    except (OSError, json.JSONDecodeError, SafetensorError) as error:
+        raise ModelCorruptError(f"the model in {folder} cannot be read: {error}") from error

@@ -1,0 +1,254 @@
+"""Lay many prompts out as one packed sequence: a tree of nodes, each seeing its ancestors and, causally, itself.
+
+A node is a run of tokens. What several prompts or orderings share stands once: the common beginning of all heads,
+the trie of orderings (layout ``full``), a chunk that stands in several evidence sets (layouts ``set`` and ``late``).
+No token is padded; every token carries its own position. In the invariant layouts the keys and values of heads and
+chunks may be given from an earlier pass: they then stand before the sequence, and only the rest is computed.
+
+Positions. In the full layout they are those of the prompt that the path through the tree spells. In the invariant
+layouts the head ends at position P, every chunk begins at P, and the closing begins at P + the longest chunk's
+length: the distance between closing and chunks then does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isr_rag.errors import InvalidInputError
+from isr_rag.prompt import Ordering
+
+Span = tuple[int, int]
+"""(start, length) among the given tokens and, after them, the packed sequence."""
+
+Evidence = tuple[tuple[int, ...], tuple[int, ...]]
+"""Tokens of a head and of a chunk after it; of the head itself where the chunk is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """One prompt as token ids, tokenised segment by segment.
+
+    Attributes:
+        head: everything before the evidence (system turn, start of the user turn, prefix).
+        chunks: the evidence, one tuple a chunk.
+        tail: everything after it (suffix, end of the turn, generation prompt).
+    """
+
+    head: tuple[int, ...]
+    chunks: tuple[tuple[int, ...], ...]
+    tail: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.head or not self.tail or not all(self.chunks):
+            raise InvalidInputError("head, tail and every chunk need at least one token")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A run of tokens that sees the ``visible`` spans in full and itself causally."""
+
+    start: int
+    length: int
+    position: int
+    visible: tuple[Span, ...]
+
+    @property
+    def span(self) -> Span:
+        """Where the node's own tokens stand."""
+        return (self.start, self.length)
+
+    @property
+    def end_position(self) -> int:
+        """Position of the first token after it."""
+        return self.position + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A packed sequence.
+
+    Attributes:
+        input_ids: int64, shape (T,).
+        position_ids: int64, shape (T,).
+        nodes: every token belongs to exactly one.
+        reads: for each prompt the indices in ``input_ids`` of the tokens whose next-token distribution is asked for,
+            int64, shape (orderings,) in the full layout and (1,) in the invariant ones.
+        given_positions: positions of the given tokens, int64, shape (G,); they take the key indices 0 to G - 1, the
+            sequence the next T.
+        evidence: for heads and chunks of the invariant layouts the spans that hold them, given or computed.
+    """
+
+    input_ids: NDArray[np.int64]
+    position_ids: NDArray[np.int64]
+    nodes: tuple[Node, ...]
+    reads: tuple[NDArray[np.int64], ...]
+    given_positions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    evidence: Mapping[Evidence, tuple[Span, ...]] = field(default_factory=dict[Evidence, tuple[Span, ...]])
+
+    @property
+    def given(self) -> int:
+        """Tokens whose keys and values come from an earlier pass."""
+        return len(self.given_positions)
+
+    @property
+    def all_reads(self) -> NDArray[np.int64]:
+        """The reads of all prompts, one prompt after the other."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self.reads])
+
+    def dense_mask(self) -> NDArray[np.bool_]:
+        """Who sees whom, shape (T, T), nothing given; for checks against an ordinary forward pass."""
+        mask = np.zeros((len(self.input_ids),) * 2, dtype=np.bool_)
+        for node in self.nodes:
+            rows = slice(node.start, node.start + node.length)
+            for start, length in node.visible:
+                mask[rows, start : start + length] = True
+            mask[rows, rows] = np.tril(np.ones((node.length,) * 2, dtype=np.bool_))
+        return mask
+
+
+@dataclass(slots=True)
+class _Builder:
+    tokens: list[int] = field(default_factory=list[int])
+    positions: list[int] = field(default_factory=list[int])
+    nodes: list[Node] = field(default_factory=list[Node])
+    known: dict[Hashable, Node] = field(default_factory=dict[Hashable, Node])
+    given: list[int] = field(default_factory=list[int])
+    evidence: dict[Evidence, tuple[Span, ...]] = field(default_factory=dict[Evidence, tuple[Span, ...]])
+
+    def give(self, what: Evidence) -> None:
+        """Let a head or chunk stand before the sequence; all that is given comes first."""
+        head, chunk = what
+        start, position = len(self.given), len(head) if chunk else 0
+        self.given.extend(range(position, position + len(chunk or head)))
+        self.evidence[what] = ((start, len(chunk or head)),)
+
+    def node(self, kind: str, ids: tuple[int, ...], visible: tuple[Span, ...], position: int) -> Node:
+        """The node for these tokens in this place, made only if it does not stand there yet."""
+        key = (kind, ids, visible, position)
+        found = self.known.get(key)
+        if found is None:
+            found = Node(len(self.given) + len(self.tokens), len(ids), position, visible)
+            self.tokens.extend(ids)
+            self.positions.extend(range(position, position + len(ids)))
+            self.nodes.append(found)
+            self.known[key] = found
+        return found
+
+    def heads(self, heads: Sequence[tuple[int, ...]]) -> list[tuple[tuple[Span, ...], int]]:
+        """For each head the spans that hold it, and its length; the beginning common to all stands once."""
+        shared = _common_prefix(heads) if len(set(heads)) > 1 else len(heads[0])
+        root = self.node("head", heads[0][:shared], (), 0).span if shared else None
+        found: list[tuple[tuple[Span, ...], int]] = []
+        for head in heads:
+            spans: tuple[Span, ...] = () if root is None else (root,)
+            if len(head) > shared:
+                spans = (*spans, self.node("head", head[shared:], spans, shared).span)
+            found.append((spans, len(head)))
+        return found
+
+    def lay_out(self, prompts: Sequence[Segments], given: Iterable[Evidence]) -> None:
+        """Heads, and chunks beside one another: what is given before the sequence, the rest in it."""
+        for what in given:
+            self.give(what)
+        new = list(dict.fromkeys(p.head for p in prompts if (p.head, ()) not in self.evidence))
+        if new:
+            for head, (spans, _) in zip(new, self.heads(new), strict=True):
+                self.evidence[head, ()] = spans
+        for prompt in prompts:
+            spans = self.evidence[prompt.head, ()]
+            for ids in sorted(set(prompt.chunks)):
+                if (prompt.head, ids) not in self.evidence:
+                    self.evidence[prompt.head, ids] = (self.node("chunk", ids, spans, len(prompt.head)).span,)
+
+    def pack(self, reads: list[NDArray[np.int64]]) -> Pack:
+        return Pack(
+            input_ids=np.asarray(self.tokens, dtype=np.int64),
+            position_ids=np.asarray(self.positions, dtype=np.int64),
+            nodes=_joined(self.nodes),
+            reads=tuple(reads),
+            given_positions=np.asarray(self.given, dtype=np.int64),
+            evidence=self.evidence,
+        )
+
+
+def _joined(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes, those that directly continue the one before joined with it: attention reads long runs in place."""
+    found: list[Node] = []
+    continued: tuple[Span, ...] = ()
+    for node in nodes:
+        if found and node.visible == continued and node.position == found[-1].end_position:
+            found[-1] = replace(found[-1], length=found[-1].length + node.length)
+        else:
+            found.append(node)
+        continued = (*node.visible, node.span)
+    return tuple(found)
+
+
+def _common_prefix(heads: Sequence[tuple[int, ...]]) -> int:
+    first, last = min(heads), max(heads)
+    limit = min(len(first), len(last))
+    return next((i for i in range(limit) if first[i] != last[i]), limit)
+
+
+def pack_full(prompts: Sequence[Segments], orderings: Sequence[Sequence[Ordering]]) -> Pack:
+    """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk an edge).
+
+    Raises:
+        InvalidInputError: if there are no prompts, or not one list of orderings a prompt.
+    """
+    if not prompts or len(prompts) != len(orderings):
+        raise InvalidInputError(f"{len(prompts)} prompts need as many lists of orderings, got {len(orderings)}")
+    builder = _Builder()
+    reads: list[NDArray[np.int64]] = []
+    for prompt, (head, size), wanted in zip(
+        prompts, builder.heads([prompt.head for prompt in prompts]), orderings, strict=True
+    ):
+        ends: list[int] = []
+        for ordering in wanted:
+            spans, position = head, size
+            for index in ordering:
+                node = builder.node("chunk", prompt.chunks[index], spans, position)
+                spans, position = (*spans, node.span), node.end_position
+            closing = builder.node("tail", prompt.tail, spans, position)
+            ends.append(closing.start + closing.length - 1)
+        reads.append(np.asarray(ends, dtype=np.int64))
+    return builder.pack(reads)
+
+
+def pack_invariant(prompts: Sequence[Segments], given: Iterable[Evidence] = ()) -> Pack:
+    """Chunks beside one another (layouts ``set`` and ``late``): one read a prompt stands for every ordering.
+
+    Chunks are laid out in an order of their own (by their tokens), so that two orderings of one prompt give the
+    very same sequence. A chunk that several prompts with the same head share is computed once, and a chunk that
+    repeats within a prompt counts once: saying a thing twice is no more evidence.
+
+    Args:
+        prompts: the prompts.
+        given: heads and chunks whose keys and values are known, in the order in which they will be passed.
+
+    Raises:
+        InvalidInputError: if there are no prompts.
+    """
+    if not prompts:
+        raise InvalidInputError("there is nothing to pack: give at least one prompt")
+    builder = _Builder()
+    builder.lay_out(prompts, given)
+    reads: list[NDArray[np.int64]] = []
+    for prompt in prompts:
+        chunks = sorted(set(prompt.chunks))
+        seen = [span for ids in ((), *chunks) for span in builder.evidence[prompt.head, ids]]
+        after = len(prompt.head) + max(map(len, chunks), default=0)
+        closing = builder.node("tail", prompt.tail, tuple(seen), after)
+        reads.append(np.asarray([closing.start + closing.length - 1 - len(builder.given)], dtype=np.int64))
+    return builder.pack(reads)
+
+
+def pack_evidence(prompts: Sequence[Segments], given: Iterable[Evidence] = ()) -> Pack:
+    """Heads and chunks of :func:`pack_invariant` alone, to compute their states ahead; it reads nothing."""
+    builder = _Builder()
+    builder.lay_out(prompts, given)
+    return builder.pack([])

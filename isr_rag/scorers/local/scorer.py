@@ -1,0 +1,283 @@
+"""Label probabilities from a network on this machine: one packed sequence, what orderings share computed once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError, ScorerError
+from isr_rag.prompt import Ordering, Prompt
+from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
+from isr_rag.scorers.local.engine import Engine, Network
+from isr_rag.scorers.local.loading import torch
+from isr_rag.scorers.local.machine import free_memory, use_no_more_threads_than_cores
+from isr_rag.scorers.local.noise import numerical_noise
+from isr_rag.scorers.local.packed.plan import Segments, pack_evidence, pack_full, pack_invariant
+from isr_rag.scorers.local.queue import ScoringQueue
+from isr_rag.scorers.local.states import StateCache
+from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+
+_MOVED = (13, 29, 53)
+"""Positions by which a prompt is moved to see what rounding does to its score: one distance may hit by chance."""
+
+
+class LocalScorer:
+    """Scores orderings with a network; threads and tasks may share it.
+
+    Args:
+        network: the model.
+        encoder: its tokenizer and template.
+        name: what identifies the model and its weights.
+        layout: how the model sees the evidence; other than ``"full"`` only for a model trained that way.
+        memory: bytes that one forward pass may take beside the weights; by default half of what is free.
+        batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what ``memory``
+            allows. Halved when memory runs out all the same.
+        window: context window in tokens; None for no limit.
+        focus_words: words of evidence a gate should read by default; None for all.
+        states: keeps the chunks' states, so that a second question about them costs its closing only; for the layout
+            ``late``.
+
+    Raises:
+        ConfigurationError: for a setting that does not fit.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        encoder: PromptEncoder,
+        *,
+        name: str,
+        layout: Layout = "full",
+        memory: int | None = None,
+        batch_tokens: int | None = None,
+        window: int | None = None,
+        focus_words: int | None = None,
+        states: StateCache | None = None,
+    ) -> None:
+        if states is not None and layout != "late":
+            raise ConfigurationError(f"states can be kept in the layout 'late' only, not in {layout!r}")
+        if network.device.type == "cpu":
+            use_no_more_threads_than_cores()
+        self.engine = Engine(network)
+        if layout != "full" and not self.engine.packs:
+            raise ConfigurationError(f"{name} does not take an attention function: only the layout 'full' works")
+        self.layout: Layout = layout
+        self.states = states
+        self.encoder = encoder
+        self.window = window
+        self.focus_words = focus_words
+        self.memory = memory if memory is not None else free_memory(network.device) // 2
+        most = 4096 if network.device.type == "cpu" else 32768
+        self.batch_tokens = batch_tokens or max(1, min(most, self.memory // self.bytes_per_token))
+        self._queue = ScoringQueue(self._score)
+        template = hashlib.sha256(encoder.template.encode()).hexdigest()[:12]
+        self.identity = f"{name}/{network.device.type}/{layout}/template-{template}"
+        """Model, fingerprint of its weights, precision, device type, layout and chat template."""
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Upper estimate of the memory a token of a prompt takes in a forward pass, kept states included."""
+        kept = 0 if self.states is None else 3 * self.engine.state_bytes_per_token  # read, computed and copied
+        return self.engine.bytes_per_token + kept
+
+    @cached_property
+    def noise_floor(self) -> float | None:
+        """Numerical noise in log-odds between ways to compute one score; measured when it is first asked for.
+
+        None where the short probe does not fit into the context window or the memory allowed.
+        """
+        try:
+            plain = [self._score_plain] if self.layout == "full" else []
+            moved = [partial(self._score_moved, by) for by in _MOVED] if self.engine.network.rotary else []
+            return numerical_noise(self, *plain, *moved)
+        except (PromptTooLongError, MemoryBudgetError):
+            return None
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """Label log-probabilities of every ordering of every request.
+
+        Raises:
+            PromptTooLongError: if a prompt exceeds the context window; nothing has been computed then.
+            LabelError: if labels cannot be told apart.
+            MemoryBudgetError: if one prompt would take more than ``memory``; nothing has been allocated then.
+            ScorerError: if memory runs out for one prompt, or the model's output is not finite.
+        """
+        return self._queue.score(requests)
+
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score`, without blocking the event loop."""
+        return await self._queue.ascore(requests)
+
+    def _score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        encoded = [
+            self.encoder.encode(request.prompt, window=self.window, beside=self.layout != "full")
+            for request in requests
+        ]
+        self._check_memory(encoded)
+        results = [np.empty((len(r.orderings), len(r.prompt.labels)), dtype=np.float64) for r in requests]
+        work = [
+            (i, k)
+            for i, request in enumerate(requests)
+            for k in (range(len(request.orderings)) if self.layout == "full" else (0,))
+        ]
+        with self.engine.computing():
+            for batch in self._batches(work, requests, encoded):
+                for (i, k), state in zip(batch, self._states(batch, requests, encoded), strict=True):
+                    row = self._label_logprobs(state, encoded[i].labels)
+                    results[i][k if self.layout == "full" else slice(None)] = row
+        passes = [len(request.orderings) if self.layout == "full" else 1 for request in requests]
+        return [Scores(result, passes=spent) for result, spent in zip(results, passes, strict=True)]
+
+    def _score_plain(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score` for the first ordering of each request, one plain prompt at a time."""
+        encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
+        with self._queue.turn, self.engine.computing():
+            prompts = [one.assemble(request.orderings[0]) for one, request in zip(encoded, requests, strict=True)]
+            return self._rows([self.engine.padded([prompt])[0] for prompt in prompts], encoded)
+
+    def _score_moved(self, by: int, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As :meth:`score` for the first ordering of each request, all positions moved: equal but for rounding."""
+        encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
+        segments = [Segments(one.prefix, one.chunks, one.suffix) for one in encoded]
+        orderings = [request.orderings[:1] for request in requests]
+        pack = pack_full(segments, orderings) if self.layout == "full" else pack_invariant(segments)
+        with self._queue.turn, self.engine.computing():
+            return self._rows(self.engine.packed(replace(pack, position_ids=pack.position_ids + by)), encoded)
+
+    def _rows(self, states: Sequence[torch.Tensor], encoded: Sequence[EncodedPrompt]) -> list[Scores]:
+        pairs = zip(states, encoded, strict=True)
+        return [Scores(self._label_logprobs(state, one.labels)[None], passes=1) for state, one in pairs]
+
+    def _check_memory(self, encoded: Sequence[EncodedPrompt]) -> None:
+        """Refuse what cannot fit before anything is allocated.
+
+        Raises:
+            MemoryBudgetError: for the longest prompt.
+        """
+        longest = max((one.length for one in encoded), default=0)
+        needed = longest * self.bytes_per_token
+        if needed > self.memory:
+            raise MemoryBudgetError(
+                f"a prompt of {longest} tokens may take {needed / 1e9:.2f} GB in one forward pass, and "
+                f"{self.memory / 1e9:.2f} GB are allowed: pass fewer chunks, let the gate cut them "
+                "(ISRGate(focus=600)), or allow more (TransformersScorer(memory=...))"
+            )
+
+    def index(self, prompts: Sequence[Prompt]) -> int:
+        """Compute and keep the states of the prompts' chunks ahead of any question about them.
+
+        Returns:
+            Tokens computed; 0 when all was kept already.
+
+        Raises:
+            ConfigurationError: if this scorer keeps no states.
+            PromptTooLongError: if a chunk exceeds the context window.
+        """
+        if self.states is None:
+            raise ConfigurationError("this scorer keeps no states: give it states=StateCache() and the layout 'late'")
+        encoded = [self.encoder.encode(prompt, window=self.window, beside=True) for prompt in prompts]
+        before = self.engine.computed_tokens
+        with self._queue.turn, self.engine.computing():
+            for part in _parts(encoded, self.batch_tokens):
+                self.engine.packed_with_states([part], pack_evidence, self.states, self.identity)
+        return self.engine.computed_tokens - before
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text as evidence."""
+        return self.encoder.count_tokens(text)
+
+    # -- what goes into one forward pass -----------------------------------------------------------------------
+
+    def _batches(
+        self, work: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
+    ) -> Iterator[list[tuple[int, int]]]:
+        """Orderings that go into one forward pass: neighbours share the longest beginnings, within the budget."""
+
+        def key(entry: tuple[int, int]) -> tuple[int, int, Ordering]:
+            i, k = entry
+            return encoded[i].length, i, requests[i].orderings[k]
+
+        batch: list[tuple[int, int]] = []
+        used = 0
+        before: tuple[int, Ordering] | None = None
+        for entry in sorted(work, key=key):
+            i, ordering = entry[0], requests[entry[0]].orderings[entry[1]]
+            cost = encoded[i].length
+            if self.engine.packs and before is not None and before[0] == i:
+                cost -= _shared_tokens(encoded[i], before[1], ordering)
+            if batch and used + cost > self.batch_tokens:
+                yield batch
+                batch, used, cost = [], 0, encoded[i].length
+            batch.append(entry)
+            used += cost
+            before = (i, ordering)
+        if batch:
+            yield batch
+
+    def _states(
+        self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
+    ) -> list[torch.Tensor]:
+        """Final hidden state where each ordering's label stands; halves the batch when memory runs out."""
+        try:
+            if not self.engine.packs:
+                return self.engine.padded([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch])
+            segments = _segments(batch, encoded)
+            prompts = list(segments.values())
+            if self.states is not None:
+                return self.engine.packed_with_states(prompts, pack_invariant, self.states, self.identity)
+            if self.layout != "full":
+                return self.engine.packed(pack_invariant(prompts))
+            orderings = [[requests[i].orderings[k] for j, k in batch if j == i] for i in segments]
+            return self.engine.packed(pack_full(prompts, orderings))
+        except torch.OutOfMemoryError:
+            if len(batch) == 1:
+                i = batch[0][0]
+                raise ScorerError(
+                    f"a prompt of {encoded[i].length} tokens does not fit into memory on {self.engine.device}: "
+                    "use fewer chunks, a smaller dtype or quantization"
+                ) from None
+            torch.cuda.empty_cache()
+            half = len(batch) // 2
+            return self._states(batch[:half], requests, encoded) + self._states(batch[half:], requests, encoded)
+
+    def _label_logprobs(self, hidden: torch.Tensor, labels: tuple[tuple[int, ...], ...]) -> NDArray[np.float64]:
+        """Log-probabilities of the labels, from float32 logits of their rows only."""
+        logits = self.engine.network.logits(hidden, [i for ids in labels for i in ids]).double().cpu()
+        if not bool(torch.isfinite(logits).all()):
+            raise ScorerError(f"the model returned logits that are not finite: {logits.tolist()}")
+        parts = torch.split(logits, [len(ids) for ids in labels])
+        per_label = torch.stack([part.logsumexp(0) for part in parts])
+        return np.asarray(per_label.log_softmax(0).numpy(), dtype=np.float64)
+
+
+def _segments(batch: list[tuple[int, int]], encoded: list[EncodedPrompt]) -> dict[int, Segments]:
+    """The segments of the requests in a batch, by their index."""
+    wanted = dict.fromkeys(i for i, _ in batch)
+    return {i: Segments(encoded[i].prefix, encoded[i].chunks, encoded[i].suffix) for i in wanted}
+
+
+def _parts(encoded: Sequence[EncodedPrompt], most: int) -> Iterator[Segments]:
+    """Heads with some of their distinct chunks each, of at most ``most`` tokens together (or one chunk)."""
+    for head, tail in dict.fromkeys((one.prefix, one.suffix) for one in encoded):
+        chunks: list[tuple[int, ...]] = []
+        for chunk in dict.fromkeys(chunk for one in encoded if one.prefix == head for chunk in one.chunks):
+            if chunks and len(head) + sum(map(len, chunks)) + len(chunk) > most:
+                yield Segments(head, tuple(chunks), tail)
+                chunks = []
+            chunks.append(chunk)
+        yield Segments(head, tuple(chunks), tail)
+
+
+def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) -> int:
+    """Tokens of the beginning that two orderings of one prompt have in common."""
+    shared = len(encoded.prefix)
+    for a, b in zip(first, second, strict=True):
+        if encoded.chunks[a] != encoded.chunks[b]:
+            return shared
+        shared += len(encoded.chunks[a])
+    return encoded.length

@@ -1,0 +1,126 @@
+"""Data and training: the Factuality Slice, the training mix, a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.progress import Progress, TaskID
+
+from isr_rag.cli.terminal import columns, console
+
+slice_app = typer.Typer(no_args_is_help=True, help="The Factuality Slice: real items with evidence and labels.")
+
+
+mix_app = typer.Typer(no_args_is_help=True, help="The training mix: further public sources beside the slice.")
+
+
+@mix_app.command("build")
+def build_training_mix(
+    raw: Annotated[Path, typer.Option(help="Folder with one folder a source.")],
+    out: Annotated[Path, typer.Option(help="Folder to write: train, val and unseen, a report.")],
+    held_out: Annotated[
+        Path | None, typer.Option(help="held_out.json of the slice: what must not appear in training.")
+    ] = None,
+    unstated: Annotated[bool, typer.Option("--unstated", help="Also use sources that state no licence.")] = False,
+    seed: Annotated[int, typer.Option(help="Everything drawn depends on it.")] = 42,
+) -> None:
+    """Build the training mix from raw files of further sources."""
+    from isr_lab.mix import MixConfig, build_mix
+
+    config = MixConfig(held_out=held_out, seed=seed)
+    report = build_mix(raw, out, config if unstated else replace(config, terms=frozenset({"open"})))
+    console.print(str(report), markup=False)
+
+
+@slice_app.command()
+def build(
+    out: Annotated[Path, typer.Option(help="Folder to write: train, val and test, a data card, a report.")],
+    raw: Annotated[
+        Path | None, typer.Option(help="Folder with the raw files. Without it the originals are downloaded.")
+    ] = None,
+    layout: Annotated[
+        Literal["sentences", "passages"], typer.Option(help="Chunks of 48 tokens, or passages of 100 to 300.")
+    ] = "sentences",
+    preset: Annotated[
+        Literal["paper", "training"], typer.Option(help="The paper's caps and sizes, or all items in small sets.")
+    ] = "paper",
+    seed: Annotated[int, typer.Option(help="Everything drawn depends on it.")] = 42,
+) -> None:
+    """Build the slice; the same raw files and settings give the same bytes."""
+    from isr_lab.slice import build_slice, paper_config, training_config
+
+    config = (paper_config if preset == "paper" else training_config)(layout=layout, seed=seed)
+    with Progress(*columns("{task.description}"), console=console) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = bar.add_task(step)
+            bar.update(tasks[step], total=total, completed=done)
+
+        report = build_slice(raw, out, config, progress)
+    console.print(str(report), markup=False)
+
+
+def train(
+    data: Annotated[list[Path], typer.Option(help="JSONL files of items to train on; repeatable.")],
+    validation: Annotated[list[Path], typer.Option(help="JSONL files of items to measure progress on; repeatable.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run: checkpoint, log, adapter. A stopped run goes on.")],
+    preset: Annotated[str, typer.Option(help="ours, or paper-gemma (Appendix H.6).")] = "ours",
+    base: Annotated[
+        str | None, typer.Option(help="Base model: a folder or a Hub name. Default: the embedded one.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Training time over all resumes.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the data instead.")] = None,
+    layout: Annotated[Literal["full", "set", "late"] | None, typer.Option(help="How the model sees evidence.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Full fine-tuning, compressed to low rank.")] = False,
+    fixed_order: Annotated[bool, typer.Option("--fixed-order", help="Keep every item's own chunk order.")] = False,
+    nf4: Annotated[bool, typer.Option("--nf4", help="Base model in 4 bits, on CUDA.")] = False,
+) -> None:
+    """Train an adjudicator: a low-rank adapter of the embedded model, or of any other."""
+    from isr_lab.training.config import preset as named
+    from isr_lab.training.train import train as run
+    from isr_rag.scorers.embedded import setup
+
+    given = {"minutes": minutes, "epochs": epochs, "layout": layout}
+    config = named(
+        preset,
+        base=base if base is not None else setup(console.print),
+        train=tuple(data),
+        validation=tuple(validation),
+        out=out,
+        full=full,
+        fixed_order=fixed_order,
+        nf4=nf4,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    console.print(str(run(config)), markup=False)
+
+
+def ship(
+    run: Annotated[Path, typer.Option(help="Folder of the training run.")],
+    validation: Annotated[list[Path], typer.Option(help="JSONL files of items to calibrate on; repeatable.")],
+    test: Annotated[list[Path], typer.Option(help="JSONL files of the slice's test split; repeatable.")],
+    work: Annotated[Path, typer.Option(help="Folder for scores and figures. A stopped call goes on.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for adapter, calibration and card. Default: the package's own.")
+    ] = None,
+    unseen: Annotated[
+        list[Path] | None, typer.Option(help="JSONL files of sources that training never saw; repeatable.")
+    ] = None,
+    trained_on: Annotated[
+        list[Path] | None, typer.Option(help="The training files, for the card's licences; repeatable.")
+    ] = None,
+    each: Annotated[int, typer.Option(help="Most validation items of every task and source.")] = 150,
+    tested: Annotated[int, typer.Option(help="Most items of the test split.")] = 1600,
+) -> None:
+    """Calibrate, measure and describe a trained adapter of the embedded model, and put it where gates find it."""
+    from isr_lab.training.shipping import Held
+    from isr_lab.training.shipping import ship as run_ship
+
+    held = Held(tuple(validation), tuple(test), tuple(unseen or ()), each, tested)
+    card = run_ship(run, held, work, trained_on=tuple(trained_on or ()), out=out, report=console.print)
+    console.print(f"the card lies at {card}", markup=False)

@@ -1,0 +1,211 @@
+"""``isr-lab experiment``: the paper's experiments on any model and slice."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.progress import Progress, TaskID, TextColumn
+
+from isr_rag.cli.options import Servers, Tokenizer, check_scorer_options
+from isr_rag.cli.terminal import EXIT_BAD, columns, console
+from isr_rag.errors import InvalidInputError
+from isr_rag.factory import build_scorer
+
+if TYPE_CHECKING:
+    from isr_lab.experiments.cluster import MakeScorer
+    from isr_lab.experiments.outcomes import OutcomesFormat
+    from isr_lab.experiments.trials import Engine
+    from isr_lab.experiments.trials import Progress as Told
+    from isr_lab.slice.schema import SliceItem
+    from isr_rag.scorers.protocol import Scorer
+
+BASE = "base"
+"""What ``--model`` calls the embedded model without its adapter."""
+
+HELP = {
+    "dispersion": "Experiment 1: how far order moves the answer, and what averaging over orders gains.",
+    "dose": "Experiment 2: what each further chunk of support does at fixed length of the evidence.",
+    "audit": "Experiment 3: the gate on held-out items (splits val and test), beside simpler rules.",
+    "orderings": "Which orderings to draw, how much of the dispersion is order, and whether it changes decisions.",
+    "all": "All four one after the other, and an index page.",
+}
+
+experiment_app = typer.Typer(
+    no_args_is_help=True,
+    help="Rerun the paper's experiments on any model and slice. A run is registered before its first score, goes on "
+    "where it was stopped, and ends in a report.",
+)
+
+Slices = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--slice", help="Items, JSONL or .parquet; repeatable. Default: the packaged sample, a demonstration."
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="base: the embedded model without its adapter. Else Hub name, folder or .gguf file; with --server: the "
+        "name it is served under. Default: the embedded model with its adapter."
+    ),
+]
+Adapter = Annotated[
+    Path | None, typer.Option(help="Folder of an adapter of the embedded model, instead of the one that comes along.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Most items. Default: the experiment's own.")]
+Seed = Annotated[int | None, typer.Option(help="Everything drawn depends on it. Default: the experiment's own.")]
+Orderings = Annotated[int | None, typer.Option("--m", min=1, help="Orderings. Default: the experiment's own.")]
+Out = Annotated[Path, typer.Option(help="Folder of this model's runs on this slice; they share their scores.")]
+Outcomes = Annotated[
+    Literal["jsonl", "parquet"] | None,
+    typer.Option(help="Also write a row a trial, for an analysis of your own, to outcomes.jsonl or outcomes.parquet."),
+]
+EngineName = Annotated[
+    Literal["local", "ray"], typer.Option("--engine", help="Where to score: in this process, or on Ray workers.")
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Workers of the engine ray. Default: one a GPU, else one a CPU.")
+]
+
+
+def _command(names: list[str]) -> Callable[..., None]:
+    """A command that runs some experiments; all commands take the same options."""
+
+    def run(
+        slices: Slices = None,
+        model: Model = None,
+        adapter: Adapter = None,
+        server: Servers = None,
+        tokenizer: Tokenizer = None,
+        limit: Limit = None,
+        seed: Seed = None,
+        m: Orderings = None,
+        out: Out = Path("experiments"),
+        outcomes: Outcomes = None,
+        engine: EngineName = "local",
+        workers: Workers = None,
+    ) -> None:
+        if workers is not None and engine != "ray":
+            raise typer.BadParameter("--workers are those of --engine ray")
+        check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adapter=adapter)
+        make_scorer = partial(experiment_scorer, model=model, servers=server, tokenizer=tokenizer, adapter=adapter)
+        settings = {name: value for name, value in {"limit": limit, "seed": seed, "m": m}.items() if value is not None}
+        items = _items(slices or [])
+        gpus = model is not None and not server
+        with _engine(make_scorer, on_ray=engine == "ray", workers=workers, gpus=gpus) as scorer:
+            run_one = partial(_run, scorer=scorer, items=items, out=out, outcomes=outcomes, alone=len(names) == 1)
+            failed = [name for name in names if not run_one(name, settings)]
+        if len(names) > 1:
+            from isr_lab.experiments.run import index_reports
+
+            console.print(f"index: {index_reports(out)}", markup=False, soft_wrap=True)
+        raise typer.Exit(EXIT_BAD if failed else 0)
+
+    return run
+
+
+for _name, _help in HELP.items():
+    experiment_app.command(_name, help=_help)(
+        _command([name for name in HELP if name != "all" and _name in (name, "all")])
+    )
+
+
+def experiment_scorer(*, model: str | None, adapter: Path | None = None, **options: Any) -> Scorer:
+    """The scorer that the options describe; nothing is kept from one request to the next.
+
+    Raises:
+        ModelNotFoundError: if the embedded model is wanted and not set up.
+    """
+    if model != BASE or options.get("servers"):
+        return build_scorer(model=model, adapter=adapter, keep_states=False, **options)
+    from isr_rag.scorers.embedded import model_directory, verify
+    from isr_rag.scorers.transformers import TransformersScorer
+
+    verify(model_directory())
+    return TransformersScorer(model_directory())
+
+
+def _items(slices: list[Path]) -> list[SliceItem]:
+    from isr_lab.slice.reading import read_items
+    from isr_lab.slice.sample import load_sample
+
+    if slices:
+        return list(read_items(*slices))
+    sample = load_sample()
+    console.print(
+        f"no --slice: the {len(sample)} items of the packaged sample, for a demonstration. Their figures say little "
+        "about a model; build a slice with isr-lab slice build",
+        style="yellow",
+    )
+    return sample
+
+
+@contextmanager
+def _engine(make_scorer: MakeScorer, *, on_ray: bool, workers: int | None, gpus: bool) -> Generator[Scorer | Engine]:
+    if not on_ray:
+        yield make_scorer()
+        return
+    from isr_lab.experiments.cluster import RayEngine
+
+    with RayEngine(make_scorer, workers=workers, gpus=gpus) as engine:
+        yield engine
+
+
+def _run(
+    name: str,
+    settings: dict[str, int],
+    *,
+    scorer: Scorer | Engine,
+    items: list[SliceItem],
+    out: Path,
+    outcomes: OutcomesFormat | None,
+    alone: bool,
+) -> bool:
+    """Run one experiment; False, and told why, where the slice lacks what it needs and others follow."""
+    from isr_lab.experiments.run import experiment_type, run_experiment
+
+    experiment = experiment_type(name)(**settings)
+    if any(field.name == "noise_floor" for field in fields(experiment)):
+        experiment = replace(experiment, noise_floor=_noise(scorer))
+    command = shlex.join(["isr-lab", *sys.argv[1:]])
+    try:
+        with Progress(*columns("{task.description}"), TextColumn("{task.fields[rate]}"), console=console) as bar:
+            shown = _shown(bar, name)
+            folder = run_experiment(experiment, scorer, items, out, progress=shown, outcomes=outcomes, command=command)
+    except InvalidInputError as error:
+        if alone:
+            raise
+        console.print(f"{name} was not run: {error}", style="yellow", markup=False)
+        return False
+    console.print(f"{name}: {folder / 'report.html'}", markup=False, soft_wrap=True)
+    return True
+
+
+def _noise(scorer: Scorer | Engine) -> float | None:
+    """What the scorer says of its numerical noise in log-odds, if it does; one digit, which a machine reproduces."""
+    noise: float | None = getattr(scorer, "noise_floor", None)
+    return None if noise is None else float(f"{noise:.0e}")
+
+
+def _shown(bar: Progress, name: str) -> Told:
+    """Shows trials done and forward passes a second."""
+    task: TaskID | None = None
+    began = 0.0
+
+    def progress(done: int, trials: int, passes: int) -> None:
+        nonlocal task, began
+        if task is None:  # what an earlier run has done must not count for the speed
+            began, task = time.monotonic(), bar.add_task(name, completed=done, total=trials, rate="")
+        else:
+            bar.update(task, completed=done, rate=f"{passes / (time.monotonic() - began):.1f} passes/s")
+
+    return progress

@@ -1,0 +1,80 @@
+"""The audit's deployable reference: Venn-Abers on the mean over the orderings, fitted on calibration items."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isr_lab.experiments.audit.items import AuditItem
+from isr_rag.calibration.checks import FEW_OF_A_CLASS
+from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
+from isr_rag.calibration.venn_abers import VennAbers
+
+
+@dataclass(frozen=True, slots=True)
+class DeployableReference:
+    """The calibrated mixture, as a gate's ``CalibratedMixture`` uses it.
+
+    Attributes:
+        m: orderings' seeds behind each mean score, in the fit and in use.
+        pooled: fitted on all calibration items; serves the templates with too few of their own.
+        by_template: fitted on one template's items each.
+        note: what each was fitted on, in words.
+    """
+
+    m: int
+    pooled: VennAbers
+    by_template: Mapping[str, VennAbers]
+    note: str
+
+    def calibrator(self, item: AuditItem) -> VennAbers:
+        """The calibration that an item's template has."""
+        return self.by_template.get(item.template, self.pooled)
+
+    def p_ref(self, item: AuditItem) -> float:
+        """Lower probability that the item's predicate holds."""
+        return self.calibrator(item).lower(item.q_bar(self.m))
+
+    def mean(self, item: AuditItem) -> float:
+        """One calibrated probability that it holds."""
+        return float(self.calibrator(item).mean(np.array(item.q_bar(self.m))))
+
+
+def fit_reference(items: Sequence[AuditItem], m: int, *, enough: int = FEW_OF_A_CLASS) -> DeployableReference:
+    """Fit the reference.
+
+    Args:
+        items: calibration items.
+        m: how many seeds' orderings count.
+        enough: a template with this many items of each class gets a calibration of its own.
+
+    Raises:
+        CalibrationError: if all items together are too few (none, one class only, under 10 of a class).
+        MissingDependencyError: if the calibration libraries are not installed.
+    """
+    if not items:
+        raise CalibrationError("there are no calibration items (split val) among those that were scored")
+    by_template: dict[str, VennAbers] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)  # the counts stand in the note
+        pooled = _fit(items, m)
+        for template in sorted({item.template for item in items}):
+            own = [item for item in items if item.template == template]
+            if min(_counts(own)) >= enough:
+                by_template[template] = _fit(own, m)
+    parts = [f"{template} ({fit.n_true} + {fit.n_false})" for template, fit in by_template.items()]
+    rest = f"all templates together ({pooled.n_true} + {pooled.n_false})"
+    note = f"Venn-Abers fitted on (supported + not supported) items: {', '.join([*parts, rest])}"
+    return DeployableReference(m, pooled, by_template, note)
+
+
+def _counts(items: Sequence[AuditItem]) -> tuple[int, int]:
+    true = sum(item.label for item in items)
+    return true, len(items) - true
+
+
+def _fit(items: Sequence[AuditItem], m: int) -> VennAbers:
+    return VennAbers.fit([item.q_bar(m) for item in items], [item.label for item in items])

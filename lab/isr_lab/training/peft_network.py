@@ -1,0 +1,125 @@
+"""Any causal language model of transformers with a peft adapter: the way for other models and for CUDA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isr_rag.errors import ConfigurationError
+from isr_rag.scorers.local.hub_network import label_logits
+from isr_rag.scorers.local.packed.attention import Plan, register
+from isr_rag.scorers.local.packed.plan import Pack
+
+
+class PeftNetwork:
+    """A model on the GPU if there is one, with block attention and a LoRA adapter on all linear layers.
+
+    Args:
+        base: folder or Hub name.
+        rank: of the adapter.
+        alpha: its scale is ``alpha / rank``.
+        dropout: of the adapter.
+        first_layer: layers below get no adapter.
+        label_ids: token ids of the two labels, "yes" first.
+        seed: of the adapter's initial values.
+        nf4: load the base model in 4 bits (CUDA only).
+
+    Raises:
+        ConfigurationError: if ``nf4`` is asked for without CUDA.
+    """
+
+    def __init__(
+        self,
+        base: Path | str,
+        rank: int,
+        alpha: float,
+        dropout: float,
+        first_layer: int,
+        label_ids: tuple[int, int],
+        seed: int,
+        *,
+        nf4: bool = False,
+    ) -> None:
+        from peft import LoraConfig, get_peft_model
+        from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if nf4 and self.device.type != "cuda":
+            raise ConfigurationError("nf4 needs a CUDA device: leave it out on a CPU")
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+        )
+        model = AutoModelForCausalLM.from_pretrained(
+            base,
+            dtype=torch.bfloat16,
+            device_map={"": self.device},
+            quantization_config=quantization if nf4 else None,
+        )
+        model.set_attn_implementation(register())
+        layers = list(range(first_layer, model.config.get_text_config().num_hidden_layers))
+        torch.manual_seed(seed)
+        lora = LoraConfig(
+            r=rank,
+            lora_alpha=cast(int, alpha),
+            lora_dropout=dropout,
+            target_modules="all-linear",
+            layers_to_transform=layers if first_layer else None,
+            task_type="CAUSAL_LM",
+        )
+        self.model: Any = get_peft_model(model, lora)
+        for parameter in self.parameters():
+            parameter.data = parameter.data.float()
+            parameter.grad = torch.zeros_like(parameter)
+        self._labels = label_ids
+
+    def parameters(self) -> list[Tensor]:
+        """The trained tensors (fp32) with their ``grad``."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def refresh(self) -> None:
+        """Nothing to do: the model computes with the parameters themselves."""
+
+    def _logits(self, pack: Pack) -> Tensor:
+        base = self.model.get_base_model()
+        with torch.autocast(self.device.type, dtype=torch.bfloat16):
+            hidden = base.base_model(
+                input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
+                position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
+                block_plan=Plan(pack, self.device),
+                use_cache=False,
+            ).last_hidden_state[0]
+        at = torch.from_numpy(np.concatenate(pack.reads)).to(self.device)
+        logits = label_logits(base, hidden[at], self._labels)
+        return logits[:, 0] - logits[:, 1]
+
+    def logits(self, pack: Pack) -> Tensor:
+        """logit(yes) - logit(no) at every read of the pack, fp32, shape (reads,)."""
+        self.model.eval()
+        with torch.no_grad():
+            return self._logits(pack).cpu()
+
+    def loss_and_grad(self, pack: Pack, targets: Tensor, weights: Tensor) -> tuple[float, Tensor]:
+        """Weighted sum of the binary cross-entropies; adds its gradient to the parameters' ``grad``.
+
+        Args:
+            pack: one read a target.
+            targets: wanted probabilities of "yes", shape (reads,).
+            weights: factor of each term, shape (reads,).
+
+        Returns:
+            The loss and the logit differences, shape (reads,).
+        """
+        self.model.train()
+        z = self._logits(pack)
+        terms = torch.nn.functional.binary_cross_entropy_with_logits(z, targets.to(z.device), reduction="none")
+        loss = (terms * weights.to(z.device)).sum()
+        loss.backward()
+        return float(loss.detach()), z.detach().cpu()
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter as peft does."""
+        self.model.save_pretrained(folder)

@@ -1,0 +1,396 @@
+"""Train an adjudicator on slice items: resumable, several processes on one machine, CUDA where there is one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from isr_lab.slice.asking import predicate
+from isr_lab.slice.reading import read_items
+from isr_lab.slice.schema import SliceItem
+from isr_lab.training.config import TrainConfig
+from isr_lab.training.data import (
+    Example,
+    data_hash,
+    label_ids,
+    passes,
+    segments,
+    unmarked_sources,
+)
+from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
+from isr_lab.training.network import PackedLlama, write_description, write_json
+from isr_rag.errors import ConfigurationError
+from isr_rag.scorers.local.encoding import PromptEncoder
+from isr_rag.scorers.local.packed.plan import Pack, pack_full, pack_invariant
+from isr_rag.scorers.protocol import Layout
+
+_SHOWN = 6  # chunks a validation item shows
+
+
+class Network(Protocol):
+    """A model in training."""
+
+    def parameters(self) -> list[Tensor]:
+        """The trained tensors with their ``grad``."""
+        ...
+
+    def refresh(self) -> None:
+        """Make changed parameters count."""
+        ...
+
+    def logits(self, pack: Pack) -> Tensor:
+        """logit(yes) - logit(no) at every read."""
+        ...
+
+    def loss_and_grad(self, pack: Pack, targets: Tensor, weights: Tensor) -> tuple[float, Tensor]:
+        """The weighted loss, whose gradient is added to ``grad``, and the logit differences."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter."""
+        ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run stands; kept in its checkpoint.
+
+    Attributes:
+        elapsed: seconds of training over all resumes.
+        steps: updates made.
+        labels: examples seen.
+        tokens: tokens computed.
+        epoch: passes over the data begun before the present one.
+        batch: batches of the present pass that are done.
+        data: hash of the training items.
+    """
+
+    elapsed: float = 0.0
+    steps: int = 0
+    labels: int = 0
+    tokens: int = 0
+    epoch: int = 0
+    batch: int = 0
+    data: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a run came to: where it stands, and the figures of its last validation by task and source."""
+
+    progress: Progress
+    validation: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+
+
+def build_pack(examples: list[Example], layout: Layout) -> Pack:
+    """The examples as one packed sequence, one read each."""
+    prompts = [example.segments for example in examples]
+    if layout == "full":
+        return pack_full(prompts, [[tuple(range(len(p.chunks)))] for p in prompts])
+    return pack_invariant(prompts)
+
+
+def done_share(config: TrainConfig, progress: Progress, items: int) -> float:
+    """How much of the run is done, in [0, 1]."""
+    if config.minutes is not None:
+        return min(progress.elapsed / (60 * config.minutes), 1.0)
+    assert config.epochs is not None
+    return min(progress.labels / (config.epochs * items), 1.0)
+
+
+def learning_rate(config: TrainConfig, share: float) -> float:
+    """A linear rise over ``warmup``, then a cosine to zero at the end of the run."""
+    if share < config.warmup:
+        return config.learning_rate * max(share / config.warmup, 0.02)
+    return config.learning_rate * 0.5 * (1 + float(np.cos(np.pi * (share - config.warmup) / (1 - config.warmup))))
+
+
+def _network(config: TrainConfig, labels: tuple[int, int]) -> Network:
+    """The written-out pass for Llama models on a CPU; transformers and peft for the rest."""
+    if not (torch.cuda.is_available() or config.dropout or config.nf4) and Path(config.base).is_dir():
+        try:
+            return PackedLlama(
+                Path(config.base),
+                config.rank,
+                config.alpha,
+                config.first_layer,
+                labels,
+                config.seed,
+                full=config.full,
+            )
+        except ConfigurationError:
+            pass  # another architecture: transformers knows it
+    if config.full:
+        raise ConfigurationError("full fine-tuning is for Llama models on a CPU: train an adapter instead")
+    from isr_lab.training.peft_network import PeftNetwork
+
+    return PeftNetwork(
+        config.base,
+        config.rank,
+        config.alpha,
+        config.dropout,
+        config.first_layer,
+        labels,
+        config.seed,
+        nf4=config.nf4,
+    )
+
+
+class _Run:
+    """One process of a run."""
+
+    def __init__(self, config: TrainConfig, rank: int) -> None:
+        from transformers import AutoTokenizer
+
+        self.config, self.rank = config, rank
+        self.encoder = PromptEncoder(AutoTokenizer.from_pretrained(config.base))
+        self.items = list(read_items(*config.train))
+        if not self.items:
+            raise ConfigurationError(f"there are no items in {', '.join(map(str, config.train))}")
+        self.held = spread(list(read_items(*config.validation)), config.validation_items)
+        self.network = _network(config, label_ids(self.items[0], self.encoder))
+        self.parameters = self.network.parameters()
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
+        )
+        self.progress = Progress(data=data_hash(self.items))
+        self._resume()
+
+    @property
+    def share(self) -> float:
+        """How much of the run is done."""
+        return done_share(self.config, self.progress, len(self.items))
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.config.out / "checkpoint.pt"
+
+    def _resume(self) -> None:
+        if not self._checkpoint.exists():
+            return
+        state = torch.load(self._checkpoint, weights_only=True)
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, state["parameters"], strict=True):
+                parameter.copy_(value)
+        self.optimizer.load_state_dict(state["optimizer"])
+        progress = Progress(**state["progress"])
+        if progress.data != self.progress.data:
+            # Other data: their passes begin anew, under a seed that was not used yet.
+            progress.data, progress.epoch, progress.batch = self.progress.data, progress.epoch + 1, 0
+        self.progress = progress
+        self.network.refresh()
+
+    def save(self) -> None:
+        """Write the checkpoint and the adapter (first process only)."""
+        if self.rank:
+            return
+        state = {
+            "parameters": [p.detach() for p in self.parameters],
+            "optimizer": self.optimizer.state_dict(),
+            "progress": asdict(self.progress),
+        }
+        temporary = self._checkpoint.with_suffix(".part")
+        torch.save(state, temporary)
+        temporary.replace(self._checkpoint)
+        self.network.save(self.config.out / "adapter")
+        if Path(self.config.base).is_dir():
+            write_description(self.config.out / "adapter", self.config.layout, Path(self.config.base))
+
+    def log(self, **entry: Any) -> None:
+        """Append one line to the run's log (first process only)."""
+        if self.rank == 0:
+            with (self.config.out / "log.jsonl").open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps({"at": round(time.time()), **entry}) + "\n")
+
+    def batches(self) -> Iterator[list[Example]]:
+        """This process's batches from where the run stands, pass after pass."""
+        config, progress = self.config, self.progress
+        while True:
+            seed, skip = config.seed + 1000 * progress.epoch, progress.batch
+            stream = passes(self.items, self.encoder, config.layout, seed, config.tokens, fixed=config.fixed_order)
+            mine: list[Example] = []
+            index = -1
+            for index, batch in enumerate(stream):
+                if index % config.workers == self.rank:
+                    mine = batch
+                # Whole rounds only, so that all processes take the same number of steps.
+                if index % config.workers == config.workers - 1 and index >= skip:
+                    progress.batch = index + 1
+                    yield mine
+            if index + 1 < config.workers:
+                raise ConfigurationError("the data make fewer batches than there are processes: lower tokens")
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+
+    def step(self, batches: list[list[Example]]) -> tuple[float, float]:
+        """One update; returns the mean loss and accuracy of this process's examples."""
+        config = self.config
+        total, right, count = 0.0, 0, sum(map(len, batches))
+        for parameter in self.parameters:
+            assert parameter.grad is not None
+            parameter.grad.zero_()
+        for batch in batches:
+            pack = build_pack(batch, config.layout)
+            labels = torch.tensor([float(example.label) for example in batch])
+            targets = labels * (1 - config.smoothing) + config.smoothing / 2
+            loss, z = self.network.loss_and_grad(pack, targets, torch.full_like(labels, 1 / count))
+            total += loss
+            right += int(((z > 0) == (labels > 0.5)).sum())
+            self.progress.tokens += len(pack.input_ids) * config.workers
+        self._average_gradients()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(config, self.share)
+        self.optimizer.step()
+        self.network.refresh()
+        self.progress.labels += round(_mean(count, config.workers) * config.workers)
+        self.progress.steps += 1
+        return total, right / count
+
+    def _average_gradients(self) -> None:
+        if self.config.workers == 1:
+            return
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        flat = torch.cat([g.view(-1) for g in grads])
+        dist.all_reduce(flat)
+        flat /= self.config.workers
+        for grad, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+            grad.copy_(part.view_as(grad))
+
+    def validate(self) -> dict[str, dict[str, float]]:
+        """Figures by task and source on the fixed validation items."""
+        config = self.config
+        whole = unmarked_sources(self.held)
+        logits: dict[int, float] = {}
+        mine = list(range(self.rank, len(self.held), config.workers))
+        for start in range(0, len(mine), 16):
+            some = mine[start : start + 16]
+            examples: list[Example] = []
+            for item in (self.held[index] for index in some):
+                shown = first_chunks(item, None if item.source in whole else _SHOWN)
+                examples.append(Example(item, segments(item, shown, self.encoder, config.layout)))
+            logits.update(zip(some, self.network.logits(build_pack(examples, config.layout)).tolist(), strict=True))
+        if config.workers > 1:
+            gathered: list[Any] = [None] * config.workers
+            dist.all_gather_object(gathered, logits)
+            logits = {index: z for part in gathered for index, z in part.items()}
+        found = summary([_scored(item, logits[index]) for index, item in enumerate(self.held)])
+        self.log(kind="validation", **asdict(self.progress), figures=found)
+        return found
+
+    def run(self) -> TrainResult:
+        """Train to the end of the schedule."""
+        config, progress = self.config, self.progress
+        begun, before = time.monotonic(), progress.elapsed
+        checked = saved = progress.elapsed
+        stream = self.batches()
+        seen: list[tuple[float, float]] = []
+        while self.share < 1:
+            seen.append(self.step([next(stream) for _ in range(config.accumulate)]))
+            progress.elapsed = _first(before + time.monotonic() - begun, config.workers)
+            if progress.steps % 10 == 0:
+                loss, accuracy = (round(float(value), 4) for value in np.mean(seen, axis=0))
+                rate = learning_rate(config, self.share)
+                self.log(kind="train", **asdict(progress), loss=loss, accuracy=accuracy, rate=rate)
+                seen = []
+            if self.held and progress.elapsed - checked > 60 * config.validate_minutes:
+                self.validate()
+                checked = progress.elapsed
+            if progress.elapsed - saved > 60 * config.checkpoint_minutes:
+                self.save()
+                saved = progress.elapsed
+        self.save()
+        return TrainResult(progress, self.validate() if self.held else {})
+
+
+def _scored(item: SliceItem, z: float) -> ScoredItem:
+    return ScoredItem(
+        id=item.id,
+        task=item.task,
+        source=item.source,
+        kind=item.kind,
+        multi_hop=item.multi_hop,
+        template=predicate(item).template,
+        n=len(item.chunks),
+        label=item.label,
+        q=float(1 / (1 + np.exp(-z))),
+    )
+
+
+def _first(value: float, workers: int) -> float:
+    """The first process's value, so that all stop at the same step."""
+    if workers == 1:
+        return value
+    shared = torch.tensor([value], dtype=torch.float64)
+    dist.broadcast(shared, 0)
+    return float(shared)
+
+
+def _mean(value: float, workers: int) -> float:
+    if workers == 1:
+        return value
+    shared = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(shared)
+    return float(shared) / workers
+
+
+def spread(items: list[SliceItem], count: int) -> list[SliceItem]:
+    """A fixed selection of at most ``count`` items, spread over tasks and sources."""
+    by_source: dict[tuple[str, str], list[SliceItem]] = {}
+    for item in sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest()):
+        by_source.setdefault((item.task, item.source), []).append(item)
+    chosen: list[SliceItem] = []
+    depth = 0
+    while len(chosen) < min(count, len(items)):
+        chosen += [members[depth] for _, members in sorted(by_source.items()) if depth < len(members)]
+        depth += 1
+    return chosen[:count]
+
+
+def _work(rank: int, config: TrainConfig, meeting: str, results: Any) -> None:
+    if config.workers > 1:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // config.workers))
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=config.workers)
+    result = _Run(config, rank).run()
+    if config.workers > 1:
+        dist.destroy_process_group()
+    if rank == 0:
+        results.append(result)
+
+
+def train(config: TrainConfig) -> TrainResult:
+    """Train to the end of the schedule, from the last checkpoint in ``config.out`` where there is one.
+
+    A run that is interrupted and resumed visits the same batches as an uninterrupted one. With ``epochs`` its
+    weights agree with those of an uninterrupted run up to rounding; with ``minutes`` the learning rate follows the
+    clock.
+
+    Raises:
+        ConfigurationError: if the settings do not fit the model, the machine or the data.
+        InvalidInputError: for a line of the data that is no item.
+    """
+    config.out.mkdir(parents=True, exist_ok=True)
+    write_json(config.out / "settings.json", json.loads(json.dumps(asdict(config), default=str)))
+    results: list[TrainResult] = []
+    if config.workers == 1:
+        _work(0, config, "", results)
+        return results[0]
+    from multiprocessing import Manager
+
+    from torch.multiprocessing.spawn import spawn
+
+    with tempfile.TemporaryDirectory() as folder, Manager() as manager:
+        shared: Any = manager.list()
+        spawn(_work, (config, f"{folder}/meeting", shared), nprocs=config.workers)
+        return TrainResult(shared[0].progress, shared[0].validation)

@@ -1,0 +1,220 @@
+"""Training learns a toy task, resumes exactly, and writes an adapter that the package can load."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("pydantic")
+pytest.importorskip("sklearn")
+
+from safetensors.torch import load_file  # noqa: E402
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
+
+from isr_lab.slice.reading import read_items  # noqa: E402
+from isr_lab.training.card import write_card  # noqa: E402
+from isr_lab.training.config import TrainConfig, preset  # noqa: E402
+from isr_lab.training.data import shown_chunks, unmarked_sources  # noqa: E402
+from isr_lab.training.train import learning_rate, train  # noqa: E402
+from isr_rag.errors import ConfigurationError  # noqa: E402
+from isr_rag.scorers.local.adapter import read_adapter  # noqa: E402
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Llama with a byte tokenizer."""
+    folder = tmp_path_factory.mktemp("model") / "base"
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        additional_special_tokens=["<|im_start|>", "<|im_end|>"],
+        chat_template=TEMPLATE,
+    )
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=len(fast),
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=12,
+        tie_word_embeddings=True,
+    )
+    model = transformers.LlamaForCausalLM(config)
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            parameter.data.normal_(std=0.12)
+    model.save_pretrained(folder)
+    return folder
+
+
+def item(i: int, label: int, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"i{i}",
+        "source": "toy",
+        "split": "train",
+        "group": f"g{i // 2}",
+        "claim": "zzzzzzzzzzzzzzzz" if label else "aaaaaaaaaaaaaaaa",
+        "label": label,
+        "kind": "supported" if label else "refuted",
+        "chunks": [{"text": f"text {i // 2}", "is_support": True}, {"text": f"more {i}"}],
+        "provenance": {"dataset": "toy", "file": "toy", "record": str(i), "license": "CC0-1.0"},
+        **more,
+    }
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "items.jsonl"
+    path.write_text("".join(json.dumps(item(i, i % 2)) + "\n" for i in range(48)))
+    return path
+
+
+def settings(base: Path, data: Path, out: Path, **more: Any) -> TrainConfig:
+    plain: dict[str, Any] = {
+        "epochs": 4.0,
+        "rank": 4,
+        "alpha": 8.0,
+        "learning_rate": 2e-2,
+        "tokens": 600,
+        "validation_items": 16,
+    }
+    return TrainConfig(base=base, train=(data,), validation=(data,), out=out, **{**plain, **more})
+
+
+def losses(out: Path) -> list[float]:
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().split("\n") if line]
+    return [entry["loss"] for entry in entries if entry["kind"] == "train"]
+
+
+@pytest.mark.parametrize("layout", ["late", "set", "full"])
+def test_a_toy_task_is_learnt_in_every_layout(base: Path, data: Path, tmp_path: Path, layout: Any) -> None:
+    result = train(settings(base, data, tmp_path / "run", layout=layout))
+    found = losses(tmp_path / "run")
+    assert found[-1] < 0.5 * found[0]
+    assert result.validation["all"]["auroc"] > 0.95
+    adapter = read_adapter(tmp_path / "run" / "adapter")
+    assert adapter.layout == layout
+    assert adapter.scale == 2.0
+
+
+def test_full_fine_tuning_is_saved_as_an_adapter(base: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = train(settings(base, data, out, full=True, learning_rate=2e-3, rank=48, alpha=48.0))
+    assert result.validation["all"]["auroc"] > 0.95
+    change = load_file(out / "adapter" / "adapter_model.safetensors")
+    name = "base_model.model.model.layers.1.mlp.down_proj.lora_{}.weight"
+    trained = torch.load(out / "checkpoint.pt", weights_only=True)["parameters"][-1]
+    before = load_file(base / "model.safetensors")["model.layers.1.mlp.down_proj.weight"].to(torch.bfloat16).float()
+    rebuilt = change[name.format("B")].float() @ change[name.format("A")].float()
+    assert torch.allclose(before + rebuilt, trained, atol=2e-3)
+
+
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
+    base: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(base, data, tmp_path / "whole", epochs=3.0)
+    train(config)
+    from isr_lab.training import train as module
+
+    class Stop(Exception):
+        pass
+
+    plain = module._Run.step
+    calls = 0
+
+    def interrupted(self: Any, batches: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 12:
+            raise Stop
+        found = plain(self, batches)
+        self.save()
+        return found
+
+    monkeypatch.setattr(module._Run, "step", interrupted)
+    parts = replace(config, out=tmp_path / "parts")
+    with pytest.raises(Stop):
+        train(parts)
+    monkeypatch.undo()
+    train(parts)
+    ends = [torch.load(tmp_path / run / "checkpoint.pt", weights_only=True) for run in ("whole", "parts")]
+    assert ends[0]["progress"]["steps"] == ends[1]["progress"]["steps"]
+    for one, other in zip(ends[0]["parameters"], ends[1]["parameters"], strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
+
+
+def test_the_card_says_what_was_measured(base: Path, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = train(settings(base, data, tmp_path / "run", epochs=2.0))
+    card = write_card(tmp_path / "run", {"Test split": result.validation}, ["## Noise", "None."])
+    text = card.read_text()
+    assert "## Test split" in text and text.endswith("None.\n")
+    assert f"{result.validation['all']['auroc']:.3f}" in text
+    assert str(tmp_path) not in text
+    assert (card.parent / "curve.png").stat().st_size > 1000
+
+
+def test_the_transformers_engine_learns_too(base: Path, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    result = train(settings(base, data, tmp_path / "run", dropout=0.01))
+    assert result.validation["all"]["auroc"] > 0.95
+    assert (tmp_path / "run" / "adapter" / "adapter_model.safetensors").exists()
+
+
+def test_presets_hold_the_papers_settings(tmp_path: Path) -> None:
+    paper = preset("paper-gemma", base="google/gemma", train=(tmp_path,), validation=(), out=tmp_path)
+    assert (paper.rank, paper.alpha, paper.dropout, paper.learning_rate) == (32, 64.0, 0.05, 1.5e-5)
+    assert (paper.warmup, paper.weight_decay, paper.seed, paper.epochs) == (0.03, 0.1, 42, 1.0)
+    assert (paper.accumulate, paper.layout) == (64, "full")
+    with pytest.raises(ConfigurationError, match="ours"):
+        preset("theirs")
+
+
+def test_the_rate_rises_and_falls_to_zero(tmp_path: Path) -> None:
+    config = preset("ours", base=tmp_path, train=(tmp_path,), validation=(), out=tmp_path, minutes=10)
+    rates = [learning_rate(config, share / 100) for share in range(101)]
+    assert max(rates) == pytest.approx(config.learning_rate, rel=1e-2)
+    assert rates[0] < rates[1] < rates[3] and rates[-1] < 1e-9
+    assert all(a >= b for a, b in itertools.pairwise(rates[4:]))
+
+
+def test_support_is_always_shown_and_unmarked_items_whole(tmp_path: Path) -> None:
+    import random
+
+    path = tmp_path / "items.jsonl"
+    many = [{"text": f"t{i}", "is_support": i == 7} for i in range(12)]
+    bare = [{"text": f"u{i}"} for i in range(12)]
+    rows = [item(0, 1, chunks=many), item(1, 1, source="bare", chunks=bare), item(2, 0, source="bare", chunks=bare)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    items = list(read_items(path))
+    assert unmarked_sources(items) == {"bare"}
+    others = items[1].chunks
+    for seed in range(30):
+        rng = random.Random(seed)
+        assert any(chunk.is_support for chunk in shown_chunks(items[0], rng, seed, others))
+        assert set(items[1].chunks) <= set(shown_chunks(items[1], rng, seed, whole=True))
+
+
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="either minutes or epochs"):
+        TrainConfig(base=tmp_path, train=(tmp_path,), validation=(), out=tmp_path)
+    with pytest.raises(ConfigurationError, match="learning_rate"):
+        preset("ours", base=tmp_path, train=(tmp_path,), validation=(), out=tmp_path, minutes=1, learning_rate=0)

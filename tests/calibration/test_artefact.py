@@ -1,0 +1,263 @@
+"""Artefacts survive the disk bit for bit, show tampering, and refuse a gate that they do not belong to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
+pytest.importorskip("matplotlib", reason="reports need the 'calibrate' extra")
+
+from isr_rag.calibration import (
+    BelongsTo,
+    CalibrationArtefact,
+    CalibrationCorruptError,
+    CalibrationError,
+    CalibrationMismatchError,
+    CalibrationRecord,
+    CalibrationWarning,
+    NoisyChannel,
+    PredicateCalibration,
+    Prior,
+    VennAbers,
+    calibration_report,
+    fit_artefact,
+)
+
+OWNER = BelongsTo("model@abc", "auto", 6)
+GATE: dict[str, Any] = {"scorer": "model@abc", "predicate": "claim", "orderings": "auto", "m": 6, "focus": None}
+
+
+def records(n: int = 900, predicate: str = "claim", seed: int = 0) -> list[CalibrationRecord]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(n):
+        x = rng.normal()
+        label = int(rng.random() < 1 / (1 + np.exp(-4 * x)))
+        score = float(1 / (1 + np.exp(-8 * x - 1)))
+        made.append(CalibrationRecord(f"{predicate}-{i}", predicate, score, label, f"page {i // 2}", f"text {i}"))
+    return made
+
+
+def fit(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefact:
+    defaults: dict[str, Any] = {"belongs_to": OWNER, "created_by": "tests", "resamples": 20, "targets": ((0.1, 0.1),)}
+    return fit_artefact(items, **{**defaults, **settings}).artefact
+
+
+@pytest.fixture(scope="module")
+def artefact() -> CalibrationArtefact:
+    return fit([*records(), *records(600, "draft", seed=1)], targets=((0.1, 0.1), (0.2, 0.1)))
+
+
+def stored(calibrator: VennAbers | NoisyChannel) -> CalibrationArtefact:
+    return CalibrationArtefact(OWNER, {"claim": PredicateCalibration(calibrator, 50, 50, "0" * 64)}, "tests")
+
+
+def test_round_trip_through_a_file_is_bit_exact(artefact: CalibrationArtefact, tmp_path: Path) -> None:
+    path = artefact.save(tmp_path / "new" / "calibration.json")
+    loaded = CalibrationArtefact.load(path)
+    assert loaded == artefact and loaded.sha256 == artefact.sha256
+    assert loaded.save(tmp_path / "again.json").read_bytes() == path.read_bytes()
+    assert [p.name for p in path.parent.iterdir()] == ["calibration.json"], "no temporary file is left"
+    assert path.stat().st_size < 100_000
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.lists(st.floats(0, 1), min_size=60, max_size=60))
+def test_any_calibrator_survives_the_disk(tmp_path: Path, scores: list[float]) -> None:
+    with pytest.warns(CalibrationWarning):
+        fitted = VennAbers.fit(scores, [0, 1] * 30)
+    loaded = CalibrationArtefact.load(stored(fitted).save(tmp_path / "c.json"))
+    assert loaded.predicates["claim"].calibrator == fitted
+
+
+def test_a_channel_is_stored_too(tmp_path: Path) -> None:
+    channel = NoisyChannel.from_counts(
+        true_positives=90, false_negatives=10, true_negatives=85, false_positives=15, prior=Prior.labelled(100, 200)
+    )
+    loaded = CalibrationArtefact.load(stored(channel).save(tmp_path / "c.json"))
+    assert loaded.predicates["claim"].calibrator == channel
+
+
+ALTERATIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a value": lambda d: d["predicates"]["claim"]["calibrator"]["lower_values"].__setitem__(-1, 0.999999),
+    "the owner": lambda d: d["belongs_to"].update(m=12),
+    "a cut": lambda d: d["predicates"]["claim"]["cuts"][0].update(cut=0.1),
+    "a predicate's name": lambda d: d["predicates"].update(other=d["predicates"].pop("claim")),
+    "a new field": lambda d: d.update(note="fine"),
+    "the hash": lambda d: d.update(sha256="0" * 64),
+    "no hash": lambda d: d.pop("sha256"),
+}
+
+
+@pytest.mark.parametrize("what", ALTERATIONS)
+def test_every_alteration_is_detected(what: str, artefact: CalibrationArtefact, tmp_path: Path) -> None:
+    path = artefact.save(tmp_path / "c.json")
+    data = json.loads(path.read_text())
+    ALTERATIONS[what](data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(CalibrationCorruptError, match="altered after it was fitted"):
+        CalibrationArtefact.load(path)
+
+
+def test_reformatting_the_file_changes_nothing(artefact: CalibrationArtefact, tmp_path: Path) -> None:
+    path = artefact.save(tmp_path / "c.json")
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert CalibrationArtefact.load(path) == artefact
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "no JSON"),
+        ("[1]", "no isr-rag calibration"),
+        ('{"kind": "something"}', "no isr-rag calibration"),
+        ('{"kind": "isr-rag calibration", "schema_version": 99}', "schema version 99"),
+        ('{"kind": "isr-rag calibration", "schema_version": NaN}', "no JSON number"),
+    ],
+)
+def test_a_file_that_is_no_calibration_is_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    with pytest.raises(CalibrationCorruptError, match=message):
+        CalibrationArtefact.load(path)
+
+
+def test_it_belongs_to_exactly_one_gate(artefact: CalibrationArtefact) -> None:
+    assert artefact.check_belongs(**GATE) is artefact.predicates["claim"]
+    changes = {"scorer": "model@def", "predicate": "sufficiency", "orderings": "banded", "m": 12, "focus": 300}
+    for name, value in changes.items():
+        with pytest.raises(CalibrationMismatchError, match=f"{name}: fitted for .*, not {value!r}"):
+            artefact.check_belongs(**{**GATE, name: value})
+    with pytest.raises(CalibrationMismatchError) as caught:
+        artefact.check_belongs(**changes)
+    assert all(f"{name}: fitted for" in str(caught.value) for name in changes)
+
+
+def test_an_order_invariant_scorers_calibration_stands_for_any_m_and_family(artefact: CalibrationArtefact) -> None:
+    invariant = replace(artefact, belongs_to=BelongsTo("model@abc", None, None))
+    assert invariant.check_belongs(**{**GATE, "orderings": "banded", "m": 1})
+    with pytest.raises(CalibrationMismatchError, match="focus"):
+        invariant.check_belongs(**{**GATE, "focus": 300})
+
+
+def test_cuts_are_found_by_their_target(artefact: CalibrationArtefact) -> None:
+    cut = artefact.cut("claim", 0.2, 0.1, "score")
+    assert (cut.h_star, cut.delta, cut.scope) == (0.2, 0.1, "score") and cut.cut is not None
+    with pytest.raises(CalibrationMismatchError, match=r"fitted: \(0.1, 0.1, score\)"):
+        artefact.cut("claim", 0.05, 0.1)
+
+
+def test_records_in_any_order_give_the_same_artefact() -> None:
+    items = records(400)
+    order = np.random.default_rng(5).permutation(len(items))
+    assert fit(items).sha256 == fit([items[i] for i in order]).sha256
+
+
+def test_held_out_figures_come_from_folds_that_share_no_group() -> None:
+    """Twins with one label: a fold that had seen the twin would be sure of it, one that had not cannot be."""
+    rng = np.random.default_rng(0)
+    items = []
+    for pair in range(300):
+        score, label = float(rng.random()), int(rng.random() < 0.5)
+        items += [CalibrationRecord(f"{pair}{side}", "p", score, label, f"pair {pair}") for side in "ab"]
+    held = fit_artefact(items, belongs_to=OWNER, created_by="tests", targets=(), resamples=20).held_out["p"]
+    from isr_rag.calibration.metrics import auroc
+
+    assert auroc(held.mean, held.labels) < 0.6
+    leaking = VennAbers.fit(held.q_bar, held.labels)
+    assert auroc(leaking.mean(held.q_bar), held.labels) > auroc(held.mean, held.labels)
+
+
+def test_cuts_are_tested_on_groups_that_the_calibrator_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[float]] = {}
+    from isr_rag.calibration import fitting
+
+    def watch(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def recorded(*args: Any, **named: Any) -> Any:
+            scores = args[0] if isinstance(args[0], list) else args[1]
+            seen.setdefault(name, set()).update(scores)
+            return original(*args, **named)
+
+        monkeypatch.setattr(owner, name, recorded)
+
+    watch(fitting.LearnThenTest, "fit")
+    watch(fitting.LearnThenTest, "plan")
+    monkeypatch.setattr(fitting, "_cross_validate", lambda part, *_: None)
+    monkeypatch.setattr(fitting, "_figures", lambda *_: {})
+    items = records(400)
+    fit(items)
+    pages = {record.q_bar: record.group for record in items}
+    tested, planned = ({pages[score] for score in seen[name]} for name in ("fit", "plan"))
+    assert tested and planned and not tested & planned
+    assert len(tested | planned) == 200
+
+
+def test_the_gates_own_rule_decides_what_the_second_cut_covers() -> None:
+    items = [replace(record, q=(record.q_bar,)) for record in records(900)]
+    never = fit(items, rule=lambda record, p_ref, h_star: False).cut("claim", 0.1, 0.1, "gate")
+    assert never.cut is None and "no item was answered" in never.reason
+    asked: list[float] = []
+
+    def rule(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
+        asked.append(h_star)
+        assert 0 <= p_ref <= 1 and record.q
+        return True
+
+    everything = fit(items, rule=rule)
+    gate, score = everything.cut("claim", 0.1, 0.1, "gate"), everything.cut("claim", 0.1, 0.1, "score")
+    assert replace(gate, scope="score") == score and set(asked) == {0.1}
+
+
+def test_data_that_makes_the_bound_meaningless_is_refused() -> None:
+    items = records(300)
+    with pytest.raises(CalibrationError, match="no labelled items"):
+        fit([])
+    with pytest.raises(CalibrationError, match=r"ids occur more than once.*claim-3"):
+        fit([*items, items[3]])
+    with pytest.raises(CalibrationError, match="texts occur more than once"):
+        fit([*items, replace(items[3], id="other", text="  TEXT   3 ")])
+    with pytest.raises(CalibrationError, match=r"1 calibration ids also occur in the training data.*claim-7"):
+        fit(items, training_ids=["claim-7", "elsewhere"])
+    with pytest.raises(CalibrationError, match="1 calibration texts also occur in the training data"):
+        fit(items, training_texts=["Text  7"])
+    with pytest.raises(CalibrationError, match=r"predicate 'claim'.*one class only"):
+        fit([replace(record, label=1) for record in items])
+    with pytest.raises(CalibrationError, match=r"predicate 'claim'.*NaN"):
+        fit([*items, replace(items[0], id="nan", text=None, q_bar=float("nan"))])
+    with pytest.raises(CalibrationError, match="share one group"):
+        fit([replace(record, group="all") for record in items])
+    with pytest.raises(CalibrationError, match="scorer"):
+        BelongsTo("", "auto", 6)
+
+
+def test_few_labels_are_said() -> None:
+    with pytest.warns(CalibrationWarning, match="fewer than 50 of a class"):
+        fit(records(120))
+
+
+def test_the_report_holds_what_it_promises(tmp_path: Path) -> None:
+    items = records(300)
+    scores, labels = [r.q_bar for r in items], [r.label for r in items]
+    summary = calibration_report(scores, labels, tmp_path / "out", [r.group for r in items], resamples=30)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["reliability.png", "report.json", "report.md", "risk_coverage.png"]
+    data = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert data["counts"]["groups"] == 150
+    assert data["metrics"]["auroc"]["estimate"] == summary["auroc"].estimate
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "150 groups" in text and f"{summary['aurc'].estimate:.4f}" in text
+    for name in ("reliability.png", "risk_coverage.png"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG") and name in text
+    with pytest.raises(CalibrationError, match="one class only"):
+        calibration_report([0.5] * 60, [1] * 60, tmp_path)

@@ -1,0 +1,247 @@
+"""On a Ray cluster of two workers: one decision an item, whoever is killed, and the bits of the local engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import isr_lab
+import isr_rag.cli
+from isr_rag import Decision, ISRGate
+from isr_rag.errors import ConfigurationError, InvalidInputError, ScorerError
+from isr_rag.items import check_file, check_file_on_ray
+from isr_rag.items import cluster as on_ray_engine
+from isr_rag.items.actors import ClusterError, pool
+from isr_rag.items.journal import Journal
+from isr_rag.items.lines import BATCH, Extent
+from isr_rag.references import Oracle
+from isr_rag.scorers.embedded import is_ready, model_directory
+from isr_rag.testing import FixedScorer
+
+from . import noting
+
+ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install 'isr-rag[ray]'")
+pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install 'isr-rag[ray]'")
+
+SAMPLE = Path(isr_lab.__file__).parent / "data" / "slice_sample.jsonl"
+HERE = sys.modules[__name__]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Two workers of one CPU, no dashboard, nothing reported to anyone; its address."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112  # what else runs on the machine must not end workers
+    context = ray.init(
+        address="local",
+        num_cpus=2,
+        object_store_memory=100 * 2**20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+    )
+    for module in (noting, HERE):  # the workers cannot import the tests
+        ray.cloudpickle.register_pickle_by_value(module)
+    yield context.address_info["gcs_address"]
+    ray.shutdown()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    (tmp_path / "notes").mkdir()
+    return tmp_path / "notes"
+
+
+def write(path: Path, batches: int, *extra: str) -> Path:
+    lines = [json.dumps({"id": i, "claim": f"c{i}c", "evidence": ["a", "b", "d"]}) for i in range(batches * BATCH)]
+    path.write_text("".join(f"{line}\n" for line in [*lines, *extra]), "utf-8")
+    return path
+
+
+def decisions(path: Path) -> list[tuple[Any, Decision]]:
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [(record["id"], Decision.from_dict(record["decision"])) for record in records]
+
+
+def in_journal(part: Path) -> set[str]:
+    """Claims of the batches that a run has finished."""
+    whole = [line for line in part.read_bytes().split(b"\n")[:-1]]
+    return {f"c{record['id']}c" for line in whole for record in json.loads(line.split(b"\t", 1)[1])}
+
+
+def test_a_killed_worker_costs_no_item_and_doubles_none(cluster: str, tmp_path: Path, notes: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", 12, "{not json"), tmp_path / "out.jsonl"
+    finished: set[str] = set()
+    killed: list[int] = []
+
+    def kill_one(done: int, items: int) -> None:
+        if done >= 4 * BATCH and not killed:
+            victim = max(notes.iterdir(), key=lambda file: file.stat().st_mtime)
+            finished.update(in_journal(Path(f"{target}.part")))
+            killed.append(int(victim.name))
+            os.kill(killed[0], signal.SIGKILL)
+
+    gate = partial(noting.make_gate, str(notes), 0.2)
+    summary = check_file_on_ray(gate, source, target, workers=2, progress=kill_one)
+    assert (summary.decided, summary.bad, summary.resumed) == (12 * BATCH, 1, 0)
+    assert killed and len(list(notes.iterdir())) >= 3, "nobody took the dead worker's place"
+    assert json.loads(Path(f"{target}.errors.jsonl").read_text("utf-8"))["line"] == 12 * BATCH + 1
+    times = noting.scored(notes)
+    assert set(times) == {f"c{i}c" for i in range(12 * BATCH)}
+    assert all(times[claim] == 1 for claim in finished)
+    check_file(ISRGate(scorer=FixedScorer(noting.probability), reference=Oracle(1.0)), source, tmp_path / "local.jsonl")
+    assert decisions(target) == decisions(tmp_path / "local.jsonl")
+
+
+def test_a_run_whose_driver_was_killed_goes_on_and_decides_nothing_again(
+    cluster: str, tmp_path: Path, notes: Path
+) -> None:
+    source, target = write(tmp_path / "in.jsonl", 14), tmp_path / "out.jsonl"
+    part = Path(f"{target}.part")
+    driver = subprocess.Popen(
+        [sys.executable, noting.__file__, str(source), str(target), str(notes)],
+        env={**os.environ, "RAY_ADDRESS": cluster},
+        stdout=subprocess.DEVNULL,
+    )
+    while not (part.exists() and part.read_bytes().count(b"\n") >= 3):
+        assert driver.poll() is None, "the driver ended by itself"
+        time.sleep(0.05)
+    driver.kill()
+    driver.wait()
+    finished, later = in_journal(part), tmp_path / "later"
+    later.mkdir()
+    assert not target.exists() and len(finished) < 14 * BATCH
+    summary = check_file_on_ray(partial(noting.make_gate, str(later), 0.0), source, target, workers=2)
+    assert (summary.decided, summary.resumed) == (14 * BATCH, len(finished))
+    assert not finished & set(noting.scored(later))
+    assert [identifier for identifier, _ in decisions(target)] == list(range(14 * BATCH))
+
+
+def test_what_one_engine_began_the_other_finishes(cluster: str, tmp_path: Path, notes: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
+
+    def stop(done: int, items: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_file(noting.make_gate(str(notes), 0.0), source, target, progress=stop)
+    summary = check_file_on_ray(partial(noting.make_gate, str(notes), 0.0), source, target, workers=1)
+    assert (summary.decided, summary.resumed) == (3 * BATCH, BATCH)
+    assert set(noting.scored(notes).values()) == {1}
+
+
+class Broken(FixedScorer):
+    def score(self, requests: Any) -> Any:
+        raise RuntimeError("power cut")
+
+
+def test_a_worker_that_fails_gives_the_error_of_the_local_engine(cluster: str, tmp_path: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", 2), tmp_path / "out.jsonl"
+
+    def gate() -> ISRGate:
+        return ISRGate(scorer=Broken([0.5]), reference=Oracle(1.0))
+
+    with pytest.raises(ScorerError, match="power cut"):
+        check_file_on_ray(gate, source, target, workers=1)
+    assert not target.exists()
+
+
+def test_workers_with_different_gates_are_refused(cluster: str, tmp_path: Path) -> None:
+    def own() -> ISRGate:
+        return ISRGate(scorer=FixedScorer([0.5], identity=f"device of {os.getpid()}"), reference=Oracle(1.0))
+
+    with pytest.raises(ClusterError, match="different gates"):
+        check_file_on_ray(own, write(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", workers=1)
+
+
+def test_bad_files_and_small_clusters_are_said_at_once(cluster: str, tmp_path: Path, notes: Path) -> None:
+    gate = partial(noting.make_gate, str(notes), 0.0)
+    with pytest.raises(InvalidInputError, match="no file"):
+        check_file_on_ray(gate, tmp_path / "nowhere.jsonl", tmp_path / "out.jsonl")
+    with pytest.raises(ConfigurationError, match="3 workers need a CPU each; the cluster has 2"):
+        check_file_on_ray(gate, write(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", workers=3)
+
+
+@pytest.mark.parametrize(
+    ("resources", "workers", "gpus", "expected"),
+    [
+        ({"CPU": 8.0}, None, True, (8, 0.0)),
+        ({"CPU": 8.0, "GPU": 2.0}, None, True, (2, 1.0)),
+        ({"CPU": 8.0, "GPU": 2.0}, 4, True, (4, 0.5)),
+        ({"CPU": 8.0, "GPU": 2.0}, 1, True, (1, 1.0)),
+        ({"CPU": 8.0, "GPU": 2.0}, None, False, (8, 0.0)),
+    ],
+)
+def test_gpus_are_used_where_the_cluster_has_them(
+    resources: dict[str, float], workers: int | None, gpus: bool, expected: tuple[int, float]
+) -> None:
+    assert pool(resources, workers, gpus) == expected
+
+
+def test_a_large_file_puts_several_batches_into_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_ray_engine, "TASKS", 2)
+    rows = list(on_ray_engine._tasks([Extent(batch, batch, batch + 1, 1) for batch in range(5)]))
+    assert [[numbers[0] for numbers in row["extents"]] for row in rows] == [[0, 1, 2], [3, 4]]
+    assert list(on_ray_engine._tasks([])) == []
+
+
+def test_a_batch_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "out.part", {"gate": "g"}, 2)
+    assert journal.keep(1, '["first"]')
+    assert not journal.keep(1, '["second"]')
+    journal.keep(0, '["zero"]')
+    assert list(journal.records()) == [["zero"], ["first"]]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    torch = pytest.importorskip("torch", reason="the embedded model needs torch: pip install 'isr-rag[local]'")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.model
+@pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup")
+def test_the_embedded_model_gives_the_same_bits_on_two_workers(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    source = tmp_path / "in.jsonl"
+    with source.open("w", encoding="utf-8") as file:
+        sample = [json.loads(line) for line in SAMPLE.read_text("utf-8").splitlines()[: BATCH + 2]]
+        for i, item in enumerate(sample):
+            asked = {name: item[name] for name in ("id", "question", "answer", "claim") if name in item}
+            chunks = sample[i % BATCH]["chunks"][:2]  # the second batch asks about chunks of the first
+            evidence = [{"text": chunk["text"], "title": chunk["title"]} for chunk in chunks]
+            file.write(json.dumps({**asked, "evidence": evidence}) + "\n")
+    for engine in (["local"], ["ray", "--workers", "2"]):
+        arguments = [
+            "isr-rag",
+            "check",
+            "--items",
+            str(source),
+            "--out",
+            str(tmp_path / engine[0]),
+            "--engine",
+            *engine,
+        ]
+        monkeypatch.setattr(sys, "argv", arguments)
+        with pytest.raises(SystemExit) as stop:
+            isr_rag.cli.main()
+        assert stop.value.code == 0
+    local, on_ray = decisions(tmp_path / "local"), decisions(tmp_path / "ray")
+    assert len(local) == BATCH + 2
+    assert local == on_ray
+    assert [decision.q for _, decision in local] == [decision.q for _, decision in on_ray]

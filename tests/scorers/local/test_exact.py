@@ -1,0 +1,101 @@
+"""q of every ordering equals one plain prompt at a time: every family, 1 to 12 chunks, every way to draw orderings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from isr_lab.slice import load_sample  # noqa: E402
+from isr_lab.slice.asking import predicate  # noqa: E402
+from isr_rag import Chunk, Sufficient, Supported, TransformersScorer  # noqa: E402
+from isr_rag.orderings import draw_orderings  # noqa: E402
+from isr_rag.prompt import Ordering  # noqa: E402
+from isr_rag.scorers.embedded import model_directory  # noqa: E402
+from isr_rag.scorers.protocol import ScoreRequest  # noqa: E402
+from tests.scorers import tiny  # noqa: E402
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WORDS = ["Paris", "Lyon", "Kepler", "published", "1619", "evidence", "city", "of", "law", "third", "capital", "in"]
+
+
+def orderings(n: int) -> tuple[Ordering, ...]:
+    """All of up to 4 chunks; banded, uniform, Latin and antithetic ones of more."""
+    if n <= 4:
+        return draw_orderings(n, 24, family="exhaustive")
+    drawn = [draw_orderings(n, 4, family=f, seed=n) for f in ("banded", "uniform", "latin", "antithetic")]
+    return tuple(dict.fromkeys(ordering for part in drawn for ordering in part))
+
+
+def evidence(n: int, seed: int) -> list[Chunk]:
+    """Random chunks; from three on, one repeats another and one begins with another."""
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(2, 14))) for _ in range(n)]
+    if n >= 3:
+        texts[-1], texts[-2] = texts[0], f"{texts[0]} {texts[1]}"
+    rng.shuffle(texts)
+    return [Chunk(text) for text in texts]
+
+
+def one_at_a_time(one: TransformersScorer, model: torch.nn.Module, request: ScoreRequest) -> NDArray[np.float64]:
+    """Log-odds by the book: a forward pass a prompt, softmax over the whole vocabulary."""
+    encoded = one.encoder.encode(request.prompt)
+    found = []
+    for ordering in request.orderings:
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([encoded.assemble(ordering)])).logits[0, -1]
+        chances = logits.double().softmax(-1)
+        yes, no = (chances[list(ids)].sum().log() for ids in encoded.labels)
+        found.append(float(yes - no))
+    return np.array(found)
+
+
+def together(one: TransformersScorer, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float64]]:
+    return [result.logprobs[:, 0] - result.logprobs[:, 1] for result in one.score(requests)]
+
+
+def probability(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(1 / (1 + np.exp(-log_odds)))
+
+
+@pytest.mark.parametrize("architecture", tiny.ARCHITECTURES)
+def test_q_of_every_ordering_in_float32(architecture: str) -> None:
+    tokenizer = tiny.tokenizer("chatml")
+    model = tiny.model(architecture, len(tokenizer))
+    one = TransformersScorer(model, tokenizer, device="cpu")
+    requests = []
+    for n in range(1, 13):
+        asked = Supported(claim="Paris is the capital.") if n % 2 else Sufficient("Which city is the third?")
+        requests.append(ScoreRequest(asked.render(evidence(n, seed=n)), orderings(n)))
+    for request, found in zip(requests, together(one, requests), strict=True):
+        want = one_at_a_time(one, model, request)
+        assert np.abs(probability(found) - probability(want)).max() <= 1e-5
+
+
+@pytest.mark.model
+def test_the_embedded_model_on_real_text() -> None:
+    items = sorted(load_sample(), key=lambda item: item.id)
+    pool = [Chunk(chunk.text, chunk.title) for item in items for chunk in item.chunks]
+    requests = []
+    for k, n in enumerate((1, 2, 6, 12)):
+        own = [Chunk(chunk.text, chunk.title) for chunk in items[k].chunks][:n]
+        shown = [*own, *pool[40 * k : 40 * k + n - len(own)]]
+        drawn = draw_orderings(n, 2, family="uniform")
+        requests.append(ScoreRequest(predicate(items[k]).render(shown), drawn))
+    model = transformers.AutoModelForCausalLM.from_pretrained(model_directory(), dtype=torch.float32).eval()
+    whole = TransformersScorer(model_directory(), device="cpu")
+    half = TransformersScorer(model_directory(), device="cpu", dtype="bfloat16")
+    want = [one_at_a_time(whole, model, request) for request in requests]
+    for exact, found in zip(want, together(whole, requests), strict=True):
+        assert np.abs(probability(found) - probability(exact)).max() <= 1e-5
+    apart = np.concatenate([np.abs(a - b) for a, b in zip(want, together(half, requests), strict=True)])
+    assert half.noise_floor is not None and apart.max() > 1e-4
+    assert apart.mean() <= half.noise_floor

@@ -1,0 +1,133 @@
+"""The written-out Llama pass, and the tokenizer without transformers, give what transformers gives."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from isr_rag.errors import ConfigurationError, ModelCorruptError  # noqa: E402
+from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
+from isr_rag.scorers.local.fast_tokenizer import FastTokenizer  # noqa: E402
+from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
+from isr_rag.scorers.local.lean import LeanLlama, read_state  # noqa: E402
+from isr_rag.scorers.local.packed.attention import Plan  # noqa: E402
+from isr_rag.scorers.local.packed.plan import Segments, pack_evidence, pack_full, pack_invariant  # noqa: E402
+from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
+from tests.scorers import tiny  # noqa: E402
+from tests.scorers.local.test_transformers import requests  # noqa: E402
+
+
+def networks(**changes: Any) -> tuple[HubNetwork, LeanLlama]:
+    model = tiny.model("llama", 97)
+    return HubNetwork(model, torch.device("cpu")), LeanLlama(
+        {**model.config.to_dict(), **changes}, model.state_dict(), torch.float32
+    )
+
+
+def prompts(seed: int) -> list[Segments]:
+    rng = random.Random(seed)
+
+    def ids(low: int, high: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(97) for _ in range(rng.randint(low, high)))
+
+    head = ids(3, 9)
+    return [Segments(head, tuple(ids(1, 40) for _ in range(rng.randint(1, 5))), ids(1, 6)) for _ in range(3)]
+
+
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_hidden_states_equal_those_of_transformers(seed: int, onednn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not onednn:
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    hub, lean = networks()
+    some = prompts(seed)
+    orderings = [list(itertools.islice(itertools.permutations(range(len(p.chunks))), 4)) for p in some]
+    for pack in (pack_full(some, orderings), pack_invariant(some)):
+        with torch.inference_mode():
+            expected, found = hub.packed(pack, Plan(pack)), lean.packed(pack, Plan(pack))
+        assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_what_reads_nothing_leaves_its_keys_and_values() -> None:
+    hub, lean = networks()
+    pack = pack_evidence(prompts(0))
+    with torch.inference_mode():
+        theirs, ours = Plan(pack, keep=True), Plan(pack, keep=True)
+        assert len(hub.packed(pack, theirs)) == len(lean.packed(pack, ours)) == 0
+    assert theirs.kept.keys() == ours.kept.keys()
+    for layer, both in theirs.kept.items():
+        for expected, found in zip(both, ours.kept[layer], strict=True):
+            assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_plain_prompts_and_label_logits_equal_those_of_transformers() -> None:
+    hub, lean = networks()
+    ids = [[1, 2, 3, 4, 5], [7, 6], [9, 8, 7]]
+    with torch.inference_mode():
+        expected, found = hub.padded(ids), lean.padded(ids)
+        assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
+        assert torch.allclose(hub.logits(expected[0], [3, 5]), lean.logits(expected[0], [3, 5]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": "qwen2"},
+        {"attention_bias": True},
+        {"hidden_act": "gelu"},
+        {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
+    ],
+)
+def test_another_architecture_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        networks(**change)
+
+
+def test_missing_weights_are_named(tmp_path: Path) -> None:
+    model = tiny.model("llama", 97)
+    state = model.state_dict()
+    del state["model.layers.1.mlp.up_proj.weight"]
+    with pytest.raises(ModelCorruptError, match="up_proj"):
+        LeanLlama(model.config.to_dict(), state, torch.float32)
+    with pytest.raises(ModelCorruptError, match="cannot be read"):
+        read_state(tmp_path)
+
+
+def test_a_llama_that_is_loaded_by_name_takes_the_lean_pass_and_scores_the_same(tmp_path: Path) -> None:
+    tokenizer = tiny.tokenizer("chatml")
+    model = tiny.model("llama", len(tokenizer))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    held, loaded = TransformersScorer(model, tokenizer, device="cpu"), TransformersScorer(tmp_path, device="cpu")
+    assert isinstance(held.engine.network, HubNetwork)  # somebody else may change its weights
+    assert isinstance(loaded.engine.network, LeanLlama)
+    for a, b in zip(held.score(requests()), loaded.score(requests()), strict=True):
+        assert abs(np.exp(a.logprobs) - np.exp(b.logprobs)).max() <= 1e-5
+
+
+@pytest.mark.parametrize("family", sorted(tiny.FAMILIES))
+def test_the_tokenizer_encodes_prompts_as_transformers_does(family: str, tmp_path: Path) -> None:
+    slow = tiny.tokenizer(family)
+    slow.save_pretrained(tmp_path)
+    fast = FastTokenizer(tmp_path)
+    a, b = PromptEncoder(slow), PromptEncoder(fast)
+    assert (a.chat, a.template, a.control_tokens) == (b.chat, b.template, b.control_tokens)
+    for request in requests():
+        assert a.encode(request.prompt) == b.encode(request.prompt)
+
+
+def test_a_damaged_tokenizer_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelCorruptError, match="tokenizer"):
+        FastTokenizer(tmp_path)
+    tiny.tokenizer("chatml").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelCorruptError, match="tokenizer"):
+        FastTokenizer(tmp_path)

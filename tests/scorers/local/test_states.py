@@ -1,0 +1,137 @@
+"""Kept chunk states: the same scores for fewer tokens, bounded, content-addressed, in memory and on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("cachetools")
+
+from isr_rag import ISRGate, Sufficient, Supported  # noqa: E402
+from isr_rag.errors import ConfigurationError  # noqa: E402
+from isr_rag.evidence import Chunk  # noqa: E402
+from isr_rag.references import Oracle  # noqa: E402
+from isr_rag.scorers.cache import CachedScorer  # noqa: E402
+from isr_rag.scorers.local.states import StateCache, States  # noqa: E402
+from isr_rag.scorers.protocol import ScoreRequest  # noqa: E402
+from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
+from isr_rag.testing import FixedScorer  # noqa: E402
+from tests.scorers import tiny  # noqa: E402
+
+TEXTS = ["Paris is the capital of France.", "Lyon is a city.", "Kepler published it in 1619.", "Nothing here at all."]
+
+
+def scorer(architecture: str = "llama", **settings: Any) -> TransformersScorer:
+    tokenizer = tiny.tokenizer("chatml")
+    model = tiny.model(architecture, len(tokenizer))
+    return TransformersScorer(model, tokenizer, device="cpu", layout="late", **settings)
+
+
+def asked(claim: str, texts: list[str]) -> ScoreRequest:
+    prompt = Supported(claim=claim).render([Chunk(text) for text in texts], topic_first=False)
+    return ScoreRequest(prompt, (tuple(range(len(texts))),))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma3", "mistral"])
+def test_scores_are_those_without_states(architecture: str) -> None:
+    plain, keeping = scorer(architecture), scorer(architecture, states=StateCache())
+    calls = [
+        [asked("Paris is the capital.", TEXTS[:2])],
+        [asked("Lyon is the capital.", TEXTS[:2])],  # everything is known but the claim
+        [asked("It was published in 1619.", TEXTS[1:]), asked("Metz.", TEXTS[3:])],  # some is known
+    ]
+    for call in calls:
+        for a, b in zip(plain.score(call), keeping.score(call), strict=True):
+            assert np.abs(a.logprobs - b.logprobs).max() < 1e-5
+
+
+def test_a_second_question_computes_its_closing_only() -> None:
+    one = scorer(states=StateCache())
+    one.score([asked("Paris is the capital.", TEXTS)])
+    before = one.engine.computed_tokens
+    second = asked("Lyon is the capital.", list(reversed(TEXTS)))
+    one.score([second])
+    assert one.engine.computed_tokens - before == len(one.encoder.encode(second.prompt).suffix)
+
+
+def test_indexing_ahead_leaves_the_closing_and_is_idle_the_second_time() -> None:
+    gate = ISRGate(scorer=scorer(states=StateCache(), batch_tokens=40), reference=Oracle(1.0))
+    one = gate.scorer
+    assert isinstance(one, TransformersScorer)
+    assert gate.index(TEXTS) > sum(one.count_tokens(text) for text in TEXTS)
+    assert gate.index(TEXTS) == 0
+    before = one.engine.computed_tokens
+    gate.decide(TEXTS, claim="Lyon is a city.")
+    gate.decide(TEXTS[:2], question="What is Lyon?")
+    closings = [Supported(claim="Lyon is a city."), Sufficient("What is Lyon?")]
+    prompts = [predicate.render([Chunk("x")], topic_first=False) for predicate in closings]
+    assert one.engine.computed_tokens - before == sum(len(one.encoder.encode(prompt).suffix) for prompt in prompts)
+
+
+def test_memory_stays_within_its_bound_and_scores_stay_right() -> None:
+    plain, bounded = scorer(), scorer(states=StateCache(memory=30_000))
+    assert bounded.states is not None
+    for i in range(20):
+        call = [asked(f"Claim {i}.", [f"Text number {i} of many.", TEXTS[i % 4]])]
+        assert np.abs(plain.score(call)[0].logprobs - bounded.score(call)[0].logprobs).max() < 1e-5
+        assert bounded.states.nbytes <= 30_000
+    assert 0 < len(bounded.states) < 20
+
+
+def test_states_lie_on_disk_for_the_next_process(tmp_path: Path) -> None:
+    pytest.importorskip("diskcache")
+    first = scorer(states=StateCache(directory=tmp_path))
+    expected = first.score([asked("Paris.", TEXTS)])[0].logprobs
+    again = scorer(states=StateCache(directory=tmp_path))
+    found = again.score([asked("Paris.", TEXTS)])[0].logprobs
+    assert again.engine.computed_tokens < first.engine.computed_tokens / 2
+    assert np.abs(found - expected).max() < 1e-5
+
+
+def test_another_model_finds_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("diskcache")
+    scorer(states=StateCache(directory=tmp_path)).score([asked("Paris.", TEXTS)])
+    other = scorer("qwen3", states=StateCache(directory=tmp_path))
+    assert np.allclose(
+        other.score([asked("Paris.", TEXTS)])[0].logprobs, scorer("qwen3").score([asked("Paris.", TEXTS)])[0].logprobs
+    )
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float16", 0.02), ("bfloat16", 0.15)])
+def test_half_precision_takes_half_the_room_and_moves_q_a_little(precision: Any, tolerance: float) -> None:
+    whole, half = scorer(states=StateCache()), scorer(states=StateCache(precision=precision))
+    assert whole.states is not None and half.states is not None
+    for one in (whole, half):
+        one.score([asked("Paris is the capital.", TEXTS)])
+    assert half.states.nbytes * 2 == whole.states.nbytes
+    call = [asked("Lyon is a city.", TEXTS)]
+    moved = np.abs(whole.score(call)[0].logprobs - half.score(call)[0].logprobs).max()
+    assert 0 < moved < tolerance
+
+
+def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
+    tokenizer = tiny.tokenizer("chatml")
+    model = tiny.model("llama", len(tokenizer))
+    with pytest.raises(ConfigurationError, match="late"):
+        TransformersScorer(model, tokenizer, device="cpu", states=StateCache())
+    with pytest.raises(ConfigurationError, match="StateCache"):
+        TransformersScorer(model, tokenizer, device="cpu").index([])
+    with pytest.raises(ConfigurationError, match="nothing to index"):
+        ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1.0)).index(["text"])
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        StateCache(memory=0)
+    pytest.importorskip("diskcache")
+    with pytest.raises(ConfigurationError, match="keeps no states"):
+        CachedScorer(FixedScorer([0.5]), tmp_path).index([])
+
+
+def test_a_run_larger_than_the_memory_is_not_kept() -> None:
+    cache = StateCache(memory=100)
+    cache.put("model", ((1,), (2,)), States(torch.zeros(2, 1, 30, 4), torch.zeros(2, 1, 30, 4)))
+    assert len(cache) == 0
+    assert cache.get("model", ((1,), (2,))) is None

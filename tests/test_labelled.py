@@ -1,0 +1,127 @@
+"""A gate calibrated on labelled items uses that calibration, and refuses one that belongs to another gate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from isr_rag import Action, ISRGate, Reason
+from isr_rag.calibration import CalibrationArtefact, CalibrationError, CalibrationMismatchError
+from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.labelled import calibrate, read_labelled, score_labelled
+from isr_rag.prompt import Ordering, Prompt
+from isr_rag.references import CalibratedMixture
+from isr_rag.testing import FixedScorer
+
+
+def told(prompt: Prompt, ordering: Ordering) -> float:
+    """A scorer that reads its probability off the claim ("claim 37 at 0.912")."""
+    return float(prompt.suffix.split(" at ")[1].split()[0])
+
+
+def gate(**settings: Any) -> ISRGate:
+    return ISRGate(**({"scorer": FixedScorer(told), "m": 6, "orderings": "banded"} | settings))
+
+
+@pytest.fixture(scope="module")
+def labelled() -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    q = rng.uniform(size=1200)
+    label = rng.uniform(size=1200) < np.clip(1.3 * q - 0.2, 0.0, 0.995)
+    return [
+        {"id": i, "label": int(y), "claim": f"claim {i} at {p:.4f} end", "evidence": ["a", "b"]}
+        for i, (p, y) in enumerate(zip(q, label, strict=True))
+    ]
+
+
+@pytest.fixture(scope="module")
+def artefact(labelled: list[dict[str, Any]]) -> CalibrationArtefact:
+    own = gate()
+    return calibrate(own, score_labelled(own, labelled), targets=[(0.1, 0.1)]).artefact
+
+
+def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: CalibrationArtefact) -> None:
+    own = gate(reference=CalibratedMixture(artefact), h_star=0.1)
+    sure = own.decide(["a", "b"], claim="claim x at 0.97 end")
+    unsure = own.decide(["a", "b"], claim="claim x at 0.6 end")
+    assert sure.action is Action.ANSWER
+    assert sure.p_ref is not None and 0.9 <= sure.p_ref <= 1.0
+    assert unsure.reason is Reason.REFERENCE_BELOW_TARGET
+
+
+def test_it_survives_the_disk(artefact: CalibrationArtefact, tmp_path: Path) -> None:
+    path = artefact.save(tmp_path / "calibration.json")
+    again = CalibratedMixture(CalibrationArtefact.load(path))
+    claim = "claim x at 0.97 end"
+    assert gate(reference=again).decide(["a"], claim=claim) == gate(reference=CalibratedMixture(artefact)).decide(
+        ["a"], claim=claim
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"m": 12}, "m"),
+        ({"orderings": "uniform"}, "orderings"),
+        ({"focus": 100}, "focus"),
+        ({"scorer": FixedScorer(told, identity="other")}, "scorer"),
+    ],
+)
+def test_another_gate_is_refused_by_name(artefact: CalibrationArtefact, settings: dict[str, Any], field: str) -> None:
+    other = gate(reference=CalibratedMixture(artefact), **settings)
+    with pytest.raises(CalibrationMismatchError, match=field):
+        other.decide(["a", "b"], claim="claim x at 0.97 end")
+
+
+def test_another_predicate_is_refused(artefact: CalibrationArtefact) -> None:
+    with pytest.raises(CalibrationMismatchError, match="predicate"):
+        gate(reference=CalibratedMixture(artefact)).decide(["a"], question="what at 0.97 end?")
+
+
+def test_the_cut_is_held_beside_the_rule_and_the_decision_says_so(artefact: CalibrationArtefact) -> None:
+    cut = artefact.cut("supported-claim/1", 0.1, 0.1)
+    assert cut.cut is not None
+    own = gate(reference=CalibratedMixture(artefact, delta=0.1), h_star=0.1)
+    above = own.decide(["a", "b"], claim="claim x at 0.99 end")
+    assert (above.action, above.decided_by) == (Action.ANSWER, "isr+cut")
+    plain = gate(reference=CalibratedMixture(artefact), h_star=0.1)
+    lowest = next(q for q in np.arange(0.5, 1.0, 0.001) if plain.decide(["a"], claim=f"c at {q:.3f} e").answered)
+    if lowest < cut.cut:
+        between = own.decide(["a"], claim=f"c at {lowest:.3f} e")
+        assert (between.action, between.reason) == (Action.ABSTAIN, Reason.CUT_NOT_REACHED)
+    assert plain.decide(["a"], claim="c at 0.99 e").decided_by == "isr"
+
+
+def test_a_target_without_a_cut_is_refused(artefact: CalibrationArtefact) -> None:
+    with pytest.raises(CalibrationMismatchError, match="Learn-then-Test"):
+        gate(reference=CalibratedMixture(artefact, delta=0.2)).decide(["a"], claim="c at 0.99 e")
+    with pytest.raises(ConfigurationError, match="delta"):
+        CalibratedMixture(artefact, delta=1.5)
+
+
+def test_an_order_invariant_scorer_has_one_calibration_for_every_m(labelled: list[dict[str, Any]]) -> None:
+    own = gate(scorer=FixedScorer(told, layout="set"))
+    fitted = calibrate(own, score_labelled(own, labelled), targets=()).artefact
+    for m in (1, 6, 12):
+        other = gate(scorer=FixedScorer(told, layout="set"), m=m, reference=CalibratedMixture(fitted))
+        decision = other.decide(["a", "b", "c"], claim="c at 0.99 e")
+        assert (decision.passes, decision.m, decision.invariant) == (1, m, True)
+
+
+def test_a_cascade_is_not_calibrated(labelled: list[dict[str, Any]]) -> None:
+    with pytest.raises(CalibrationError, match="cascade"):
+        score_labelled(gate(cascade=True), labelled)
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '{"id": 1, "evidence": []}', '{"id": 1, "label": 1, "evidence": [], "x": 0}']
+)
+def test_a_bad_labelled_line_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "labelled.jsonl"
+    path.write_text(json.dumps({"id": 0, "label": 1, "claim": "c", "evidence": ["a"]}) + f"\n{line}\n", "utf-8")
+    with pytest.raises(InvalidInputError, match="line 2"):
+        read_labelled(path)
