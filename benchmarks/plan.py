@@ -27,7 +27,7 @@ from isr_rag.orderings import draw_orderings
 from isr_rag.predicates import predicate_for
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.encoding import PromptEncoder
-from isr_rag.scorers.local.packed.plan import Segments, pack_full, pack_invariant
+from isr_rag.scorers.local.packed.pack import Segments, pack_full, pack_invariant
 from isr_rag.scorers.protocol import ScoreRequest
 
 M, FIRST = 6, 3

@@ -40,7 +40,7 @@ from isr_rag import Chunk, Supported, TransformersScorer
 from isr_rag.orderings import Family, draw_orderings
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.lean import has_onednn
-from isr_rag.scorers.local.packed.plan import Segments, pack_full
+from isr_rag.scorers.local.packed.pack import Segments, pack_full
 from isr_rag.scorers.protocol import ScoreRequest
 
 QUICK = [(48, n, 6, "banded") for n in (5, 10, 20)]

@@ -27,7 +27,7 @@ OnError = Literal["raise", "abstain"]
 Steps: TypeAlias = Generator[ScoreRequest, Scores, Decision]
 """Algorithm 1 for one item: asks for scores, receives them, returns the decision."""
 
-Outcome: TypeAlias = Scores | ISRError
+ScoresOrError: TypeAlias = Scores | ISRError
 """What came of one request."""
 
 
@@ -44,7 +44,7 @@ class Item(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckedItem:
     """One item, checked."""
 
     predicate: Predicate
@@ -72,15 +72,15 @@ class Batch:
         items: Sequence[Item | Mapping[str, Any]],
         default: Reference | None,
         on_error: OnError,
-        blank: Callable[[Asked], Decision],
-        steps: Callable[[Asked], Steps],
+        blank: Callable[[CheckedItem], Decision],
+        steps: Callable[[CheckedItem], Steps],
     ) -> None:
         self._on_error, self._blank = on_error, blank
         self._started = time.perf_counter()
         self._done: dict[int, Decision] = {}
         self._waiting: dict[int, ScoreRequest] = {}
         self._size = len(items)
-        self._asked: list[Asked] = []
+        self._asked: list[CheckedItem] = []
         for position, item in enumerate(items):
             try:
                 self._asked.append(read_item(item, default))
@@ -95,7 +95,7 @@ class Batch:
         """What must be scored next; empty when every item is decided."""
         return list(self._waiting.values())
 
-    def receive(self, results: Sequence[Outcome]) -> None:
+    def receive(self, results: Sequence[ScoresOrError]) -> None:
         """Go on with the scores of the requests, in their order."""
         positions = list(self._waiting)
         self._waiting.clear()
@@ -106,7 +106,7 @@ class Batch:
         """The decisions, in the order of the items."""
         return [self._done[position] for position in range(self._size)]
 
-    def _step(self, position: int, result: Outcome | None) -> None:
+    def _step(self, position: int, result: ScoresOrError | None) -> None:
         steps = self._steps[position]
         try:
             if result is None:
@@ -136,7 +136,7 @@ class Batch:
             error.add_note(f"in item {position} of the batch of {self._size}")
 
 
-def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Asked:
+def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> CheckedItem:
     """Check an item.
 
     Raises:
@@ -169,7 +169,7 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Aske
             "Verifier(...), CalibratedMixture(...) or CrossEncoder(...) from isr_rag.references, "
             "or use the embedded model with its shipped calibration (ISRGate() with no scorer)"
         )
-    return Asked(predicate, chunks, reference, bool(item.get("can_acquire", False)))
+    return CheckedItem(predicate, chunks, reference, bool(item.get("can_acquire", False)))
 
 
 def checked_reference(reference: object) -> Reference | None:

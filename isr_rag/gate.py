@@ -14,11 +14,11 @@ import numpy as np
 from isr_rag import bounds
 from isr_rag.algorithm import Convention, Rule, Verdict, weigh
 from isr_rag.batch import (
-    Asked,
     Batch,
+    CheckedItem,
     Item,
     OnError,
-    Outcome,
+    ScoresOrError,
     Steps,
     as_scorer_error,
     checked_probabilities,
@@ -139,7 +139,7 @@ class ISRGate:
         other.rule = replace(self.rule, h_star=float(h_star))
         return other
 
-    def _algorithm_1(self, asked: Asked) -> Steps:
+    def _algorithm_1(self, asked: CheckedItem) -> Steps:
         """Algorithm 1, asking for scores where it needs them."""
         blank, predicate, chunks, reference = self._blank(asked), asked.predicate, asked.chunks, asked.reference
         if not chunks:
@@ -299,7 +299,7 @@ class ISRGate:
             await asyncio.to_thread(batch.receive, results)
         return batch.decisions()
 
-    def _score(self, requests: list[ScoreRequest]) -> Sequence[Outcome]:
+    def _score(self, requests: list[ScoreRequest]) -> Sequence[ScoresOrError]:
         """Score requests together; where that fails, each alone, so that one cannot take the others with it."""
         try:
             results = self.scorer.score(requests)
@@ -313,7 +313,7 @@ class ISRGate:
                 return [as_scorer_error(error)]
             return [self._score([request])[0] for request in requests]
 
-    async def _ascore_one(self, scorer: AsyncScorer, request: ScoreRequest) -> Outcome:
+    async def _ascore_one(self, scorer: AsyncScorer, request: ScoreRequest) -> ScoresOrError:
         try:
             return (await scorer.ascore([request]))[0]
         except Exception as error:
@@ -322,7 +322,7 @@ class ISRGate:
     def _batch(self, items: Sequence[Item | Mapping[str, Any]]) -> Batch:
         return Batch(items, self.reference, self.on_error, self._blank, self._algorithm_1)
 
-    def _blank(self, asked: Asked) -> Decision:
+    def _blank(self, asked: CheckedItem) -> Decision:
         """A decision before anything is known, with the settings that it will be made under."""
         return Decision(
             action=Action.ABSTAIN,

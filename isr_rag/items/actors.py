@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 RETRIES = 3
 """How often a task is tried again whose worker died; workers themselves are restarted without limit."""
@@ -79,7 +79,7 @@ def pool(resources: dict[str, float], workers: int | None, gpus: bool) -> tuple[
     return size, min(1.0, cards / size)
 
 
-def on_one_thread(make: Callable[[], Made]) -> Made:
+def on_one_thread(make: Callable[[], Value]) -> Value:
     """What a worker computes with, its sums kept on one thread: how they are split moves their last bits."""
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
     made = make()

@@ -18,7 +18,7 @@ from isr_rag.items.actors import as_isr_error, cluster, load_ray, on_one_thread,
 from isr_rag.items.journal import encode
 from isr_rag.items.lines import Extent
 from isr_rag.items.reading import open_items
-from isr_rag.items.run import Progress, Run, Summary, decide_lines
+from isr_rag.items.run import ItemProgress, Run, Summary, decide_lines
 
 MakeGate = Callable[[], ISRGate]
 """Makes a gate; it is pickled, and called once in every worker."""
@@ -34,7 +34,7 @@ def check_file_on_ray(
     *,
     workers: int | None = None,
     gpus: bool = True,
-    progress: Progress = lambda done, items: None,
+    progress: ItemProgress = lambda done, items: None,
 ) -> Summary:
     """As :func:`~isr_rag.items.check_file`, on Ray: the same files, and the same bits where the gate computes in fp32.
 

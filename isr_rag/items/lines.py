@@ -22,7 +22,7 @@ FIELDS = ("question", "answer", "claim", "evidence")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ItemLine:
     """One line of the input: an item to decide, or what is wrong with it.
 
     Attributes:
@@ -90,7 +90,7 @@ class Reader(Protocol):
         """Read the file once, to know its hash and where its batches stand."""
         ...
 
-    def read(self, extent: Extent) -> list[Line]:
+    def read(self, extent: Extent) -> list[ItemLine]:
         """The lines of one batch."""
         ...
 
@@ -117,7 +117,7 @@ class JsonlItems:
         starts.append(end)
         return Index(hashed.hexdigest(), items, starts, lines)
 
-    def read(self, extent: Extent) -> list[Line]:
+    def read(self, extent: Extent) -> list[ItemLine]:
         """The lines of one batch."""
         with self._path.open("rb") as file:
             file.seek(extent.start)
@@ -126,7 +126,7 @@ class JsonlItems:
         return [_parse(number, text) for number, text in ((n, _text(r)) for n, r in numbered) if text.strip()]
 
 
-def as_line(number: int, plain: dict[str, Any]) -> Line:
+def as_line(number: int, plain: dict[str, Any]) -> ItemLine:
     """An item, or what its fields lack."""
     identifier = plain.pop("id", None)
     unknown = sorted(set(plain) - set(FIELDS))
@@ -138,20 +138,20 @@ def as_line(number: int, plain: dict[str, Any]) -> Line:
         wrong = "no evidence: a list of chunks is needed, which may be empty"
     else:
         wrong = None
-    return Line(number, identifier, plain, wrong)
+    return ItemLine(number, identifier, plain, wrong)
 
 
-def _parse(number: int, text: str) -> Line:
+def _parse(number: int, text: str) -> ItemLine:
     try:
         text.encode("utf-8")
         plain = json.loads(text, parse_constant=_refuse)
         json.dumps(plain, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        return Line(number, None, {}, "not UTF-8")
+        return ItemLine(number, None, {}, "not UTF-8")
     except (ValueError, RecursionError) as error:
-        return Line(number, None, {}, f"not JSON: {error}")
+        return ItemLine(number, None, {}, f"not JSON: {error}")
     if not isinstance(plain, dict):
-        return Line(number, None, {}, f"a JSON object is needed, not {type(plain).__name__}")
+        return ItemLine(number, None, {}, f"a JSON object is needed, not {type(plain).__name__}")
     return as_line(number, plain)
 
 

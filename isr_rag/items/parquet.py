@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from isr_rag.decision import Decision
 from isr_rag.errors import InvalidInputError, MissingDependencyError
-from isr_rag.items.lines import BATCH, FIELDS, Extent, Index, Line, as_line
+from isr_rag.items.lines import BATCH, FIELDS, Extent, Index, ItemLine, as_line
 
 try:
     import pyarrow as pa
@@ -65,7 +65,7 @@ class ParquetItems:
         starts = range(0, rows, BATCH)
         return Index(sha256, rows, [*starts, rows], [start + 1 for start in starts])
 
-    def read(self, extent: Extent) -> list[Line]:
+    def read(self, extent: Extent) -> list[ItemLine]:
         """The rows of one batch."""
         plain: list[dict[str, Any]] = []
         for group in range(self._file.num_row_groups):

@@ -10,10 +10,10 @@ from types import TracebackType
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 from isr_rag.gate import ISRGate
 from isr_rag.items.journal import Journal, Record, decisions_file, encode, publish
-from isr_rag.items.lines import BATCH, Extent, Line, Reader
+from isr_rag.items.lines import BATCH, Extent, ItemLine, Reader
 from isr_rag.items.reading import open_items
 
-Progress = Callable[[int, int], None]
+ItemProgress = Callable[[int, int], None]
 """Told how many items are done, of how many; at the start and after each batch."""
 
 
@@ -39,14 +39,14 @@ class Run:
         source: the input, JSONL or Parquet.
         target: the output; replaced when everything is decided.
         gate: ``repr`` of the gate that decides. A stopped run is continued only for the same input and the same gate.
-        progress: see :data:`Progress`.
+        progress: see :data:`ItemProgress`.
 
     Raises:
         InvalidInputError: if there is no input file, or it has other columns than items.
         MissingDependencyError: for Parquet without pyarrow.
     """
 
-    def __init__(self, source: Path, target: Path, gate: str, progress: Progress) -> None:
+    def __init__(self, source: Path, target: Path, gate: str, progress: ItemProgress) -> None:
         self.reader: Reader = open_items(source)
         decisions_file(target)  # that it can be written is known before anything is decided
         self._index, self._target, self._progress = self.reader.index(), target, progress
@@ -80,7 +80,9 @@ class Run:
         return Summary(decided=self._index.items - bad, bad=bad, resumed=self._resumed)
 
 
-def check_file(gate: ISRGate, source: Path, target: Path, *, progress: Progress = lambda done, items: None) -> Summary:
+def check_file(
+    gate: ISRGate, source: Path, target: Path, *, progress: ItemProgress = lambda done, items: None
+) -> Summary:
     """Decide about every item of a JSONL or Parquet file.
 
     A line (or row) has ``id``, any of ``question``, ``answer`` and ``claim``, and ``evidence``: a list of texts or of
@@ -106,7 +108,7 @@ def check_file(gate: ISRGate, source: Path, target: Path, *, progress: Progress 
         return run.finish()
 
 
-def decide_lines(gate: ISRGate, lines: Sequence[Line]) -> list[Record]:
+def decide_lines(gate: ISRGate, lines: Sequence[ItemLine]) -> list[Record]:
     """A record for each line of a batch. Where one item is bad input, each is decided alone."""
     good = [line for line in lines if line.error is None]
     records: dict[int, Record] = {

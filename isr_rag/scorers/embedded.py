@@ -42,7 +42,8 @@ FOCUS_WORDS = 600
 STATES_MEMORY = 2**29
 """Bytes of chunk states kept in memory: some 11,000 tokens of evidence."""
 
-Report = Callable[[str], None]
+ShowLine = Callable[[str], None]
+"""Called with one line of text for each step of a long task."""
 
 
 def cache_directory() -> Path:
@@ -71,7 +72,7 @@ def find_gguf() -> Path | None:
     return None
 
 
-def setup(report: Report = lambda line: None) -> Path:
+def setup(report: ShowLine = lambda line: None) -> Path:
     """Make the embedded model ready: find or fetch its weights, check their hash, convert and cache them.
 
     Args:

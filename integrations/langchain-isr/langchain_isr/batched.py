@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from isr_rag.errors import InvalidTypeError
 from langchain_isr.common import State
 
-Outcome = State | Exception
+StateOrError = State | Exception
 T = TypeVar("T")
 
 
@@ -19,11 +19,11 @@ class Batched(RunnableSerializable[State, State]):
     """Runs, events and errors of LangChain around two methods that do many inputs at once."""
 
     @abstractmethod
-    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
+    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         """A result or an error for each input."""
 
     @abstractmethod
-    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
+    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         """As ``_many``, without blocking the event loop."""
 
     def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:

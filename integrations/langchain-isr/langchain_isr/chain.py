@@ -11,7 +11,7 @@ from pydantic import ConfigDict, model_validator
 
 from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError
-from langchain_isr.batched import Batched, Outcome, as_run, checked_state, raised
+from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, text_of
 from langchain_isr.gate import ISRGate
 from langchain_isr.quiet import quiet_config
@@ -75,7 +75,7 @@ class ISRChain(Batched):
         async for piece in self._atransform_stream_with_config(input, as_run(self._apieces), config, **kwargs):
             yield piece
 
-    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
+    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         work = _Work(self, inputs, config)
         if self.before is not None:
             work.gated(self.before.batch(work.states(), work.configs(), return_exceptions=True))
@@ -86,7 +86,7 @@ class ISRChain(Batched):
                 dispatch_custom_event(EVENT, decision.to_dict(), config=own)
         return work.outcomes
 
-    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
+    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         work = _Work(self, inputs, config)
         if self.before is not None:
             work.gated(await self.before.abatch(work.states(), work.configs(), return_exceptions=True))
@@ -132,7 +132,7 @@ class _Work:
     def __init__(self, chain: ISRChain, inputs: list[State], config: list[RunnableConfig]) -> None:
         self._chain, self._config = chain, config
         # Whatever stands in "answer" already is no draft of this chain, and no gate here may take it for one.
-        self.outcomes: list[Outcome] = [
+        self.outcomes: list[StateOrError] = [
             {name: value for name, value in checked_state(state).items() if name != "answer"} for state in inputs
         ]
         self.open = list(range(len(inputs)))
@@ -189,7 +189,7 @@ class _Work:
         self._each(results, note)
         return made
 
-    def _released(self, state: State, decision: Decision) -> Outcome:
+    def _released(self, state: State, decision: Decision) -> StateOrError:
         assert self._chain.after is not None
         if decision.answered or self._chain.after.on_abstain == "annotate":
             return {**state, KEY: decision.to_dict()}

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from isr_rag.decision import Decision
 from isr_rag.errors import ISRError
 from isr_rag.gate import ISRGate as CoreGate
-from langchain_isr.batched import Batched, Outcome, checked_state
+from langchain_isr.batched import Batched, StateOrError, checked_state
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, item_of
 
 
@@ -47,16 +47,16 @@ class ISRGate(Batched):
         """The gate that decides, at this runnable's own target."""
         return self.gate if self.h_star is None else self.gate.with_h_star(self.h_star)
 
-    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
+        outcomes: list[StateOrError] = []
         for state, decision, own in zip(inputs, self.decisions(inputs), config, strict=True):
             if isinstance(decision, Decision):
                 dispatch_custom_event(EVENT, decision.to_dict(), config=own)
             outcomes.append(self._outcome(state, decision))
         return outcomes
 
-    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
+        outcomes: list[StateOrError] = []
         for state, decision, own in zip(inputs, await self.adecisions(inputs), config, strict=True):
             if isinstance(decision, Decision):
                 await adispatch_custom_event(EVENT, decision.to_dict(), config=own)
@@ -78,7 +78,7 @@ class ISRGate(Batched):
         except ISRError as error:
             return [error] if len(inputs) == 1 else [(await self.adecisions([state]))[0] for state in inputs]
 
-    def _outcome(self, state: State, decision: Decision | ISRError) -> Outcome:
+    def _outcome(self, state: State, decision: Decision | ISRError) -> StateOrError:
         if isinstance(decision, ISRError):
             return decision
         if not decision.answered and self.on_abstain == "raise":

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.loading import torch
-from isr_rag.scorers.local.packed.attention import Plan
-from isr_rag.scorers.local.packed.plan import Evidence, Pack, Segments, pack_full
+from isr_rag.scorers.local.packed.attention import AttentionPlan
+from isr_rag.scorers.local.packed.pack import Evidence, Pack, Segments, pack_full
 from isr_rag.scorers.local.states import StateCache, States, gather
 
 PROBE = tuple(range(3, 27))
@@ -53,7 +53,7 @@ class Network(Protocol):
         """Whether only distances between positions count, so that moving all of them changes nothing."""
         ...
 
-    def packed(self, pack: Pack, plan: Plan) -> torch.Tensor:
+    def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
         ...
 
@@ -112,10 +112,10 @@ class Engine:
         finally:
             torch.set_float32_matmul_precision(before)
 
-    def packed(self, pack: Pack, plan: Plan | None = None) -> list[torch.Tensor]:
+    def packed(self, pack: Pack, plan: AttentionPlan | None = None) -> list[torch.Tensor]:
         """Hidden state of every read of a packed sequence, shape (hidden,) each."""
         self.computed_tokens += len(pack.input_ids)
-        return list(self.network.packed(pack, plan or Plan(pack, self.device)))
+        return list(self.network.packed(pack, plan or AttentionPlan(pack, self.device)))
 
     def packed_with_states(
         self,
@@ -134,7 +134,7 @@ class Engine:
         if not len(pack.input_ids):
             return []
         past = gather(list(found.values()), self.device, self.network.dtype) if found else None
-        plan = Plan(pack, self.device, given=past, keep=True)
+        plan = AttentionPlan(pack, self.device, given=past, keep=True)
         reads = self.packed(pack, plan)
         for what in pack.evidence.keys() - found.keys():
             kept.put(identity, what, _cut(plan, pack, what))
@@ -179,7 +179,7 @@ def same(expected: torch.Tensor, found: torch.Tensor, dtype: torch.dtype) -> boo
     return bool((expected.float() - found.float()).abs().max() <= tolerance * expected.float().abs().max())
 
 
-def _cut(plan: Plan, pack: Pack, what: Evidence) -> States:
+def _cut(plan: AttentionPlan, pack: Pack, what: Evidence) -> States:
     """The states of a head or chunk out of what a forward pass computed."""
     at = [start - pack.given + i for start, length in pack.evidence[what] for i in range(length)]
     layers = [plan.kept[layer] for layer in sorted(plan.kept)]

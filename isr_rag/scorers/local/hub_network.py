@@ -8,8 +8,8 @@ from typing import Any
 
 from isr_rag.scorers.local.engine import Dimensions
 from isr_rag.scorers.local.loading import torch
-from isr_rag.scorers.local.packed.attention import Plan, register
-from isr_rag.scorers.local.packed.plan import Pack
+from isr_rag.scorers.local.packed.attention import AttentionPlan, register
+from isr_rag.scorers.local.packed.pack import Pack
 
 
 class HubNetwork:
@@ -48,7 +48,7 @@ class HubNetwork:
         config = self.model.config.get_text_config()
         return any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
 
-    def packed(self, pack: Pack, plan: Plan) -> torch.Tensor:
+    def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
         with _attention(self.model, register()):
             output = self.model.base_model(

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from isr_rag.errors import ConfigurationError, ModelCorruptError
 from isr_rag.scorers.local.engine import Dimensions
-from isr_rag.scorers.local.packed.attention import Plan, blocks_forward
-from isr_rag.scorers.local.packed.plan import Pack, Segments, pack_full
+from isr_rag.scorers.local.packed.attention import AttentionPlan, blocks_forward
+from isr_rag.scorers.local.packed.pack import Pack, Segments, pack_full
 
 _STACKS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -123,7 +123,7 @@ class LeanLlama:
         }
         return _Layer((first, second), **stacks)
 
-    def packed(self, pack: Pack, plan: Plan) -> Tensor:
+    def packed(self, pack: Pack, plan: AttentionPlan) -> Tensor:
         """Final hidden states at the reads of a packed sequence, shape (reads, hidden), float32.
 
         The last layer is computed for these tokens alone, but for its keys and values.
@@ -176,7 +176,7 @@ class LeanLlama:
         rows: list[Tensor] = []
         for row in ids:
             pack = pack_full([Segments(tuple(row[:1]), (), tuple(row[1:]))], [[()]])
-            rows.append(self.packed(pack, Plan(pack))[0])
+            rows.append(self.packed(pack, AttentionPlan(pack))[0])
         return torch.stack(rows)
 
     def logits(self, hidden: Tensor, ids: Sequence[int]) -> Tensor:

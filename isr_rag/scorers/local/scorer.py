@@ -17,7 +17,7 @@ from isr_rag.scorers.local.engine import Engine, Network
 from isr_rag.scorers.local.loading import torch
 from isr_rag.scorers.local.machine import free_memory, use_no_more_threads_than_cores
 from isr_rag.scorers.local.noise import numerical_noise
-from isr_rag.scorers.local.packed.plan import Segments, pack_evidence, pack_full, pack_invariant
+from isr_rag.scorers.local.packed.pack import Segments, pack_evidence, pack_full, pack_invariant
 from isr_rag.scorers.local.queue import ScoringQueue
 from isr_rag.scorers.local.states import StateCache
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores

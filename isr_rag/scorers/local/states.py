@@ -17,7 +17,7 @@ import numpy as np
 
 from isr_rag.errors import ConfigurationError, MissingDependencyError
 from isr_rag.scorers.local.loading import torch
-from isr_rag.scorers.local.packed.plan import Evidence
+from isr_rag.scorers.local.packed.pack import Evidence
 
 Precision = Literal["float32", "float16", "bfloat16"]
 

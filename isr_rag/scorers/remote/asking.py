@@ -61,7 +61,7 @@ class Way:
         return "chosen-tokens" if self.by_ids else f"top-{self.longest}"
 
 
-class Asked:
+class OrderingQuery:
     """One ordering: its requests, and what is known of its labels so far.
 
     Args:

@@ -13,7 +13,7 @@ from isr_rag.errors import ConfigurationError, ISRError, PartialScoresError
 from isr_rag.prompt import Ordering
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 from isr_rag.scorers.remote.abilities import Abilities, find_abilities
-from isr_rag.scorers.remote.asking import Asked, Way
+from isr_rag.scorers.remote.asking import OrderingQuery, Way
 from isr_rag.scorers.remote.client import ServerClient, anyio
 from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError
 from isr_rag.scorers.remote.prompts import LocalTokenizer, Mode, Rendering
@@ -184,7 +184,7 @@ class RemoteScorer:
     async def _score_item(self, request: ScoreRequest) -> Scores:
         """All orderings of one request, within its deadline; the first failure ends the others."""
         prompt, orderings = request.prompt, request.orderings
-        asked = [Asked(self.way, prompt, ordering) for ordering in orderings]
+        asked = [OrderingQuery(self.way, prompt, ordering) for ordering in orderings]
         rows: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
         failures: list[ISRError] = []
         with anyio.CancelScope() as limit:

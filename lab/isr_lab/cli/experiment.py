@@ -23,8 +23,7 @@ from isr_rag.factory import build_scorer
 if TYPE_CHECKING:
     from isr_lab.experiments.cluster import MakeScorer
     from isr_lab.experiments.outcomes import OutcomesFormat
-    from isr_lab.experiments.trials import Engine
-    from isr_lab.experiments.trials import Progress as Told
+    from isr_lab.experiments.trials import TrialProgress, TrialScorer
     from isr_lab.slice.schema import SliceItem
     from isr_rag.scorers.protocol import Scorer
 
@@ -150,7 +149,9 @@ def _items(slices: list[Path]) -> list[SliceItem]:
 
 
 @contextmanager
-def _engine(make_scorer: MakeScorer, *, on_ray: bool, workers: int | None, gpus: bool) -> Generator[Scorer | Engine]:
+def _engine(
+    make_scorer: MakeScorer, *, on_ray: bool, workers: int | None, gpus: bool
+) -> Generator[Scorer | TrialScorer]:
     if not on_ray:
         yield make_scorer()
         return
@@ -164,7 +165,7 @@ def _run(
     name: str,
     settings: dict[str, int],
     *,
-    scorer: Scorer | Engine,
+    scorer: Scorer | TrialScorer,
     items: list[SliceItem],
     out: Path,
     outcomes: OutcomesFormat | None,
@@ -190,13 +191,13 @@ def _run(
     return True
 
 
-def _noise(scorer: Scorer | Engine) -> float | None:
+def _noise(scorer: Scorer | TrialScorer) -> float | None:
     """What the scorer says of its numerical noise in log-odds, if it does; one digit, which a machine reproduces."""
     noise: float | None = getattr(scorer, "noise_floor", None)
     return None if noise is None else float(f"{noise:.0e}")
 
 
-def _shown(bar: Progress, name: str) -> Told:
+def _shown(bar: Progress, name: str) -> TrialProgress:
     """Shows trials done and forward passes a second."""
     task: TaskID | None = None
     began = 0.0

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from isr_lab.experiments.trials import Group, Outcome, Progress, Score, Trial, gather, score_group
+from isr_lab.experiments.trials import Group, Score, ScoredTrial, Trial, TrialProgress, gather, score_group
 from isr_rag.errors import ConfigurationError
 from isr_rag.items.actors import as_isr_error, cluster, load_ray, on_one_thread, pool, tables
 from isr_rag.scorers.protocol import Layout, Scorer
@@ -31,8 +31,8 @@ def score_trials_on_ray(
     *,
     workers: int | None = None,
     gpus: bool = True,
-    progress: Progress = lambda done, trials, passes: None,
-) -> list[Outcome]:
+    progress: TrialProgress = lambda done, trials, passes: None,
+) -> list[ScoredTrial]:
     """As :func:`~.trials.score_trials`, on Ray: the same file, and the same bits where the scorer computes in fp32.
 
     Args:
@@ -41,7 +41,7 @@ def score_trials_on_ray(
         path: JSONL file of scores, see :class:`~.trials.ScoreFile`; only this process touches it.
         workers: see :class:`RayEngine`.
         gpus: see :class:`RayEngine`.
-        progress: see :data:`~.trials.Progress`.
+        progress: see :data:`~.trials.TrialProgress`.
 
     Raises:
         ConfigurationError: if the cluster is too small for the workers.
@@ -93,7 +93,7 @@ class RayEngine:
     ) -> None:
         self._leaving.close()
 
-    def score_trials(self, trials: Sequence[Trial], path: Path, *, progress: Progress) -> list[Outcome]:
+    def score_trials(self, trials: Sequence[Trial], path: Path, *, progress: TrialProgress) -> list[ScoredTrial]:
         """As :func:`score_trials_on_ray`."""
         with as_isr_error(self._ray, path):
             return gather(self.identity, trials, path, self._scored, progress=progress)

@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from isr_lab.experiments.trials import Outcome
+from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration.artefact import write_atomically
 from isr_rag.errors import MissingDependencyError
 
 OutcomesFormat = Literal["jsonl", "parquet"]
 
 
-def write_outcomes(outcomes: Sequence[Outcome], folder: Path, form: OutcomesFormat) -> Path:
+def write_outcomes(outcomes: Sequence[ScoredTrial], folder: Path, form: OutcomesFormat) -> Path:
     """Write a row a trial: ``trial`` (its name), ``log_odds`` and ``q`` of g = 1 for each ordering, ``passes``, and
     ``facts`` (a struct in Parquet, null where a trial lacks a fact that others have).
 

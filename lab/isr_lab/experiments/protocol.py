@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from isr_lab.experiments.sections import Section
-from isr_lab.experiments.trials import Outcome, Trial
+from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
 from isr_rag.scorers.protocol import Layout
 
@@ -52,6 +52,6 @@ class Experiment(Protocol):
         """
         ...
 
-    def analyse(self, outcomes: Sequence[Outcome]) -> Analysis:
+    def analyse(self, outcomes: Sequence[ScoredTrial]) -> Analysis:
         """What follows from the outcomes of all trials."""
         ...

@@ -20,11 +20,11 @@ from isr_lab.experiments.report import Entry, Report, cell_text, write_index, wr
 from isr_lab.experiments.sections import Section, Table
 from isr_lab.experiments.trials import (
     MOST,
-    Engine,
-    Outcome,
-    Progress,
+    ScoredTrial,
     ScoreFile,
     Trial,
+    TrialProgress,
+    TrialScorer,
     score_trials,
 )
 from isr_lab.slice.schema import SliceItem
@@ -90,11 +90,11 @@ def experiment_type(name: str) -> type[Any]:
 
 def run_experiment(
     experiment: Experiment,
-    scorer: Scorer | Engine,
+    scorer: Scorer | TrialScorer,
     items: Sequence[SliceItem],
     out: Path,
     *,
-    progress: Progress = lambda done, trials, passes: None,
+    progress: TrialProgress = lambda done, trials, passes: None,
     scores: Path | None = None,
     outcomes: OutcomesFormat | None = None,
     command: str | None = None,
@@ -142,8 +142,8 @@ def run_experiment(
         spent = passes
         progress(done, trials, passes)
 
-    with _alone(path):
-        if isinstance(scorer, Engine):
+    with _sole_writer(path):
+        if isinstance(scorer, TrialScorer):
             scored = scorer.score_trials(trials, path, progress=noting)
         else:
             scored = score_trials(scorer, trials, path, progress=noting)
@@ -193,7 +193,7 @@ def _unique(names: Iterable[str], what: str) -> None:
 
 
 @contextmanager
-def _alone(scores: Path) -> Generator[None]:
+def _sole_writer(scores: Path) -> Generator[None]:
     """No other process writes to the file of scores meanwhile.
 
     Raises:
@@ -218,7 +218,7 @@ def _alone(scores: Path) -> Generator[None]:
 
 
 def _counts(
-    items: Sequence[SliceItem], trials: Sequence[Trial], known: ScoreFile, outcomes: Sequence[Outcome]
+    items: Sequence[SliceItem], trials: Sequence[Trial], known: ScoreFile, outcomes: Sequence[ScoredTrial]
 ) -> dict[str, int | float]:
     """Sizes and cost; a request that several trials share is counted once."""
     requests = {trial.key: trial.request for trial in trials}

@@ -26,7 +26,7 @@ from isr_rag.errors import InvalidInputError, ScorerError
 from isr_rag.scorers.protocol import Layout, Scorer, ScoreRequest
 
 Fact = str | int | float | bool | None
-Progress = Callable[[int, int, int], None]
+TrialProgress = Callable[[int, int, int], None]
 """Told how many trials are done, of how many, and the forward passes spent so far; at the start and as they come."""
 
 MOST = math.log((1.0 - EPS) / EPS)
@@ -80,7 +80,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScoredTrial:
     """What came of a trial.
 
     Attributes:
@@ -161,7 +161,7 @@ class ScoreFile:
 
 
 @runtime_checkable
-class Engine(Protocol):
+class TrialScorer(Protocol):
     """A scorer that lies elsewhere and scores trials by its own means, such as a cluster."""
 
     @property
@@ -174,7 +174,7 @@ class Engine(Protocol):
         """As the scorer's."""
         ...
 
-    def score_trials(self, trials: Sequence[Trial], path: Path, *, progress: Progress) -> list[Outcome]:
+    def score_trials(self, trials: Sequence[Trial], path: Path, *, progress: TrialProgress) -> list[ScoredTrial]:
         """As :func:`score_trials`."""
         ...
 
@@ -185,8 +185,8 @@ def score_trials(
     path: Path,
     *,
     batch: int = BATCH,
-    progress: Progress = lambda done, trials, passes: None,
-) -> list[Outcome]:
+    progress: TrialProgress = lambda done, trials, passes: None,
+) -> list[ScoredTrial]:
     """Score what ``path`` does not hold yet, and return every outcome, in the order of the trials.
 
     Args:
@@ -194,7 +194,7 @@ def score_trials(
         trials: what to score; equal requests are scored once.
         path: JSONL file of scores, see :class:`ScoreFile`.
         batch: requests a call of the scorer; what is finished stays when the run is stopped.
-        progress: see :data:`Progress`.
+        progress: see :data:`TrialProgress`.
 
     Raises:
         ScorerError: if the scorer fails, or says something that is no probability; what is done is kept.
@@ -214,8 +214,8 @@ def gather(
     scored: Callable[[list[Group]], Iterable[Mapping[str, Score]]],
     *,
     batch: int = BATCH,
-    progress: Progress,
-) -> list[Outcome]:
+    progress: TrialProgress,
+) -> list[ScoredTrial]:
     """What every engine does around its scoring: leave out what is known, keep what comes, tell the progress.
 
     Args:
@@ -261,6 +261,6 @@ def score_group(scorer: Scorer, group: Group) -> dict[str, Score]:
     return found
 
 
-def _outcome(trial: Trial, score: Score) -> Outcome:
+def _outcome(trial: Trial, score: Score) -> ScoredTrial:
     signed = score.log_odds if trial.target == 0 else tuple(-z for z in score.log_odds)
-    return Outcome(trial.name, signed, score.passes, dict(trial.facts))
+    return ScoredTrial(trial.name, signed, score.passes, dict(trial.facts))

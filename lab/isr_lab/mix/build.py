@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from isr_lab.mix.blind import stratify
-from isr_lab.mix.kit import Kit
+from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.records import BadRow, Candidate, MixError, RowLog, read_text
 from isr_lab.mix.sources import SOURCES, UNSEEN, Terms
 from isr_lab.mix.write import write_atomically
@@ -106,7 +106,7 @@ def build_mix(raw: Path, out: Path, config: MixConfig | None = None) -> MixRepor
         elif not (raw / source.folder).is_dir():
             report.missing.append(name)
         else:
-            found = _unique(source.read(Kit(raw, log, random.Random(f"{config.seed}:{name}"))))
+            found = _unique(source.read(ReaderInputs(raw, log, random.Random(f"{config.seed}:{name}"))))
             kept = [one for one in found if name in UNSEEN or not held.holds(one)]
             report.held_out[name] = len(found) - len(kept)
             candidates[name] = kept

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from isr_lab.mix.evidence import Document, Pool, assemble, document, judged
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import (
     Candidate,
     Row,
@@ -38,7 +38,7 @@ _CITATION = re.compile(r"\s*\[\d+\]")
 _ADDRESS = re.compile(r"^\s*\[\d+\]|(?:https?://|www\.)\S+")
 
 
-def read_factcheck_gpt(kit: Kit) -> list[Candidate]:
+def read_factcheck_gpt(inputs: ReaderInputs) -> list[Candidate]:
     """Factcheck-GPT: atomic claims of a language model against web snippets; partial support is left out."""
 
     def convert(row: Row, record: str) -> Iterable[Candidate]:
@@ -47,12 +47,12 @@ def read_factcheck_gpt(kit: Kit) -> list[Candidate]:
         if stance == "partially-support":
             return
         origin = Origin("factcheck_gpt", _FACTCHECK, record, (f"claim:{normal(claim)}",), f"factcheck_gpt:{record}")
-        yield origin.claim(claim, _STANCES[stance], assemble([judged(evidence)], claim, kit.rng, ordered=True))
+        yield origin.claim(claim, _STANCES[stance], assemble([judged(evidence)], claim, inputs.rng, ordered=True))
 
-    return with_evidence(read_rows(kit.raw, _FACTCHECK, kit.log, convert))
+    return with_evidence(read_rows(inputs.raw, _FACTCHECK, inputs.log, convert))
 
 
-def read_expertqa(kit: Kit) -> list[Candidate]:
+def read_expertqa(inputs: ReaderInputs) -> list[Candidate]:
     """ExpertQA: sentences of long answers against the passages they cite.
 
     Claims completely supported get a second item with a passage of another question in the same field.
@@ -83,18 +83,21 @@ def read_expertqa(kit: Kit) -> list[Candidate]:
         )
         return ()
 
-    list(read_rows(kit.raw, _EXPERTQA, kit.log, convert))
+    list(read_rows(inputs.raw, _EXPERTQA, inputs.log, convert))
     question_of = {row[4].sentences: row[2] for row in rows}
     pool = Pool([Document(row[4].sentences) for row in rows])
     found: list[Candidate] = []
     for record, claim, question, kind, doc, _ in rows:
         origin = Origin("expertqa", _EXPERTQA, record, (f"q:{normal(question)}",), f"expertqa:{record}")
-        found.append(origin.claim(claim, kind, assemble([doc], claim, kit.rng, ordered=True)))
+        found.append(origin.claim(claim, kind, assemble([doc], claim, inputs.rng, ordered=True)))
         if kind == "supported":
             other = pool.near(claim, 1, _asked_elsewhere(question, question_of))
             found.append(
                 origin.claim(
-                    claim, "insufficient", assemble(other, claim, kit.rng, ordered=True), "passage of another question"
+                    claim,
+                    "insufficient",
+                    assemble(other, claim, inputs.rng, ordered=True),
+                    "passage of another question",
                 )
             )
     return with_evidence(found)
@@ -104,7 +107,7 @@ def _asked_elsewhere(question: str, question_of: Mapping[tuple[str, ...], str]) 
     return lambda doc: question_of[doc.sentences] != question
 
 
-def read_summedits(kit: Kit) -> list[Candidate]:
+def read_summedits(inputs: ReaderInputs) -> list[Candidate]:
     """SummEdits: a summary, and edits that keep or break it, against a text short enough to be shown whole."""
 
     def convert(file: str, row: Row, record: str) -> Iterable[Candidate]:
@@ -117,13 +120,13 @@ def read_summedits(kit: Kit) -> list[Candidate]:
         key = f"summedits:{normal(text)[:120]}"
         origin = Origin("summedits", file, record, (key,), f"{file}:{record}")
         kind: Kind = "supported" if row["label"] == 1 else "refuted"
-        yield origin.claim(claim, kind, assemble([doc], claim, kit.rng, ordered=True))
+        yield origin.claim(claim, kind, assemble([doc], claim, inputs.rng, ordered=True))
 
     files = [f"summedits/summedits_{domain}.json.gz" for domain in SUMMEDITS_DOMAINS]
-    return with_evidence(read_files(kit.raw, files, kit.log, convert))
+    return with_evidence(read_files(inputs.raw, files, inputs.log, convert))
 
 
-def read_qags(kit: Kit) -> list[Candidate]:
+def read_qags(inputs: ReaderInputs) -> list[Candidate]:
     """QAGS: sentences of generated news summaries, consistent by at least two of three readers."""
 
     def convert(file: str, row: Row, record: str) -> Iterable[Candidate]:
@@ -141,6 +144,6 @@ def read_qags(kit: Kit) -> list[Candidate]:
             origin = Origin(
                 "qags", file, f"{record}:{number}", (f"qags:{normal(article)[:80]}",), f"{file}:{record}:{number}"
             )
-            yield origin.claim(claim, kind, assemble([doc], claim, kit.rng, budget=340, ordered=True))
+            yield origin.claim(claim, kind, assemble([doc], claim, inputs.rng, budget=340, ordered=True))
 
-    return with_evidence(read_files(kit.raw, _QAGS, kit.log, convert))
+    return with_evidence(read_files(inputs.raw, _QAGS, inputs.log, convert))

@@ -26,7 +26,7 @@ from isr_lab.mix.details import (
     years,
 )
 from isr_lab.mix.evidence import Document, Pool
-from isr_lab.mix.kit import Kit, Origin
+from isr_lab.mix.inputs import Origin, ReaderInputs
 from isr_lab.mix.lexicon import HEADWORDS
 from isr_lab.mix.records import Candidate, Row, read_rows, text_of
 from isr_lab.mix.rewrite import has_subject, reworded, rewritings, without_parentheses
@@ -66,7 +66,7 @@ class _Sentence:
         return re.sub(r"\s*\([^()]*\)$", "", self.title or "")
 
 
-def read_contrast(kit: Kit) -> list[Candidate]:
+def read_contrast(inputs: ReaderInputs) -> list[Candidate]:
     """Claims from single sentences with true and false twins; some with the true sentence absent."""
     pool: list[_Sentence] = []
 
@@ -83,17 +83,17 @@ def read_contrast(kit: Kit) -> list[Candidate]:
         )
         return ()
 
-    list(read_rows(kit.raw, _FILE, kit.log, convert))
+    list(read_rows(inputs.raw, _FILE, inputs.log, convert))
     openings = {one.title or "": one.text for one in reversed(pool) if one.title and one.place == 0}
     standing = {one: claim for one in pool if (claim := _standing(one, openings)) is not None}
-    sources = kit.rng.sample(list(standing), min(SENTENCES, len(standing)))
+    sources = inputs.rng.sample(list(standing), min(SENTENCES, len(standing)))
     notes = list(annotate([standing[one] for one in sources]))
     search = _Search(pool, sources, notes)
-    chosen = [(one, *_claim(note, kit.rng)) for one, note in zip(sources, notes, strict=True) if has_subject(note)]
+    chosen = [(one, *_claim(note, inputs.rng)) for one, note in zip(sources, notes, strict=True) if has_subject(note)]
     kept = [(one, how, claim) for one, how, claim in chosen if 4 <= len(claim.split()) <= 26]
     abouts = annotate([claim for *_, claim in kept])
     changed = [
-        (one, how, about, _change(about, one, search, kit.rng))
+        (one, how, about, _change(about, one, search, inputs.rng))
         for (one, how, _), about in zip(kept, abouts, strict=True)
     ]
     pairs = [(one, how, about, change) for one, how, about, change in changed if change is not None]
@@ -101,7 +101,7 @@ def read_contrast(kit: Kit) -> list[Candidate]:
     return [
         candidate
         for (one, how, about, change), false in zip(pairs, falses, strict=True)
-        for candidate in _pair(kit, one, search, how, about, change, false)
+        for candidate in _pair(inputs, one, search, how, about, change, false)
     ]
 
 
@@ -189,22 +189,22 @@ def _overlap(text: str, other: str) -> float:
 
 
 def _pair(
-    kit: Kit, one: _Sentence, search: _Search, how: str, about: Annotated, change: Change, false: Annotated
+    inputs: ReaderInputs, one: _Sentence, search: _Search, how: str, about: Annotated, change: Change, false: Annotated
 ) -> Iterable[Candidate]:
-    near = search.distractors(one, about.text, change, kit.rng.randint(2, 6))
+    near = search.distractors(one, about.text, change, inputs.rng.randint(2, 6))
     taken = search.sentence(change.source) if change.source else None
-    if taken is not None and taken not in near and kit.rng.random() < _RIVAL_SHOWN:
+    if taken is not None and taken not in near and inputs.rng.random() < _RIVAL_SHOWN:
         shown = search.fits(Document((taken.text,), taken.title), one, about.text, change)
         near = [*near[:5], taken] if shown else near
     if len(near) < 2:
         return
     key = page_key(one.title) if one.title else f"sentence:{normal(one.text)[:100]}"
     origin = Origin("contrast", _FILE, one.record, (key,), f"contrast:{one.record}")
-    yield from _twins(kit, origin, one, near, how, about, change, false)
+    yield from _twins(inputs, origin, one, near, how, about, change, false)
 
 
 def _twins(
-    kit: Kit,
+    inputs: ReaderInputs,
     origin: Origin,
     one: _Sentence,
     near: Sequence[_Sentence],
@@ -213,13 +213,13 @@ def _twins(
     change: Change,
     false: Annotated,
 ) -> Iterable[Candidate]:
-    evidence, seed = _evidence([one, *near], one, kit.rng), kit.rng.random()
+    evidence, seed = _evidence([one, *near], one, inputs.rng), inputs.rng.random()
 
     def worded(text: str) -> str:
         return reworded(text, random.Random(seed))
 
     detail = f"{how}; {change.how}: {change.old} -> {change.new}"
-    denied = negated(about) if unique(about, change) and kit.rng.random() < 0.5 else None
+    denied = negated(about) if unique(about, change) and inputs.rng.random() < 0.5 else None
     other = negated(false) if denied else None
     absent = [two for two in near if not contains(f"{two.title or ''} {two.text}", change.old)]
     yield origin.claim(worded(about.text), "supported", evidence, how)
@@ -227,9 +227,9 @@ def _twins(
         yield origin.claim(worded(denied), "refuted", evidence, f"{how}; denied")
         yield origin.claim(worded(change.claim), "refuted", evidence, detail)
         yield origin.claim(worded(other), "supported", evidence, f"{detail}; denied")
-    elif kit.rng.random() < 0.2 and len(absent) >= 2:
+    elif inputs.rng.random() < 0.2 and len(absent) >= 2:
         absence = f"{how}; sentence absent"
-        yield origin.claim(worded(about.text), "insufficient", _evidence(absent, one, kit.rng), absence)
+        yield origin.claim(worded(about.text), "insufficient", _evidence(absent, one, inputs.rng), absence)
     else:
         yield origin.claim(worded(change.claim), "refuted", evidence, detail)
 

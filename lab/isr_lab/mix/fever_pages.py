@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from isr_lab.mix.evidence import Document, assemble
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import (
     Candidate,
     MixError,
@@ -38,10 +38,10 @@ def page_title(docid: str) -> str:
     return detokenise(docid.replace("_", " ").replace("-COLON-", ":"))
 
 
-def read_eraser_fever(kit: Kit) -> list[Candidate]:
+def read_eraser_fever(inputs: ReaderInputs) -> list[Candidate]:
     """FEVER claims with their gold sentences among the other sentences of the same page."""
     try:
-        pages = mapping_of(json.loads(read_text(kit.raw / _PAGES)), "the file")
+        pages = mapping_of(json.loads(read_text(inputs.raw / _PAGES)), "the file")
     except (json.JSONDecodeError, RowError) as error:
         raise MixError(f"{_PAGES}: must map page identifiers to texts ({error})") from error
 
@@ -57,10 +57,10 @@ def read_eraser_fever(kit: Kit) -> list[Candidate]:
         docs = [_page(str(pages[docid]), docid, support) for docid, support in gold.items()]
         keys = (*(page_key(docid) for docid in gold), f"claim:{normal(claim)}")
         origin = Origin("eraser_fever", file, record, keys, f"eraser_fever:{normal(claim)}")
-        chunks = assemble(docs, claim, kit.rng, budget=kit.rng.randint(120, 300))
+        chunks = assemble(docs, claim, inputs.rng, budget=inputs.rng.randint(120, 300))
         yield origin.claim(claim, kind, chunks, "gold sentences among others of the page")
 
-    return with_evidence(read_files(kit.raw, _CLAIMS, kit.log, convert))
+    return with_evidence(read_files(inputs.raw, _CLAIMS, inputs.log, convert))
 
 
 def _page(text: str, docid: str, support: set[int]) -> Document:
@@ -72,7 +72,7 @@ def _page(text: str, docid: str, support: set[int]) -> Document:
     return Document(tuple(lines[i] for i in kept), page_title(docid), marked)
 
 
-def read_sufficient_facts(kit: Kit) -> list[Candidate]:
+def read_sufficient_facts(inputs: ReaderInputs) -> list[Candidate]:
     """FEVER claims against evidence with a phrase removed, as relabelled by people, and against all of it.
 
     Rows on which the annotators disagree are left out.
@@ -90,12 +90,12 @@ def read_sufficient_facts(kit: Kit) -> list[Candidate]:
         keys = (*(page_key(title) for title, _ in pairs), f"claim:{normal(claim)}")
         origin = Origin("sufficient_facts", _FACTS, record, keys, f"sufficient_facts:{normal(claim)}")
         whole = [_facts(title, text) for title, text in pairs]
-        yield origin.claim(claim, before, assemble(whole, claim, kit.rng), "all evidence")
+        yield origin.claim(claim, before, assemble(whole, claim, inputs.rng), "all evidence")
         kind: Kind = "insufficient" if after == "NOT ENOUGH" else before
         rest = [_facts(title, text) for title, text in cut if normal(text)]
-        yield origin.claim(claim, kind, assemble(rest, claim, kit.rng), "a phrase or sentence removed")
+        yield origin.claim(claim, kind, assemble(rest, claim, inputs.rng), "a phrase or sentence removed")
 
-    return with_evidence(read_rows(kit.raw, _FACTS, kit.log, convert))
+    return with_evidence(read_rows(inputs.raw, _FACTS, inputs.log, convert))
 
 
 def _facts(title: str, text: str) -> Document:

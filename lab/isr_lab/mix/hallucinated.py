@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from isr_lab.mix.annotate import Annotated, annotate
 from isr_lab.mix.evidence import Document, Pool, assemble, chunks_of, judged
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import Candidate, Row, read_rows, text_of
 from isr_lab.mix.swaps import answer_kind, kind_of, other_number, rivals, trimmed
 from isr_lab.mix.text import contains, normal, squeeze
@@ -19,7 +19,7 @@ _GLUED = re.compile(r"(?<=[a-z0-9)\"”])([.!?])(?=[A-Z][a-z])")
 _OPENERS = {"the", "it", "he", "she", "they", "in", "a", "an", "his", "her", "its"}
 
 
-def read_halueval(kit: Kit) -> list[Candidate]:
+def read_halueval(inputs: ReaderInputs) -> list[Candidate]:
     """HaluEval: both answers short, or both the hallucinated sentence with one name in it.
 
     The hallucinated answers are full sentences and the right ones a few words. So a pair is made short by
@@ -34,7 +34,7 @@ def read_halueval(kit: Kit) -> list[Candidate]:
         rows.append((record, knowledge, texts[0], texts[1], texts[2]))
         return ()
 
-    list(read_rows(kit.raw, _FILE, kit.log, convert))
+    list(read_rows(inputs.raw, _FILE, inputs.log, convert))
     notes = list(annotate([row[1] for row in rows], names_only=True))
     told = list(annotate([row[4] for row in rows], names_only=True))
     documents = [judged(row[1]) for row in rows]
@@ -50,14 +50,14 @@ def read_halueval(kit: Kit) -> list[Candidate]:
         )
         answering = frozenset(i for i, part in enumerate(doc.sentences) if contains(part, right))
         far = pool.near(question, 1, _other_than(doc))
-        extra = [chunk for other in far for chunk in chunks_of(other, kit.rng)][: kit.rng.randint(0, 3)]
-        chunks = assemble([doc], question, kit.rng, extra=extra)
-        pair = _pair(kit, question, right, about, sentence)
+        extra = [chunk for other in far for chunk in chunks_of(other, inputs.rng)][: inputs.rng.randint(0, 3)]
+        chunks = assemble([doc], question, inputs.rng, extra=extra)
+        pair = _pair(inputs, question, right, about, sentence)
         if pair is not None:
             true, false, how = pair
             found.append(origin.draft(question, true, "supported", chunks, how))
             found.append(origin.draft(question, false, "refuted", chunks, how))
-        found += _enough(kit, origin, question, right, doc, answering, far)
+        found += _enough(inputs, origin, question, right, doc, answering, far)
     return with_evidence(found)
 
 
@@ -65,14 +65,16 @@ def _other_than(own: Document) -> Callable[[Document], bool]:
     return lambda doc: doc.sentences != own.sentences
 
 
-def _pair(kit: Kit, question: str, right: str, about: Annotated, sentence: Annotated) -> tuple[str, str, str] | None:
+def _pair(
+    inputs: ReaderInputs, question: str, right: str, about: Annotated, sentence: Annotated
+) -> tuple[str, str, str] | None:
     if normal(right) in {"yes", "no"}:
         other = "no" if normal(right) == "yes" else "yes"
         return (right, other, "yes/no answer drafted")
     foreign = _foreign(question, right, about, sentence)
     if foreign is not None and not contains(sentence.text, right):
         start, end, name = foreign
-        if kit.rng.random() < 0.6 and _restates(sentence.text[:start] + sentence.text[end:], question):
+        if inputs.rng.random() < 0.6 and _restates(sentence.text[:start] + sentence.text[end:], question):
             true = sentence.text[:start] + right + sentence.text[end:]
             return (true, sentence.text, "the name in the hallucinated sentence replaced by the right answer")
         return (right, name, "the name in the hallucinated sentence as a short answer")
@@ -80,8 +82,8 @@ def _pair(kit: Kit, question: str, right: str, about: Annotated, sentence: Annot
         return None
     options = rivals(right, question, [about], answer_kind(right, [about]))
     if options:
-        return (right, kit.rng.choice(options), "rival of the same kind in the passage")
-    changed = other_number(right, kit.rng)
+        return (right, inputs.rng.choice(options), "rival of the same kind in the passage")
+    changed = other_number(right, inputs.rng)
     return None if changed is None else (right, changed, "number changed")
 
 
@@ -111,7 +113,7 @@ def _restates(rest: str, question: str) -> bool:
 
 
 def _enough(
-    kit: Kit,
+    inputs: ReaderInputs,
     origin: Origin,
     question: str,
     right: str,
@@ -124,7 +126,7 @@ def _enough(
     rest = Document(tuple(part for i, part in enumerate(doc.sentences) if i not in answering))
     if contains(" ".join(far[0].sentences), right):
         return
-    extra = chunks_of(far[0], kit.rng)
+    extra = chunks_of(far[0], inputs.rng)
     unit = f"{origin.unit}:s"
     kinds: tuple[tuple[Document, Kind, str], ...] = (
         (doc, "supported", "original"),
@@ -132,5 +134,5 @@ def _enough(
     )
     for evidence, kind, how in kinds:
         take = extra[:2] if kind == "supported" else extra[:3]
-        chunks = assemble([evidence], question, kit.rng, extra=take)
+        chunks = assemble([evidence], question, inputs.rng, extra=take)
         yield origin.sufficiency(question, kind, chunks, how, unit=unit)

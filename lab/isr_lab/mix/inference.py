@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from isr_lab.mix.evidence import Document, assemble, judged
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import (
     BadRow,
     Candidate,
@@ -37,20 +37,20 @@ _CONTRACT_KINDS: dict[str, Kind] = {
 }
 
 
-def read_rte(kit: Kit) -> list[Candidate]:
+def read_rte(inputs: ReaderInputs) -> list[Candidate]:
     """RTE: entailment is support; RTE does not tell contradiction from neutral, so the rest is insufficient."""
 
     def convert(row: Row, record: str) -> Iterable[Candidate]:
         label = one_of(row, "label", ("entailment", "not_entailment"))
         premise, claim = text_of(row, "sentence1"), text_of(row, "sentence2")
         origin = Origin("rte", _RTE, record, (f"rte:{normal(premise)[:160]}",), f"rte:{record}")
-        chunks = assemble([judged(premise)], claim, kit.rng, ordered=True)
+        chunks = assemble([judged(premise)], claim, inputs.rng, ordered=True)
         yield origin.claim(claim, "supported" if label == "entailment" else "insufficient", chunks)
 
-    return with_evidence(read_rows(kit.raw, _RTE, kit.log, convert))
+    return with_evidence(read_rows(inputs.raw, _RTE, inputs.log, convert))
 
 
-def read_healthver(kit: Kit) -> list[Candidate]:
+def read_healthver(inputs: ReaderInputs) -> list[Candidate]:
     """HealthVer: a claim about COVID-19 against one statement of an abstract; questions as claims are left out."""
 
     def convert(file: str, row: Row, record: str) -> Iterable[Candidate]:
@@ -59,12 +59,12 @@ def read_healthver(kit: Kit) -> list[Candidate]:
         if squeeze(claim).endswith("?"):
             return
         origin = Origin("healthver", file, record, (f"healthver:{normal(claim)}",), f"{file}:{record}")
-        yield origin.claim(claim, kind, assemble([judged(evidence)], claim, kit.rng, ordered=True))
+        yield origin.claim(claim, kind, assemble([judged(evidence)], claim, inputs.rng, ordered=True))
 
-    return with_evidence(read_files(kit.raw, _HEALTHVER, kit.log, convert))
+    return with_evidence(read_files(inputs.raw, _HEALTHVER, inputs.log, convert))
 
 
-def read_covidfact(kit: Kit) -> list[Candidate]:
+def read_covidfact(inputs: ReaderInputs) -> list[Candidate]:
     """COVID-Fact: a headline and its edited counter-claims against sentences of the article.
 
     Counter-claims with words that occur nowhere else ("analysiss") are left out: they are slips of the model
@@ -82,9 +82,9 @@ def read_covidfact(kit: Kit) -> list[Candidate]:
         key = f"covidfact:{page}"
         origin = Origin("covidfact", _COVIDFACT, record, (key, f"covidfact:{normal(texts[0])[:120]}"), key)
         kind: Kind = "supported" if label == "SUPPORTED" else "refuted"
-        yield origin.claim(claim, kind, assemble([doc], claim, kit.rng))
+        yield origin.claim(claim, kind, assemble([doc], claim, inputs.rng))
 
-    return _in_real_words(with_evidence(read_rows(kit.raw, _COVIDFACT, kit.log, convert)))
+    return _in_real_words(with_evidence(read_rows(inputs.raw, _COVIDFACT, inputs.log, convert)))
 
 
 def _in_real_words(found: list[Candidate]) -> list[Candidate]:
@@ -95,26 +95,26 @@ def _in_real_words(found: list[Candidate]) -> list[Candidate]:
     return [one for one in found if one.label or known.issuperset(normal(str(one.claim)).split())]
 
 
-def read_contract_nli(kit: Kit) -> list[Candidate]:
+def read_contract_nli(inputs: ReaderInputs) -> list[Candidate]:
     """ContractNLI: a hypothesis about a contract against its gold clauses and the clauses nearest to it."""
     found: list[Candidate] = []
     for file in _CONTRACTS:
         try:
-            whole = mapping_of(json.loads(read_text(kit.raw / file)), "the file")
+            whole = mapping_of(json.loads(read_text(inputs.raw / file)), "the file")
             documents, labels = list_of(whole, "documents"), mapping_of(whole.get("labels"), "'labels'")
         except (json.JSONDecodeError, RowError) as error:
             raise MixError(f"{file}: not the ContractNLI schema ({error})") from error
-        kit.log.read[file] = len(documents)
+        inputs.log.read[file] = len(documents)
         for number, contract in enumerate(documents, start=1):
             try:
-                found += _contract(kit, file, mapping_of(contract, "a contract"), labels)
+                found += _contract(inputs, file, mapping_of(contract, "a contract"), labels)
             except (RowError, KeyError, IndexError) as error:
-                kit.log.bad.append(BadRow(file, number, f"not a contract: {error}"))
-        kit.log.check(file)
+                inputs.log.bad.append(BadRow(file, number, f"not a contract: {error}"))
+        inputs.log.check(file)
     return with_evidence(found)
 
 
-def _contract(kit: Kit, file: str, contract: Row, labels: Row) -> Iterable[Candidate]:
+def _contract(inputs: ReaderInputs, file: str, contract: Row, labels: Row) -> Iterable[Candidate]:
     text = text_of(contract, "text")
     spans = [squeeze(text[start:end]) for start, end in list_of(contract, "spans")]
     annotations: dict[str, Any] = list_of(contract, "annotation_sets")[0]["annotations"]
@@ -128,4 +128,4 @@ def _contract(kit: Kit, file: str, contract: Row, labels: Row) -> Iterable[Candi
         origin = Origin(
             "contract_nli", file, record, (f"contract:{text_of(contract, 'file_name')}",), f"{file}:{record}"
         )
-        yield origin.claim(claim, kind, assemble([doc], claim, kit.rng, ordered=True))
+        yield origin.claim(claim, kind, assemble([doc], claim, inputs.rng, ordered=True))

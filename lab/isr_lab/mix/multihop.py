@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from isr_lab.mix.annotate import annotate
 from isr_lab.mix.evidence import Document, assemble
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import Candidate, Row, RowError, list_of, mapping_of, read_files, text_of
 from isr_lab.mix.swaps import answer_kind, other_number, rivals
 from isr_lab.mix.text import contains, normal, page_key, sentences, squeeze
@@ -20,7 +20,7 @@ _BUDGETS = (180, 320)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _MultihopQuestion:
     file: str
     record: str
     question: str
@@ -30,9 +30,9 @@ class _Asked:
     answerable: bool = True
 
 
-def read_multihop(kit: Kit) -> list[Candidate]:
+def read_multihop(inputs: ReaderInputs) -> list[Candidate]:
     """2WikiMultihopQA and MuSiQue: true and rival answers as drafts; a gold paragraph removed for sufficiency."""
-    asked: list[_Asked] = []
+    asked: list[_MultihopQuestion] = []
 
     def wiki(file: str, row: Row, record: str) -> Iterable[Candidate]:
         facts = {(str(title), int(i)) for title, i in list_of(row, "supporting_facts")}
@@ -53,9 +53,9 @@ def read_multihop(kit: Kit) -> list[Candidate]:
         asked.append(_asked(file, record, row, docs, answerable=row.get("answerable") is not False))
         return ()
 
-    list(read_files(kit.raw, _WIKI, kit.log, wiki))
-    list(read_files(kit.raw, _MUSIQUE, kit.log, musique))
-    return with_evidence(candidate for one in asked for candidate in _items(kit, one))
+    list(read_files(inputs.raw, _WIKI, inputs.log, wiki))
+    list(read_files(inputs.raw, _MUSIQUE, inputs.log, musique))
+    return with_evidence(candidate for one in asked for candidate in _items(inputs, one))
 
 
 def _spaced(text: str) -> str:
@@ -65,11 +65,11 @@ def _spaced(text: str) -> str:
     return re.sub(r"(\w)- (?=(?!and\b|or\b|to\b)[a-z])", r"\1-", text)
 
 
-def _asked(file: str, record: str, row: Row, docs: Sequence[Document], answerable: bool = True) -> _Asked:
+def _asked(file: str, record: str, row: Row, docs: Sequence[Document], answerable: bool = True) -> _MultihopQuestion:
     gold = tuple(doc for doc in docs if doc.support)
     if len(gold) < 2 and answerable:
         raise RowError(f"{len(gold)} supporting paragraphs are in the context, at least 2 are needed")
-    return _Asked(
+    return _MultihopQuestion(
         file,
         record,
         squeeze(text_of(row, "question")),
@@ -93,16 +93,16 @@ def _slimmed(docs: Iterable[Document], rng: random.Random) -> list[Document]:
     return slim
 
 
-def _items(kit: Kit, one: _Asked) -> Iterable[Candidate]:
+def _items(inputs: ReaderInputs, one: _MultihopQuestion) -> Iterable[Candidate]:
     keys = (*(page_key(doc.title or "") for doc in one.gold), f"q:{normal(one.question)}")
     origin = Origin("multihop", one.file, one.record, keys, f"{one.file}:{one.record}")
-    gold = _slimmed(one.gold, kit.rng)
+    gold = _slimmed(one.gold, inputs.rng)
     if not one.answerable:
-        chunks = assemble([*gold, *one.others], one.question, kit.rng, budget=kit.rng.randint(*_BUDGETS))
+        chunks = assemble([*gold, *one.others], one.question, inputs.rng, budget=inputs.rng.randint(*_BUDGETS))
         yield origin.sufficiency(one.question, "insufficient", chunks, "unanswerable by its makers", f"{origin.unit}:s")
         return
-    chunks = assemble([*gold, *one.others], one.question, kit.rng, budget=kit.rng.randint(*_BUDGETS))
-    false = _false(one, kit.rng)
+    chunks = assemble([*gold, *one.others], one.question, inputs.rng, budget=inputs.rng.randint(*_BUDGETS))
+    false = _false(one, inputs.rng)
     if false is not None:
         yield origin.draft(one.question, one.answer, "supported", chunks)
         yield origin.draft(one.question, false, "refuted", chunks, "rival answer")
@@ -110,20 +110,20 @@ def _items(kit: Kit, one: _Asked) -> Iterable[Candidate]:
     options = _removable(one, gold)
     if not options:
         return
-    left_out = kit.rng.choice(options)
+    left_out = inputs.rng.choice(options)
     rest = [doc for i, doc in enumerate(gold) if i != left_out]
     name = gold[left_out].title or ""
     others = [doc for doc in one.others if not contains(" ".join(doc.sentences), one.answer) and doc.title != name]
     yield origin.sufficiency(
         one.question,
         "insufficient",
-        assemble([*rest, *others], one.question, kit.rng, budget=kit.rng.randint(*_BUDGETS)),
+        assemble([*rest, *others], one.question, inputs.rng, budget=inputs.rng.randint(*_BUDGETS)),
         "one gold paragraph removed",
         f"{origin.unit}:s",
     )
 
 
-def _removable(one: _Asked, gold: Sequence[Document]) -> list[int]:
+def _removable(one: _MultihopQuestion, gold: Sequence[Document]) -> list[int]:
     """Gold paragraphs without which the question cannot be answered.
 
     For a comparison that is any of them; otherwise the only one that states the answer: with the answer still
@@ -135,7 +135,7 @@ def _removable(one: _Asked, gold: Sequence[Document]) -> list[int]:
     return stating if len(stating) == 1 else []
 
 
-def _false(one: _Asked, rng: random.Random) -> str | None:
+def _false(one: _MultihopQuestion, rng: random.Random) -> str | None:
     if normal(one.answer) in {"yes", "no"}:
         return "no" if normal(one.answer) == "yes" else "yes"
     if contains(one.question, one.answer):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from isr_lab.mix.evidence import Document, assemble
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import (
     Candidate,
     MixError,
@@ -26,10 +26,10 @@ _FILES = ("eraser_multirc/val.jsonl.gz", "eraser_multirc/test.jsonl.gz")
 _TEXTS = "eraser_multirc/docs.json.gz"
 
 
-def read_multirc(kit: Kit) -> list[Candidate]:
+def read_multirc(inputs: ReaderInputs) -> list[Candidate]:
     """MultiRC: each proposed answer is a draft over its gold sentences and their neighbours in the text."""
     try:
-        texts = mapping_of(json.loads(read_text(kit.raw / _TEXTS)), "the file")
+        texts = mapping_of(json.loads(read_text(inputs.raw / _TEXTS)), "the file")
     except (json.JSONDecodeError, RowError) as error:
         raise MixError(f"{_TEXTS}: must map document identifiers to texts ({error})") from error
 
@@ -46,7 +46,7 @@ def read_multirc(kit: Kit) -> list[Candidate]:
         support = frozenset(i for part in gold for i in range(part["start_sentence"], part["end_sentence"]))
         origin = Origin("eraser_multirc", file, record, (f"multirc:{name}",), f"{file}:{record}")
         kind: Kind = "supported" if truth == "True" else "refuted"
-        chunks = assemble([Document(tuple(lines), None, support)], detokenise(question), kit.rng, ordered=True)
+        chunks = assemble([Document(tuple(lines), None, support)], detokenise(question), inputs.rng, ordered=True)
         yield origin.draft(detokenise(question), detokenise(answer), kind, chunks)
 
-    return with_evidence(read_files(kit.raw, _FILES, kit.log, convert))
+    return with_evidence(read_files(inputs.raw, _FILES, inputs.log, convert))

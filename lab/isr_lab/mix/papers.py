@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from isr_lab.mix.evidence import Document, assemble, ranked
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import Candidate, Row, list_of, mapping_of, read_rows, text_of
 from isr_lab.mix.text import normal, sentences, squeeze
 from isr_lab.slice.schema import Kind
@@ -14,7 +14,7 @@ from isr_lab.slice.schema import Kind
 _FILE = "qasper/qasper_test_v0.3_trimmed.jsonl.gz"
 
 
-def read_qasper(kit: Kit) -> list[Candidate]:
+def read_qasper(inputs: ReaderInputs) -> list[Candidate]:
     """QASPER: yes/no answers drafted both ways; sufficiency from marked paragraphs, and from the rest without them.
 
     Questions whose evidence is a table or figure, and those whose readers disagree on whether the paper
@@ -36,13 +36,13 @@ def read_qasper(kit: Kit) -> list[Candidate]:
                 (f"qasper:{paper}",),
                 f"qasper:{text_of(qa, 'question_id')}",
             )
-            yield from _question(kit, origin, title, squeeze(text_of(qa, "question")), list_of(qa, "answers"), texts)
+            yield from _question(inputs, origin, title, squeeze(text_of(qa, "question")), list_of(qa, "answers"), texts)
 
-    return with_evidence(read_rows(kit.raw, _FILE, kit.log, convert))
+    return with_evidence(read_rows(inputs.raw, _FILE, inputs.log, convert))
 
 
 def _question(
-    kit: Kit, origin: Origin, title: str, question: str, answers: list[Any], texts: list[str]
+    inputs: ReaderInputs, origin: Origin, title: str, question: str, answers: list[Any], texts: list[str]
 ) -> Iterable[Candidate]:
     missing = [bool(answer["unanswerable"]) for answer in answers]
     unit = f"{origin.unit}:s"
@@ -51,7 +51,7 @@ def _question(
     if all(missing):
         docs = [Document(sentences(text), title) for text in texts]
         yield origin.sufficiency(
-            question, "insufficient", assemble(docs, question, kit.rng), "unanswerable by all readers", unit
+            question, "insufficient", assemble(docs, question, inputs.rng), "unanswerable by all readers", unit
         )
     if any(missing):
         return
@@ -63,10 +63,10 @@ def _question(
     if not all(doc.support for doc in docs):
         return
     rest = [Document(sentences(text), title) for text in texts if text not in gold]
-    chunks = assemble([*docs, *rest], question, kit.rng)
+    chunks = assemble([*docs, *rest], question, inputs.rng)
     yield origin.sufficiency(question, "supported", chunks, unit=unit)
     yield origin.sufficiency(
-        question, "insufficient", assemble(rest, question, kit.rng), "marked paragraphs removed", unit
+        question, "insufficient", assemble(rest, question, inputs.rng), "marked paragraphs removed", unit
     )
     verdicts = {answer["yes_no"] for answer in answers}
     if verdicts in ({True}, {False}):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from isr_lab.mix.annotate import Annotated, annotate
 from isr_lab.mix.evidence import Document, Pool, assemble, chunks_of, document
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import (
     BadRow,
     Candidate,
@@ -31,7 +31,7 @@ _LONGEST_ANSWER = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReadingQuestion:
     """One question about one passage; ``answers`` is empty when the passage does not answer it."""
 
     record: str
@@ -42,41 +42,41 @@ class Asked:
     bait: str | None = None
 
 
-def read_squad2(kit: Kit) -> list[Candidate]:
+def read_squad2(inputs: ReaderInputs) -> list[Candidate]:
     """SQuAD 2.0: the answer and a rival of its kind as drafts; the paragraph and its neighbours for sufficiency."""
     try:
-        articles = list_of(mapping_of(json.loads(read_text(kit.raw / _SQUAD)), "the file"), "data")
+        articles = list_of(mapping_of(json.loads(read_text(inputs.raw / _SQUAD)), "the file"), "data")
     except (json.JSONDecodeError, RowError) as error:
         raise MixError(f"{_SQUAD}: not the SQuAD schema ({error})") from error
-    asked: list[Asked] = []
-    kit.log.read[_SQUAD] = 0
+    asked: list[ReadingQuestion] = []
+    inputs.log.read[_SQUAD] = 0
     for article in articles:
         title = text_of(article, "title").replace("_", " ")
         for paragraph in list_of(article, "paragraphs"):
             for row in list_of(paragraph, "qas"):
-                kit.log.read[_SQUAD] += 1
+                inputs.log.read[_SQUAD] += 1
                 try:
                     asked.append(_squad_question(row, text_of(paragraph, "context"), title))
                 except RowError as error:
-                    kit.log.bad.append(BadRow(_SQUAD, kit.log.read[_SQUAD], str(error)))
-    kit.log.check(_SQUAD)
-    return _items(kit, "squad2", _SQUAD, asked)
+                    inputs.log.bad.append(BadRow(_SQUAD, inputs.log.read[_SQUAD], str(error)))
+    inputs.log.check(_SQUAD)
+    return _items(inputs, "squad2", _SQUAD, asked)
 
 
-def _squad_question(row: Row, context: str, title: str) -> Asked:
+def _squad_question(row: Row, context: str, title: str) -> ReadingQuestion:
     answers = [text_of(mapping_of(a, "an answer"), "text") for a in list_of(row, "answers")]
     impossible = row.get("is_impossible") is True
     if bool(answers) == impossible:
         raise RowError("a question has answers exactly when it is not impossible")
     bait = [str(a["text"]) for a in row.get("plausible_answers") or ()]
-    return Asked(
+    return ReadingQuestion(
         text_of(row, "id"), squeeze(text_of(row, "question")), tuple(answers), context, title, bait[0] if bait else None
     )
 
 
-def read_qed(kit: Kit) -> list[Candidate]:
+def read_qed(inputs: ReaderInputs) -> list[Candidate]:
     """QED: Natural Questions over one paragraph, with the answers inside it marked."""
-    asked: list[Asked] = []
+    asked: list[ReadingQuestion] = []
 
     def convert(row: Row, record: str) -> Iterable[Candidate]:
         annotation = mapping_of(row.get("annotation"), "'annotation'")
@@ -92,14 +92,16 @@ def read_qed(kit: Kit) -> list[Candidate]:
         answers = tuple(text for text in found if contains(passage, text)) if len(found) == 1 else ()
         if found and not answers:
             return ()
-        asked.append(Asked(record, text_of(row, "question_text"), answers, passage, text_of(row, "title_text")))
+        asked.append(
+            ReadingQuestion(record, text_of(row, "question_text"), answers, passage, text_of(row, "title_text"))
+        )
         return ()
 
-    list(read_rows(kit.raw, _QED, kit.log, convert))
-    return _items(kit, "qed", _QED, asked)
+    list(read_rows(inputs.raw, _QED, inputs.log, convert))
+    return _items(inputs, "qed", _QED, asked)
 
 
-def _items(kit: Kit, source: str, file: str, asked: Sequence[Asked]) -> list[Candidate]:
+def _items(inputs: ReaderInputs, source: str, file: str, asked: Sequence[ReadingQuestion]) -> list[Candidate]:
     passages = list(dict.fromkeys(one.passage for one in asked))
     notes = dict(zip(passages, annotate(passages, names_only=True), strict=True))
     title_of = {one.passage: one.title for one in asked}
@@ -115,20 +117,20 @@ def _items(kit: Kit, source: str, file: str, asked: Sequence[Asked]) -> list[Can
         )
         doc = documents[one.passage]
         if not one.answers:
-            found += _impossible(kit, origin, one, doc)
+            found += _impossible(inputs, origin, one, doc)
             continue
         marked = Document(
             doc.sentences,
             doc.title,
             frozenset(i for i, part in enumerate(doc.sentences) if contains(part, one.answers[0])),
         )
-        found += _drafts(kit, origin, one, marked, notes[one.passage], siblings[one.passage])
-        found += _enough(kit, origin, one, marked, pool)
+        found += _drafts(inputs, origin, one, marked, notes[one.passage], siblings[one.passage])
+        found += _enough(inputs, origin, one, marked, pool)
     return with_evidence(found)
 
 
-def _impossible(kit: Kit, origin: Origin, one: Asked, doc: Document) -> Iterable[Candidate]:
-    chunks = assemble([doc], one.question, kit.rng, budget=kit.rng.randint(120, 300))
+def _impossible(inputs: ReaderInputs, origin: Origin, one: ReadingQuestion, doc: Document) -> Iterable[Candidate]:
+    chunks = assemble([doc], one.question, inputs.rng, budget=inputs.rng.randint(120, 300))
     yield origin.sufficiency(
         one.question, "insufficient", chunks, "unanswerable by its makers", unit=f"{origin.unit}:s"
     )
@@ -137,21 +139,21 @@ def _impossible(kit: Kit, origin: Origin, one: Asked, doc: Document) -> Iterable
 
 
 def _drafts(
-    kit: Kit, origin: Origin, one: Asked, doc: Document, notes: Annotated, siblings: Sequence[str]
+    inputs: ReaderInputs, origin: Origin, one: ReadingQuestion, doc: Document, notes: Annotated, siblings: Sequence[str]
 ) -> Iterable[Candidate]:
     answer = one.answers[0].strip(" .,;:")
     if len(answer) > _LONGEST_ANSWER:
         return
-    false, how = false_answer(one, answer, notes, siblings, kit.rng)
+    false, how = false_answer(one, answer, notes, siblings, inputs.rng)
     if false is None:
         return
-    chunks = assemble([doc], one.question, kit.rng, budget=kit.rng.randint(120, 300))
+    chunks = assemble([doc], one.question, inputs.rng, budget=inputs.rng.randint(120, 300))
     yield origin.draft(one.question, answer, "supported", chunks)
     yield origin.draft(one.question, false, "refuted", chunks, how)
 
 
 def false_answer(
-    one: Asked, answer: str, notes: Annotated, siblings: Sequence[str], rng: random.Random
+    one: ReadingQuestion, answer: str, notes: Annotated, siblings: Sequence[str], rng: random.Random
 ) -> tuple[str | None, str]:
     """A wrong answer that looks right, and how it was made; None where none can be made safely."""
     kind = answer_kind(answer, [notes])
@@ -178,7 +180,9 @@ def false_answer(
     return (rng.choice(others), "answer to another question about the passage") if others else (None, "")
 
 
-def _enough(kit: Kit, origin: Origin, one: Asked, doc: Document, pool: Pool) -> Iterable[Candidate]:
+def _enough(
+    inputs: ReaderInputs, origin: Origin, one: ReadingQuestion, doc: Document, pool: Pool
+) -> Iterable[Candidate]:
     def fits(other: Document) -> bool:
         text = " ".join(other.sentences)
         return other.sentences != doc.sentences and not any(contains(text, answer) for answer in one.answers)
@@ -186,18 +190,18 @@ def _enough(kit: Kit, origin: Origin, one: Asked, doc: Document, pool: Pool) -> 
     far = pool.near(f"{one.title} {one.question}", 3, fits)
     if len(far) < 2:
         return
-    unit, budget = f"{origin.unit}:s", kit.rng.randint(120, 300)
-    extra = [chunk for chunk in chunks_of(far[0], kit.rng)][:3]
+    unit, budget = f"{origin.unit}:s", inputs.rng.randint(120, 300)
+    extra = [chunk for chunk in chunks_of(far[0], inputs.rng)][:3]
     yield origin.sufficiency(
-        one.question, "supported", assemble([doc], one.question, kit.rng, extra=extra, budget=budget), unit=unit
+        one.question, "supported", assemble([doc], one.question, inputs.rng, extra=extra, budget=budget), unit=unit
     )
     rest = Document(tuple(part for i, part in enumerate(doc.sentences) if i not in doc.support), doc.title)
-    removed = bool(rest.sentences) and (origin.source == "qed" or kit.rng.random() < 0.5)
+    removed = bool(rest.sentences) and (origin.source == "qed" or inputs.rng.random() < 0.5)
     near = [rest, *far[:1]] if removed else far
     yield origin.sufficiency(
         one.question,
         "insufficient",
-        assemble(near, one.question, kit.rng, budget=budget),
+        assemble(near, one.question, inputs.rng, budget=budget),
         "answer sentences removed" if removed else "neighbouring passages without the answer",
         unit=unit,
     )

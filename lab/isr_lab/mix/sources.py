@@ -21,7 +21,7 @@ from isr_lab.mix.contrast import read_contrast
 from isr_lab.mix.fever_pages import read_eraser_fever, read_sufficient_facts
 from isr_lab.mix.hallucinated import read_halueval
 from isr_lab.mix.inference import read_contract_nli, read_covidfact, read_healthver, read_rte
-from isr_lab.mix.kit import Kit
+from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.multihop import read_multihop
 from isr_lab.mix.multirc import read_multirc
 from isr_lab.mix.papers import read_qasper
@@ -46,7 +46,7 @@ class Source:
     """
 
     folder: str
-    read: Callable[[Kit], list[Candidate]]
+    read: Callable[[ReaderInputs], list[Candidate]]
     license: str
     terms: Terms
     caps: tuple[int, int, int]

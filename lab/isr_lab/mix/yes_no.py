@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from isr_lab.mix.evidence import Document, Pool, assemble, chunks_of, judged
-from isr_lab.mix.kit import Kit, Origin, with_evidence
+from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
 from isr_lab.mix.records import Candidate, Row, RowError, list_of, read_files, read_rows, text_of
 from isr_lab.mix.text import detokenise, normal, page_key, sentences, squeeze
 from isr_lab.slice.schema import Kind
@@ -22,7 +22,7 @@ def _draft_kind(truth: str, answer: str) -> Kind:
     return "supported" if truth == answer.upper() else "refuted"
 
 
-def read_condaqa(kit: Kit) -> list[Candidate]:
+def read_condaqa(inputs: ReaderInputs) -> list[Candidate]:
     """CondaQA: every edit of a passage is asked about the same drafted answer, so only reading decides.
 
     A question whose answer is not known from some edit also gives sufficiency items. The few questions with
@@ -33,16 +33,16 @@ def read_condaqa(kit: Kit) -> list[Candidate]:
     def convert(file: str, row: Row, record: str) -> Iterable[Candidate]:
         passage, question, truth = text_of(row, "passage"), text_of(row, "question"), text_of(row, "label")
         about = (str(row.get("PassageID")), text_of(row, "QuestionID"))
-        answer = answers.setdefault(about, kit.rng.choice(("Yes", "No")))
+        answer = answers.setdefault(about, inputs.rng.choice(("Yes", "No")))
         origin = Origin("condaqa", file, record, (f"condaqa:{about[0]}",), f"condaqa:{about[0]}:{about[1]}")
-        chunks = assemble([judged(passage)], question, kit.rng, ordered=True)
+        chunks = assemble([judged(passage)], question, inputs.rng, ordered=True)
         if truth not in {"YES", "NO", "DON'T KNOW"}:
             return
         yield origin.draft(question, answer, _draft_kind(truth, answer), chunks, "yes/no answer drafted")
         kind: Kind = "insufficient" if truth == "DON'T KNOW" else "supported"
         yield origin.sufficiency(question, kind, chunks, unit=f"{origin.unit}:s")
 
-    return _only_asked_both_ways(read_files(kit.raw, _CONDAQA, kit.log, convert))
+    return _only_asked_both_ways(read_files(inputs.raw, _CONDAQA, inputs.log, convert))
 
 
 def _only_asked_both_ways(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -62,7 +62,7 @@ def _none_of(facts: Sequence[str]) -> Callable[[Document], bool]:
     return lambda doc: doc.sentences[0] not in facts
 
 
-def read_boolq(kit: Kit) -> list[Candidate]:
+def read_boolq(inputs: ReaderInputs) -> list[Candidate]:
     """BoolQ: "yes" and "no" to every question, and the question with a near passage of another page."""
     rows: list[tuple[str, str, str, bool, str]] = []
 
@@ -72,33 +72,33 @@ def read_boolq(kit: Kit) -> list[Candidate]:
         rows.append((record, text_of(row, "question"), text_of(row, "title"), row["answer"], text_of(row, "passage")))
         return ()
 
-    list(read_rows(kit.raw, _BOOLQ, kit.log, convert))
+    list(read_rows(inputs.raw, _BOOLQ, inputs.log, convert))
     documents = {row[4]: judged(detokenise(row[4]), row[2]) for row in rows}
     pool = Pool([Document(doc.sentences, doc.title) for doc in documents.values()])
     found: list[Candidate] = []
     for record, asked, title, truth, passage in rows:
-        question = f"{asked[0].upper()}{asked[1:]}?" if kit.rng.random() < 0.5 else asked
+        question = f"{asked[0].upper()}{asked[1:]}?" if inputs.rng.random() < 0.5 else asked
         origin = Origin("boolq", _BOOLQ, record, (page_key(title), f"q:{normal(asked)}"), f"boolq:{record}")
         doc = documents[passage]
-        chunks = assemble([doc], question, kit.rng, ordered=True)
+        chunks = assemble([doc], question, inputs.rng, ordered=True)
         for answer in ("Yes", "No"):
             kind: Kind = "supported" if (answer == "Yes") == truth else "refuted"
             found.append(origin.draft(question, answer, kind, chunks, "yes/no answer drafted"))
         far = pool.near(asked, 2, _elsewhere(title))
         unit = f"{origin.unit}:s"
-        extra = [chunk for other in far[:1] for chunk in chunks_of(other, kit.rng)][:2]
+        extra = [chunk for other in far[:1] for chunk in chunks_of(other, inputs.rng)][:2]
         found.append(
-            origin.sufficiency(question, "supported", assemble([doc], question, kit.rng, extra=extra), unit=unit)
+            origin.sufficiency(question, "supported", assemble([doc], question, inputs.rng, extra=extra), unit=unit)
         )
         found.append(
             origin.sufficiency(
-                question, "insufficient", assemble(far, question, kit.rng), "passages of other pages", unit=unit
+                question, "insufficient", assemble(far, question, inputs.rng), "passages of other pages", unit=unit
             )
         )
     return with_evidence(found)
 
 
-def read_strategyqa(kit: Kit) -> list[Candidate]:
+def read_strategyqa(inputs: ReaderInputs) -> list[Candidate]:
     """StrategyQA: "yes" and "no" to every question over its facts, with facts of other questions beside them."""
     rows: list[tuple[str, str, bool, list[str], str]] = []
 
@@ -111,7 +111,7 @@ def read_strategyqa(kit: Kit) -> list[Candidate]:
         rows.append((record, text_of(row, "question"), row["answer"], facts, text_of(row, "term")))
         return ()
 
-    list(read_rows(kit.raw, _STRATEGYQA, kit.log, convert))
+    list(read_rows(inputs.raw, _STRATEGYQA, inputs.log, convert))
     pool = Pool([Document((fact,)) for *_, facts, _ in rows for fact in facts])
     found: list[Candidate] = []
     for record, question, truth, facts, term in rows:
@@ -119,9 +119,9 @@ def read_strategyqa(kit: Kit) -> list[Candidate]:
         origin = Origin("strategyqa", _STRATEGYQA, record, keys, f"strategyqa:{record}")
         own = Document(tuple(part for fact in facts for part in sentences(fact)))
         own = Document(own.sentences, None, frozenset(range(len(own.sentences))))
-        others = pool.near(question, kit.rng.randint(0, 2), _none_of(facts))
-        extra = [chunk for other in others for chunk in chunks_of(other, kit.rng)]
-        chunks = assemble([own], question, kit.rng, extra=extra)
+        others = pool.near(question, inputs.rng.randint(0, 2), _none_of(facts))
+        extra = [chunk for other in others for chunk in chunks_of(other, inputs.rng)]
+        chunks = assemble([own], question, inputs.rng, extra=extra)
         for answer in ("Yes", "No"):
             kind: Kind = "supported" if (answer == "Yes") == truth else "refuted"
             found.append(origin.draft(question, answer, kind, chunks, "yes/no answer drafted"))

@@ -33,7 +33,7 @@ from isr_lab.slice.splits import SHARES, assign, drop_repeated
 from isr_lab.slice.statistics import gather
 from isr_lab.slice.text import TokenCap, digest, fold
 
-Progress = Callable[[str, int, int], None]
+StepProgress = Callable[[str, int, int], None]
 """Called with a step's name, what is done and what there is to do."""
 
 
@@ -41,7 +41,7 @@ def _silent(step: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def build_slice(raw: Path | None, out: Path, config: SliceConfig, progress: Progress = _silent) -> BuildReport:
+def build_slice(raw: Path | None, out: Path, config: SliceConfig, progress: StepProgress = _silent) -> BuildReport:
     """Build the slice into ``out``: train, val and test as JSON lines, a data card, a report and held-out keys.
 
     The same raw files and settings give the same bytes, on any machine.
@@ -102,7 +102,7 @@ def _embedded_tokenizer() -> str:
 
 
 def _read(
-    raw: Path, config: SliceConfig, report: BuildReport, progress: Progress
+    raw: Path, config: SliceConfig, report: BuildReport, progress: StepProgress
 ) -> tuple[list[Record], list[Sentence]]:
     """Capped, deduplicated records of all sources, and the sentences of the pool."""
     progress("read", 0, 6)

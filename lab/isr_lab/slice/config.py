@@ -7,7 +7,7 @@ from typing import Literal
 
 from isr_rag.errors import ConfigurationError
 
-Layout = Literal["sentences", "passages"]
+ChunkUnit = Literal["sentences", "passages"]
 PASSAGE_CAP = 300
 """Tokens per chunk at most in the passage layout."""
 
@@ -37,7 +37,7 @@ class SliceConfig:
     """
 
     tokenizer: str | None = None
-    layout: Layout = "sentences"
+    layout: ChunkUnit = "sentences"
     caps: dict[str, int] = field(
         default_factory=lambda: {
             "fever": 2000,
@@ -77,12 +77,12 @@ class SliceConfig:
         return {key: value for key, value in asdict(self).items() if key != "tokenizer"}
 
 
-def paper_config(tokenizer: str | None = None, layout: Layout = "sentences", seed: int = 42) -> SliceConfig:
+def paper_config(tokenizer: str | None = None, layout: ChunkUnit = "sentences", seed: int = 42) -> SliceConfig:
     """The paper's suite: capped sources, one item a record, 3 to 60 chunks."""
     return SliceConfig(tokenizer=tokenizer, layout=layout, seed=seed)
 
 
-def training_config(tokenizer: str | None = None, layout: Layout = "sentences", seed: int = 42) -> SliceConfig:
+def training_config(tokenizer: str | None = None, layout: ChunkUnit = "sentences", seed: int = 42) -> SliceConfig:
     """All that the sources hold, every item of a record, mostly 1 to 8 chunks with a tail to 20."""
     caps: dict[str, int] = dict.fromkeys(("fever", "hotpotqa", "nq_open", "popqa", "controls"), 1_000_000)
     return SliceConfig(

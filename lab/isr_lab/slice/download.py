@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOCK = "slice.lock.json"
 _TRIES = 5
-Progress = Callable[[str, int, int], None]
+DownloadProgress = Callable[[str, int, int], None]
 """Called with a file's name, bytes had, and bytes to have (0 when the server does not say)."""
 
 
@@ -102,7 +102,7 @@ def _silent(name: str, done: int, total: int) -> None:
 
 def fetch_originals(
     raw: Path,
-    progress: Progress = _silent,
+    progress: DownloadProgress = _silent,
     originals: Iterable[Original] = ORIGINALS,
     client: httpx.Client | None = None,
 ) -> dict[str, str]:
@@ -154,7 +154,7 @@ def check_lock(raw: Path, hashes: Mapping[str, str]) -> None:
             raise HashMismatchError(f"{raw / path} has sha256 {found}, but {LOCK} says {lock[path]}: fetch it again")
 
 
-def _one(raw: Path, original: Original, expected: str | None, http: httpx.Client, progress: Progress) -> str:
+def _one(raw: Path, original: Original, expected: str | None, http: httpx.Client, progress: DownloadProgress) -> str:
     target = raw / original.path
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ def _one(raw: Path, original: Original, expected: str | None, http: httpx.Client
     return found
 
 
-def _fetch(original: Original, part: Path, http: httpx.Client, progress: Progress) -> None:
+def _fetch(original: Original, part: Path, http: httpx.Client, progress: DownloadProgress) -> None:
     """The whole file into ``part``, from the first address that gives it, resuming after every interruption."""
     import httpx
 
@@ -197,7 +197,7 @@ def _fetch(original: Original, part: Path, http: httpx.Client, progress: Progres
     )
 
 
-def _stream(url: str, part: Path, http: httpx.Client, name: str, progress: Progress) -> bool:
+def _stream(url: str, part: Path, http: httpx.Client, name: str, progress: DownloadProgress) -> bool:
     """Append what is missing; True when the file is whole. A server that ignores the range starts over."""
     have = part.stat().st_size if part.exists() else 0
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})

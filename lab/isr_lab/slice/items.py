@@ -44,7 +44,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _ItemPlan:
     """One item to be assembled."""
 
     construction: str
@@ -76,7 +76,7 @@ class ItemMaker:
         items = (self._item(case, plan, size, chance) for plan in plans)
         return [item for item in items if item is not None]
 
-    def _item(self, case: Case, plan: _Plan, size: int, chance: random.Random) -> SliceItem | None:
+    def _item(self, case: Case, plan: _ItemPlan, size: int, chance: random.Random) -> SliceItem | None:
         record = case.record
         pool = distractors_of(record, case.hits, plan.allowed, self._config.candidates)
         answers = record.answers if record.form != "claim" else ()
@@ -107,7 +107,7 @@ class ItemMaker:
             ),
         )
 
-    def _plans(self, case: Case, chance: random.Random) -> Iterator[_Plan]:
+    def _plans(self, case: Case, chance: random.Random) -> Iterator[_ItemPlan]:
         form = case.record.form
         if form == "claim":
             yield from _claim_plans(case.record, chance)
@@ -115,7 +115,7 @@ class ItemMaker:
             yield from _timed_plans(case.record, chance)
         elif form == "stale":
             rival = case.record.rivals[0]
-            yield _Plan(
+            yield _ItemPlan(
                 "evidence older than the question",
                 "outdated",
                 support=rival.evidence,
@@ -127,19 +127,19 @@ class ItemMaker:
         else:
             yield from self._question_plans(case, chance)
 
-    def _question_plans(self, case: Case, chance: random.Random) -> Iterator[_Plan]:
+    def _question_plans(self, case: Case, chance: random.Random) -> Iterator[_ItemPlan]:
         record = case.record
         if not record.gold:
             return
         clean = without_answers(record)
-        yield _Plan("true draft", "supported", record.gold, allowed=clean, answer=record.answers[0])
+        yield _ItemPlan("true draft", "supported", record.gold, allowed=clean, answer=record.answers[0])
         evidence = [*(s for s in record.own), *(hit.sentence for hit in case.hits[:60])]
         draft = self._drafter.draw(record, case.split, [s for s in evidence if clean(s)], chance)
         if draft is None:
             self.without_draft += 1
         else:
             carriers = [draft.carrier] if draft.carrier else []
-            yield _Plan(
+            yield _ItemPlan(
                 f"false draft from {draft.origin}" if draft.origin != "flipped" else "false draft flipped",
                 "refuted",
                 record.gold,
@@ -147,10 +147,10 @@ class ItemMaker:
                 clean,
                 draft.answer,
             )
-        yield _Plan("support present", "supported", record.gold, allowed=clean)
+        yield _ItemPlan("support present", "supported", record.gold, allowed=clean)
         yield from self._removed_plans(record, clean, chance)
 
-    def _removed_plans(self, record: Record, clean: Judge, chance: random.Random) -> Iterator[_Plan]:
+    def _removed_plans(self, record: Record, clean: Judge, chance: random.Random) -> Iterator[_ItemPlan]:
         if record.form == "multihop":
             removed = _removed_fact(record)
             if removed is None:
@@ -159,28 +159,28 @@ class ItemMaker:
             titles = {s.title or "" for s in record.gold if fold(s.title or "") == page}
             off = off_pages([page], (fold(title.split(" (")[0]) for title in titles))
             allowed: Judge = lambda s: off(s) and clean(s)  # noqa: E731
-            yield _Plan(name, "insufficient", (), kept, allowed, source="controls")
-            yield _Plan(f"{name}, with draft", "insufficient", (), kept, allowed, record.answers[0], "controls")
+            yield _ItemPlan(name, "insufficient", (), kept, allowed, source="controls")
+            yield _ItemPlan(f"{name}, with draft", "insufficient", (), kept, allowed, record.answers[0], "controls")
             return
         if chance.random() < 0.5:
             name, allowed = "answer sentences removed", clean
         else:
             name, off = "pages removed", off_pages(record.pages)
             allowed = lambda s: off(s) and clean(s)  # noqa: E731
-        yield _Plan(name, "insufficient", allowed=allowed)
-        yield _Plan(f"{name}, with draft", "insufficient", allowed=allowed, answer=record.answers[0])
+        yield _ItemPlan(name, "insufficient", allowed=allowed)
+        yield _ItemPlan(f"{name}, with draft", "insufficient", allowed=allowed, answer=record.answers[0])
 
 
-def _claim_plans(record: Record, chance: random.Random) -> Iterator[_Plan]:
+def _claim_plans(record: Record, chance: random.Random) -> Iterator[_ItemPlan]:
     careful = cannot_support(record.text)
     if record.verdict == "NOT ENOUGH INFO":
-        yield _Plan("not enough info, retrieved evidence", "insufficient", allowed=careful)
+        yield _ItemPlan("not enough info, retrieved evidence", "insufficient", allowed=careful)
         return
     kind: Kind = "supported" if record.verdict == "SUPPORTS" else "refuted"
-    yield _Plan("original", kind, record.gold)
+    yield _ItemPlan("original", kind, record.gold)
     if chance.random() < TWIN_SHARE:
         off = off_pages(record.pages)
-        yield _Plan(
+        yield _ItemPlan(
             "gold pages removed",
             "insufficient",
             allowed=lambda s: off(s) and careful(s),
@@ -214,36 +214,36 @@ def _without(record: Record, page: str) -> tuple[str, list[Sentence]]:
     return page, [s for s in record.gold if fold(s.title or "") != page]
 
 
-def _incomplete_plans(record: Record) -> Iterator[_Plan]:
+def _incomplete_plans(record: Record) -> Iterator[_ItemPlan]:
     """A gold page was never retrieved. Skipped when the answer can be read off what was."""
     clean, off = without_answers(record), off_pages(record.missing)
     if fold(record.answers[0]) not in ("yes", "no") and not all(map(clean, record.gold)):
         return
     allowed: Judge = lambda s: off(s) and clean(s)  # noqa: E731
-    yield _Plan("gold fact not retrieved", "insufficient", (), record.gold, allowed)
-    yield _Plan("gold fact not retrieved, with draft", "insufficient", (), record.gold, allowed, record.answers[0])
+    yield _ItemPlan("gold fact not retrieved", "insufficient", (), record.gold, allowed)
+    yield _ItemPlan("gold fact not retrieved, with draft", "insufficient", (), record.gold, allowed, record.answers[0])
 
 
-def _timed_plans(record: Record, chance: random.Random) -> Iterator[_Plan]:
+def _timed_plans(record: Record, chance: random.Random) -> Iterator[_ItemPlan]:
     clean = without_answers(record)
     if record.answers and record.gold:
-        yield _Plan("dated answer", "supported", record.gold, allowed=clean, answer=record.answers[0])
-        yield _Plan("dated support present", "supported", record.gold, allowed=clean)
+        yield _ItemPlan("dated answer", "supported", record.gold, allowed=clean, answer=record.answers[0])
+        yield _ItemPlan("dated support present", "supported", record.gold, allowed=clean)
     if not record.rivals:
         return
     rival = record.rivals[chance.randrange(len(record.rivals))]
     elsewhere = [s for s in rival.evidence if s not in record.gold]
     if record.answers and record.gold and (chance.random() < 0.5 or not elsewhere):
-        yield _Plan(
+        yield _ItemPlan(
             "answer of another time, right one present", "outdated", record.gold, rival.evidence, clean, rival.answer
         )
     elif elsewhere and all(map(clean, elsewhere)):
-        yield _Plan("answer of another time, right one absent", "outdated", (), elsewhere, clean, rival.answer)
+        yield _ItemPlan("answer of another time, right one absent", "outdated", (), elsewhere, clean, rival.answer)
         if record.answers and record.gold:
-            yield _Plan("dated support removed", "insufficient", (), elsewhere, clean)
+            yield _ItemPlan("dated support removed", "insufficient", (), elsewhere, clean)
 
 
-def _balanced(plans: Sequence[_Plan], chance: random.Random) -> _Plan:
+def _balanced(plans: Sequence[_ItemPlan], chance: random.Random) -> _ItemPlan:
     """One plan, supported or not with equal chance where both are there."""
     yes = [plan for plan in plans if plan.kind == "supported"]
     no = [plan for plan in plans if plan.kind != "supported"]

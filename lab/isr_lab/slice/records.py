@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Verdict = Literal["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]
+FeverLabel = Literal["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]
 Form = Literal["claim", "extractive", "multihop", "incomplete", "timed", "stale"]
 
 
@@ -51,7 +51,7 @@ class Record:
     license: str
     form: Form
     text: str
-    verdict: Verdict | None = None
+    verdict: FeverLabel | None = None
     answers: tuple[str, ...] = ()
     gold: tuple[Sentence, ...] = ()
     own: tuple[Sentence, ...] = ()

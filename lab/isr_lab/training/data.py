@@ -17,7 +17,7 @@ from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.evidence import Chunk
 from isr_rag.scorers.local.encoding import PromptEncoder
-from isr_rag.scorers.local.packed.plan import Segments
+from isr_rag.scorers.local.packed.pack import Segments
 from isr_rag.scorers.protocol import Layout
 
 _COUNTS = (1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 6, 8, 10, 14, 20)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isr_rag.scorers.local.packed.attention import Plan, blocks_backward, blocks_forward
+from isr_rag.scorers.local.packed.attention import AttentionPlan, blocks_backward, blocks_forward
 
 PROJECTIONS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -44,7 +44,7 @@ class Shape:
 class Step:
     """What all layers of one pass share: the plan and the rotations, cos and sin of shape (T, D) in fp32."""
 
-    plan: Plan
+    plan: AttentionPlan
     cos: Tensor
     sin: Tensor
 

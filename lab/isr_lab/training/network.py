@@ -15,8 +15,8 @@ from torch import Tensor
 
 from isr_lab.training.llama import PROJECTIONS, Layer, Shape, Step
 from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.local.packed.attention import Plan
-from isr_rag.scorers.local.packed.plan import Pack
+from isr_rag.scorers.local.packed.attention import AttentionPlan
+from isr_rag.scorers.local.packed.pack import Pack
 from isr_rag.scorers.protocol import Layout
 
 
@@ -82,7 +82,7 @@ class PackedLlama:
     def _step(self, pack: Pack) -> Step:
         angles = torch.from_numpy(pack.position_ids)[:, None].float() * self._frequencies
         both = torch.cat([angles, angles], dim=-1)
-        return Step(Plan(pack), both.cos(), both.sin())
+        return Step(AttentionPlan(pack), both.cos(), both.sin())
 
     def _run(self, pack: Pack, step: Step, keep: bool) -> tuple[Tensor, list[tuple[list[Tensor], list[Tensor]]]]:
         h = self.embeddings[torch.from_numpy(pack.input_ids)].float()

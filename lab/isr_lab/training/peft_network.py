@@ -11,8 +11,8 @@ from torch import Tensor
 
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.hub_network import label_logits
-from isr_rag.scorers.local.packed.attention import Plan, register
-from isr_rag.scorers.local.packed.plan import Pack
+from isr_rag.scorers.local.packed.attention import AttentionPlan, register
+from isr_rag.scorers.local.packed.pack import Pack
 
 
 class PeftNetwork:
@@ -89,7 +89,7 @@ class PeftNetwork:
             hidden = base.base_model(
                 input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
                 position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
-                block_plan=Plan(pack, self.device),
+                block_plan=AttentionPlan(pack, self.device),
                 use_cache=False,
             ).last_hidden_state[0]
         at = torch.from_numpy(np.concatenate(pack.reads)).to(self.device)

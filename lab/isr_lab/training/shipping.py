@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from isr_rag.calibration import (
     fit_artefact,
 )
 from isr_rag.calibration.metrics import wilson_interval
-from isr_rag.scorers.embedded import FOCUS_WORDS, adjudicator_directory, embedded_scorer, model_directory
+from isr_rag.scorers.embedded import FOCUS_WORDS, ShowLine, adjudicator_directory, embedded_scorer, model_directory
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS
 from isr_rag.scorers.protocol import Layout, Scorer
 from isr_rag.wording import compare
@@ -37,8 +37,6 @@ TARGETS = (0.05, 0.1, 0.2)
 """Target hallucination rates that a card states coverage and risk for."""
 FEW, MANY = 3, 20
 """Chunks that the same support stands among when distractor drift is measured."""
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def ship(
     trained_on: Sequence[Path] = (),
     notes: Sequence[str] = (),
     out: Path | None = None,
-    report: Report = lambda line: None,
+    report: ShowLine = lambda line: None,
 ) -> Path:
     """Copy a run's adapter into the package, calibrate it, measure it and write its model card.
 

@@ -33,13 +33,13 @@ from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
 from isr_lab.training.network import PackedLlama, write_description, write_json
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.encoding import PromptEncoder
-from isr_rag.scorers.local.packed.plan import Pack, pack_full, pack_invariant
+from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant
 from isr_rag.scorers.protocol import Layout
 
 _SHOWN = 6  # chunks a validation item shows
 
 
-class Network(Protocol):
+class TrainableNetwork(Protocol):
     """A model in training."""
 
     def parameters(self) -> list[Tensor]:
@@ -64,7 +64,7 @@ class Network(Protocol):
 
 
 @dataclass(slots=True)
-class Progress:
+class TrainingProgress:
     """Where a run stands; kept in its checkpoint.
 
     Attributes:
@@ -90,7 +90,7 @@ class Progress:
 class TrainResult:
     """What a run came to: where it stands, and the figures of its last validation by task and source."""
 
-    progress: Progress
+    progress: TrainingProgress
     validation: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
 
 
@@ -102,7 +102,7 @@ def build_pack(examples: list[Example], layout: Layout) -> Pack:
     return pack_invariant(prompts)
 
 
-def done_share(config: TrainConfig, progress: Progress, items: int) -> float:
+def done_share(config: TrainConfig, progress: TrainingProgress, items: int) -> float:
     """How much of the run is done, in [0, 1]."""
     if config.minutes is not None:
         return min(progress.elapsed / (60 * config.minutes), 1.0)
@@ -117,7 +117,7 @@ def learning_rate(config: TrainConfig, share: float) -> float:
     return config.learning_rate * 0.5 * (1 + float(np.cos(np.pi * (share - config.warmup) / (1 - config.warmup))))
 
 
-def _network(config: TrainConfig, labels: tuple[int, int]) -> Network:
+def _network(config: TrainConfig, labels: tuple[int, int]) -> TrainableNetwork:
     """The written-out pass for Llama models on a CPU; transformers and peft for the rest."""
     if not (torch.cuda.is_available() or config.dropout or config.nf4) and Path(config.base).is_dir():
         try:
@@ -165,7 +165,7 @@ class _Run:
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
         )
-        self.progress = Progress(data=data_hash(self.items))
+        self.progress = TrainingProgress(data=data_hash(self.items))
         self._resume()
 
     @property
@@ -185,7 +185,7 @@ class _Run:
             for parameter, value in zip(self.parameters, state["parameters"], strict=True):
                 parameter.copy_(value)
         self.optimizer.load_state_dict(state["optimizer"])
-        progress = Progress(**state["progress"])
+        progress = TrainingProgress(**state["progress"])
         if progress.data != self.progress.data:
             # Other data: their passes begin anew, under a seed that was not used yet.
             progress.data, progress.epoch, progress.batch = self.progress.data, progress.epoch + 1, 0

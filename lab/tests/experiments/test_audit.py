@@ -27,7 +27,7 @@ from isr_lab.experiments.audit.deployable import fit_reference
 from isr_lab.experiments.audit.items import AuditItem, cut, item_trials, sample, scored_items
 from isr_lab.experiments.protocol import Analysis, Experiment
 from isr_lab.experiments.sections import Figure, Table
-from isr_lab.experiments.trials import Outcome, score_trials
+from isr_lab.experiments.trials import ScoredTrial, score_trials
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag import Action, ISRGate
@@ -50,9 +50,9 @@ def made(label: int, *q: float, split: str = "test", name: str = "i", without: f
     return AuditItem(name, split, f"group {name}", "fever", "supported-claim/1", label, 5, q[0], q, without)
 
 
-def world(tests: int, vals: int, spread: float, *, seed: int = 0, m: int = 12) -> list[Outcome]:
+def world(tests: int, vals: int, spread: float, *, seed: int = 0, m: int = 12) -> list[ScoredTrial]:
     """Items whose label is drawn with probability sigmoid(z); the orderings' log-odds are 1.8 z + 0.5 and noise."""
-    rng, out = np.random.default_rng(seed), list[Outcome]()
+    rng, out = np.random.default_rng(seed), list[ScoredTrial]()
     for split, count in (("val", vals), ("test", tests)):
         for i in range(count):
             z = rng.normal(0.0, 2.5)
@@ -68,9 +68,9 @@ def world(tests: int, vals: int, spread: float, *, seed: int = 0, m: int = 12) -
                 "n": 5,
                 "seeds": " ".join(map(str, range(1, m + 1))),
             }
-            out.append(Outcome(f"{split}/{i}", tuple(own), m + 1, facts))
+            out.append(ScoredTrial(f"{split}/{i}", tuple(own), m + 1, facts))
             if split == "test":
-                out.append(Outcome(f"without evidence/{split}{i}", (rng.normal(),), 1, {"item": f"{split}{i}"}))
+                out.append(ScoredTrial(f"without evidence/{split}{i}", (rng.normal(),), 1, {"item": f"{split}{i}"}))
     return out
 
 
@@ -114,7 +114,7 @@ def test_every_seed_is_one_ordering_and_prefixes_of_the_seeds_are_fewer_ordering
     assert trials[1].request.prompt.chunks == () and trials[1].request.orderings == ((),)
     place = {ordering: 0.01 * (k + 1) for k, ordering in enumerate(asked)}
     outcomes = [
-        Outcome(
+        ScoredTrial(
             t.name, tuple(math.log(p / (1 - p)) for p in (place.get(o, 0.5) for o in t.request.orderings)), 1, t.facts
         )
         for t in trials
@@ -132,7 +132,7 @@ def test_seeds_that_draw_the_same_ordering_count_once() -> None:
     item = next(item for item in load_sample() if len(item.chunks) == 2).model_copy(update={"split": "val"})
     (trial,) = item_trials(item, item.chunks, range(12), "uniform", "full")
     assert len(trial.request.orderings) == 2
-    (scored,) = scored_items([Outcome(trial.name, (0.0, 1.0), 2, trial.facts)])
+    (scored,) = scored_items([ScoredTrial(trial.name, (0.0, 1.0), 2, trial.facts)])
     assert len(scored.q(12)) == 2
 
 

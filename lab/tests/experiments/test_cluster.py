@@ -19,7 +19,7 @@ import pytest
 from isr_lab.experiments.cluster import RayEngine, score_trials_on_ray
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.run import run_experiment
-from isr_lab.experiments.trials import BATCH, Outcome, Trial, score_trials
+from isr_lab.experiments.trials import BATCH, ScoredTrial, Trial, score_trials
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
@@ -149,7 +149,7 @@ class Count:
         assert layout == "set"
         return make_trials(len(items))
 
-    def analyse(self, outcomes: Sequence[Outcome]) -> Analysis:
+    def analyse(self, outcomes: Sequence[ScoredTrial]) -> Analysis:
         return Analysis({"q": [outcome.q.tolist() for outcome in outcomes]}, ["Done."], [])
 
 

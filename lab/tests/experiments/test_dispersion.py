@@ -16,7 +16,7 @@ from scipy import optimize, stats
 from isr_lab.experiments.dispersion import Dispersion, report, scaling, summary
 from isr_lab.experiments.protocol import Analysis, Experiment
 from isr_lab.experiments.sections import Figure, Table
-from isr_lab.experiments.trials import Outcome, score_trials
+from isr_lab.experiments.trials import ScoredTrial, score_trials
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem
 from isr_rag.bounds import EPS
@@ -34,10 +34,10 @@ def permuted(z: Sequence[float], n: int = 8, label: int = 1) -> scaling.Permuted
     return scaling.Permuted(f"item {n}", f"group {n}", n, label, np.asarray(z, dtype=np.float64), ranks)
 
 
-def outcome(z: Sequence[float], n: int, item: int, family: str = "uniform", label: int = 1) -> Outcome:
+def outcome(z: Sequence[float], n: int, item: int, family: str = "uniform", label: int = 1) -> ScoredTrial:
     facts = {"item": f"i{item}", "group": f"g{item}", "family": family, "n": n, "label": label}
     ranks = json.dumps([[] for _ in z])
-    return Outcome(f"{family}/{n}/{item}", tuple(z), len(z), {**facts, "support": "[]", "ranks": ranks})
+    return ScoredTrial(f"{family}/{n}/{item}", tuple(z), len(z), {**facts, "support": "[]", "ranks": ranks})
 
 
 def analysed(folder: Path, experiment: Dispersion, scorer: FixedScorer, items: Sequence[SliceItem]) -> Analysis:

@@ -32,7 +32,7 @@ from isr_lab.experiments.dose.statistics import (
 )
 from isr_lab.experiments.protocol import Experiment
 from isr_lab.experiments.sections import Figure, Table
-from isr_lab.experiments.trials import Outcome, score_trials
+from isr_lab.experiments.trials import ScoredTrial, score_trials
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.calibration.metrics import MetricError, wilson_interval
@@ -63,7 +63,7 @@ def long_items(copies: int = 1) -> list[SliceItem]:
     ]
 
 
-def outcomes(q: Sequence[Sequence[Reals]], groups: Sequence[str] | None = None) -> list[Outcome]:
+def outcomes(q: Sequence[Sequence[Reals]], groups: Sequence[str] | None = None) -> list[ScoredTrial]:
     """Outcomes of items whose arms have the given probabilities: q[item][arm][ordering]."""
     made = []
     for i, arms in enumerate(q):
@@ -78,7 +78,7 @@ def outcomes(q: Sequence[Sequence[Reals]], groups: Sequence[str] | None = None) 
                 "multi_hop": bool(i % 2),
                 "supports": 3,
             }
-            made.append(Outcome(f"i{i}/{dose}", tuple(np.log(p) - np.log1p(-p)), len(p), facts))
+            made.append(ScoredTrial(f"i{i}/{dose}", tuple(np.log(p) - np.log1p(-p)), len(p), facts))
     return made
 
 
@@ -256,7 +256,7 @@ def test_a_share_of_nobody_is_none() -> None:
 
 
 def clustered_world(items: int = 400, slope: float = 0.2) -> tuple[Floats, Floats, Floats, list[str]]:
-    """Outcome, budget and dose; a confounder of item and arm moves both, so that OLS is off and the dose is not."""
+    """ScoredTrial, budget and dose; a confounder of item and arm moves both, so that OLS is off and the dose is not."""
     rng = np.random.default_rng(5)
     dose = np.broadcast_to(np.arange(4.0), (items, 4))
     hidden = rng.normal(0.0, 0.5, (items, 4)) + rng.normal(0.0, 0.5, (items // 2, 1)).repeat(2, axis=0)

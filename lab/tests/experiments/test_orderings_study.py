@@ -26,7 +26,7 @@ from isr_lab.experiments.orderings.variance import (
     noise_variance,
 )
 from isr_lab.experiments.orderings.wordings import LABEL_MAPS, WORDINGS, shipped_prompt
-from isr_lab.experiments.trials import Fact, Outcome, score_trials
+from isr_lab.experiments.trials import Fact, ScoredTrial, score_trials
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem
 from isr_rag.algorithm import Rule
@@ -46,8 +46,8 @@ SMALL = OrderingStudy(resamples=40, family_seeds=5)
 RULE = Rule(0.05, 6.0, "safe")
 
 
-def outcome(log_odds: Sequence[float] | Floats, **facts: Fact) -> Outcome:
-    return Outcome("x", tuple(float(z) for z in log_odds), len(log_odds), {"layout": "full", **facts})
+def outcome(log_odds: Sequence[float] | Floats, **facts: Fact) -> ScoredTrial:
+    return ScoredTrial("x", tuple(float(z) for z in log_odds), len(log_odds), {"layout": "full", **facts})
 
 
 def logit(q: Floats) -> Floats:
@@ -87,7 +87,7 @@ def curved(rng: np.random.Generator, n: int) -> Callable[[Ordering], float]:
     return additive(n, lambda chunk, place: 0.4 * float(table[chunk, place]) / n)
 
 
-def planted(drawing: Drawing, n: int, items: int, kind: Callable[[np.random.Generator, int], Any]) -> list[Outcome]:
+def planted(drawing: Drawing, n: int, items: int, kind: Callable[[np.random.Generator, int], Any]) -> list[ScoredTrial]:
     rng, orderings = np.random.default_rng(7), drawing.draws(n).orderings
     functions = [kind(rng, n) for _ in range(items)]
     q = [np.array([function(ordering) for ordering in orderings]) for function in functions]
@@ -423,7 +423,7 @@ def test_halves_keep_groups_whole_and_labels_even() -> None:
 
 def test_a_scorer_that_cannot_see_the_order_is_asked_once() -> None:
     outcomes = [
-        Outcome("x", (2.0,) * 12, 1, {"n": 5, "label": k % 2, "group": f"g{k}", "layout": "set"}) for k in range(4)
+        ScoredTrial("x", (2.0,) * 12, 1, {"n": 5, "label": k % 2, "group": f"g{k}", "layout": "set"}) for k in range(4)
     ]
     for runs in judge(outcomes, RULE).values():
         if not isinstance(runs, str):

@@ -20,7 +20,7 @@ from filelock import FileLock
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.run import KINDS, experiment_type, index_reports, run_experiment
 from isr_lab.experiments.sections import Figure, Section, Table
-from isr_lab.experiments.trials import MOST, Outcome, ScoreFile, Trial, score_trials
+from isr_lab.experiments.trials import MOST, ScoredTrial, ScoreFile, Trial, score_trials
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
@@ -59,7 +59,7 @@ class Means:
             trials.append(Trial(item.id, ScoreRequest(prompt, tuple(orderings)), {"n": len(item.chunks)}))
         return trials
 
-    def analyse(self, outcomes: Sequence[Outcome]) -> Analysis:
+    def analyse(self, outcomes: Sequence[ScoredTrial]) -> Analysis:
         means = {outcome.name: float(outcome.q.mean()) for outcome in outcomes}
         overall = sum(means.values()) / len(means)
         figure = new_figure(2, 1)

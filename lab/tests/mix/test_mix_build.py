@@ -14,7 +14,7 @@ pytest.importorskip("bm25s", reason="bm25s is not installed: pip install 'isr-ra
 from isr_lab.mix import MixConfig, MixError, MixReport, build, build_mix
 from isr_lab.mix.annotate import model_installed
 from isr_lab.mix.blind import blind_auroc
-from isr_lab.mix.kit import Kit, Origin
+from isr_lab.mix.inputs import Origin, ReaderInputs
 from isr_lab.mix.records import Candidate
 from isr_lab.mix.sources import SOURCES, UNSEEN, Source, Terms
 from isr_lab.slice.schema import SliceChunk, SliceItem
@@ -49,7 +49,7 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def source(name: str, number: int, terms: Terms = "open", true_share: float = 0.5) -> Source:
         (tmp_path / "raw" / name).mkdir(parents=True, exist_ok=True)
 
-        def read(kit: Kit) -> list[Candidate]:
+        def read(inputs: ReaderInputs) -> list[Candidate]:
             return made(name, number, true_share)
 
         return Source(name, read, f"licence of {name}", terms, (90, 90, 90))
@@ -59,7 +59,7 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "beta": source("beta", 60, true_share=0.8),
         "closed": source("closed", 60, "non_commercial"),
         UNSEEN[0]: source(UNSEEN[0], 40),
-        "absent": Source("nowhere", lambda kit: [], "-", "open", (9, 9, 9)),
+        "absent": Source("nowhere", lambda inputs: [], "-", "open", (9, 9, 9)),
     }
     monkeypatch.setattr(build, "SOURCES", fakes)
     monkeypatch.setattr(build, "CAPS_FOR", 300)

@@ -19,7 +19,7 @@ from isr_lab.mix.annotate import Annotated, annotate, model_installed
 from isr_lab.mix.contrast import read_contrast
 from isr_lab.mix.details import Change, Rival, days, names, negated, numbers, opposites, years
 from isr_lab.mix.evidence import Document, Pool, assemble, document
-from isr_lab.mix.kit import Kit
+from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.lexicon import EXCLUSIVE, SAME
 from isr_lab.mix.records import Candidate, RowLog
 from isr_lab.mix.rewrite import birth, reworded, rewritings, without_parentheses
@@ -159,12 +159,12 @@ FACTS = [
 ]
 
 
-def corpus(folder: Path) -> Kit:
+def corpus(folder: Path) -> ReaderInputs:
     (folder / "corpus").mkdir(parents=True)
     rows = [{"title": t, "sent_id": 0, "text": s, "source": "x", "snapshot": "2018", "split": "y"} for t, s in FACTS]
     text = "".join(json.dumps(row) + "\n" for row in rows) + '{"title": "Broken", "sent_id": 0}\n'
     (folder / "corpus/wiki_sentences.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-    return Kit(folder, RowLog(), random.Random("1"))
+    return ReaderInputs(folder, RowLog(), random.Random("1"))
 
 
 def pairs(found: list[Candidate]) -> list[list[Candidate]]:
@@ -176,9 +176,9 @@ def pairs(found: list[Candidate]) -> list[list[Candidate]]:
 
 @needs_model
 def test_twins_see_the_same_evidence_and_differ_in_one_detail(tmp_path: Path) -> None:
-    kit = corpus(tmp_path)
-    found = read_contrast(kit)
-    assert found and [bad.line for bad in kit.log.bad] == [len(FACTS) + 1]
+    inputs = corpus(tmp_path)
+    found = read_contrast(inputs)
+    assert found and [bad.line for bad in inputs.log.bad] == [len(FACTS) + 1]
     for unit in pairs(found):
         assert sum(one.label for one in unit) * 2 == len(unit)
         true, false = unit[0], next(one for one in unit if one.label == 0)

@@ -13,8 +13,8 @@ transformers = pytest.importorskip("transformers")
 
 from isr_lab.training.network import PackedLlama  # noqa: E402
 from isr_rag.errors import ConfigurationError  # noqa: E402
-from isr_rag.scorers.local.packed.attention import Plan, register  # noqa: E402
-from isr_rag.scorers.local.packed.plan import Segments, pack_invariant  # noqa: E402
+from isr_rag.scorers.local.packed.attention import AttentionPlan, register  # noqa: E402
+from isr_rag.scorers.local.packed.pack import Segments, pack_invariant  # noqa: E402
 
 YES, NO = 5, 6
 
@@ -61,7 +61,7 @@ def reference_logits(model: Any) -> Any:
     out = model(
         input_ids=torch.from_numpy(pack.input_ids)[None],
         position_ids=torch.from_numpy(pack.position_ids)[None],
-        block_plan=Plan(pack),
+        block_plan=AttentionPlan(pack),
         use_cache=False,
     ).logits[0, np.concatenate(pack.reads)]
     return out[:, YES] - out[:, NO]

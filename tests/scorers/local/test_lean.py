@@ -18,8 +18,8 @@ from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.fast_tokenizer import FastTokenizer  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
 from isr_rag.scorers.local.lean import LeanLlama, read_state  # noqa: E402
-from isr_rag.scorers.local.packed.attention import Plan  # noqa: E402
-from isr_rag.scorers.local.packed.plan import Segments, pack_evidence, pack_full, pack_invariant  # noqa: E402
+from isr_rag.scorers.local.packed.attention import AttentionPlan  # noqa: E402
+from isr_rag.scorers.local.packed.pack import Segments, pack_evidence, pack_full, pack_invariant  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 from tests.scorers.local.test_transformers import requests  # noqa: E402
@@ -52,7 +52,7 @@ def test_hidden_states_equal_those_of_transformers(seed: int, onednn: bool, monk
     orderings = [list(itertools.islice(itertools.permutations(range(len(p.chunks))), 4)) for p in some]
     for pack in (pack_full(some, orderings), pack_invariant(some)):
         with torch.inference_mode():
-            expected, found = hub.packed(pack, Plan(pack)), lean.packed(pack, Plan(pack))
+            expected, found = hub.packed(pack, AttentionPlan(pack)), lean.packed(pack, AttentionPlan(pack))
         assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
 
 
@@ -60,7 +60,7 @@ def test_what_reads_nothing_leaves_its_keys_and_values() -> None:
     hub, lean = networks()
     pack = pack_evidence(prompts(0))
     with torch.inference_mode():
-        theirs, ours = Plan(pack, keep=True), Plan(pack, keep=True)
+        theirs, ours = AttentionPlan(pack, keep=True), AttentionPlan(pack, keep=True)
         assert len(hub.packed(pack, theirs)) == len(lean.packed(pack, ours)) == 0
     assert theirs.kept.keys() == ours.kept.keys()
     for layer, both in theirs.kept.items():

@@ -14,8 +14,8 @@ transformers = pytest.importorskip("transformers")
 
 from isr_rag.errors import InvalidInputError  # noqa: E402
 from isr_rag.scorers.local.packed import attention  # noqa: E402
-from isr_rag.scorers.local.packed.attention import Plan, attend, register  # noqa: E402
-from isr_rag.scorers.local.packed.plan import Pack, Segments, pack_full, pack_invariant  # noqa: E402
+from isr_rag.scorers.local.packed.attention import AttentionPlan, attend, register  # noqa: E402
+from isr_rag.scorers.local.packed.pack import Pack, Segments, pack_full, pack_invariant  # noqa: E402
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
@@ -72,7 +72,7 @@ def packed_hidden(model: Any, pack: Pack) -> Any:
         return model.base_model(
             input_ids=torch.from_numpy(pack.input_ids)[None],
             position_ids=torch.from_numpy(pack.position_ids)[None],
-            block_plan=Plan(pack),
+            block_plan=AttentionPlan(pack),
             use_cache=False,
         ).last_hidden_state[0]
 
@@ -101,9 +101,9 @@ def test_how_products_are_dealt_to_threads_changes_nothing(monkeypatch: pytest.M
     whole = packed_hidden(model, pack)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     sizes = (1, 2, 3, 4, 7)
-    assert [len(attention._dealt(torch.empty(size, 8, 8), 8)) for size in sizes] == [1, 1, 1, 1, 1]
+    assert [len(attention._evenly_dealt(torch.empty(size, 8, 8), 8)) for size in sizes] == [1, 1, 1, 1, 1]
     monkeypatch.setattr(attention, "_LARGE", 1)
-    assert [len(attention._dealt(torch.empty(size, 8, 8), 8)) for size in sizes] == [1, 2, 1, 2, 1]
+    assert [len(attention._evenly_dealt(torch.empty(size, 8, 8), 8)) for size in sizes] == [1, 2, 1, 2, 1]
     assert torch.allclose(packed_hidden(model, pack), whole, atol=1e-6)
 
 
@@ -174,7 +174,7 @@ def test_gradients_equal_those_of_the_dense_mask(window: int | None, longest: in
     length = len(pack.input_ids)
     q, k, v = (torch.randn(length, h, 8, dtype=torch.float64, requires_grad=True) for h in (6, 2, 2))
     weight = torch.randn(length, 6, 8, dtype=torch.float64)
-    plan = Plan(pack)
+    plan = AttentionPlan(pack)
     out = attend(q, k, v, plan, 0.3, window=window)
     grads = torch.autograd.grad((out * weight).sum(), (q, k, v))
     mask = torch.from_numpy(pack.dense_mask())

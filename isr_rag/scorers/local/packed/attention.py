@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isr_rag.scorers.local.packed.plan import Node, Pack
+from isr_rag.scorers.local.packed.pack import Node, Pack
 
 ATTENTION_NAME = "isr_blocks"
 """Name under which :func:`register` makes the attention known to transformers."""
@@ -99,7 +99,7 @@ class Gathered:
     groups: tuple[Group, ...]
 
 
-class Plan:
+class AttentionPlan:
     """How to compute attention over one `Pack`; made once, used by each layer.
 
     Args:
@@ -260,7 +260,7 @@ def _heads_first(x: Tensor, heads: int) -> Tensor:
     return x.reshape(x.shape[0], heads, -1).transpose(0, 1).contiguous()
 
 
-def _read(plan: Plan, k: Tensor, v: Tensor) -> Iterator[tuple[Gathered, Group, Tensor, Tensor]]:
+def _read(plan: AttentionPlan, k: Tensor, v: Tensor) -> Iterator[tuple[Gathered, Group, Tensor, Tensor]]:
     """Every group with the keys and values that its blocks read, shape (heads * B, columns, ...)."""
     for gathered in plan.gathered:
         columns = gathered.keys.shape[1]
@@ -274,7 +274,7 @@ def _read(plan: Plan, k: Tensor, v: Tensor) -> Iterator[tuple[Gathered, Group, T
             yield gathered, group, keys, values
 
 
-def _dealt(a: Tensor, columns: int) -> list[slice]:
+def _evenly_dealt(a: Tensor, columns: int) -> list[slice]:
     """A batch of products in parts that keep every thread busy.
 
     MKL deals whole matrices to threads: two threads compute three as slowly as four. What would be left over of a few
@@ -292,7 +292,7 @@ def _probabilities(
     q: Tensor, k: Tensor, bias: Tensor, group: Group, scale: float, softcap: float | None, scores: Tensor
 ) -> Tensor:
     """Softmax of the scores of one group, in place of ``scores``, shape (heads * B, rows * G, columns)."""
-    for part in _dealt(q, group.columns):
+    for part in _evenly_dealt(q, group.columns):
         torch.baddbmm(scores[part], q[part], k[part].transpose(1, 2), beta=0, alpha=scale, out=scores[part])
     if softcap is not None:
         scores.div_(softcap).tanh_().mul_(softcap)
@@ -305,7 +305,7 @@ def blocks_forward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    plan: Plan,
+    plan: AttentionPlan,
     scale: float,
     *,
     window: int | None = None,
@@ -341,14 +341,14 @@ def blocks_forward(
         if kept is not None:
             kept.append(p)
         result = plan.room("result", (*rows.shape[:2], width), rows)
-        for part in _dealt(p, width):
+        for part in _evenly_dealt(p, width):
             torch.bmm(p[part], values[part], out=result[part])
         group.put(result.view(kv_heads, -1, stacked * width), out.transpose(0, 1))
     return out
 
 
 def blocks_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], plan: Plan, scale: float
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], plan: AttentionPlan, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of :func:`blocks_forward` (without softcap) in q, k and v; ``grad`` has the shape of its result."""
     kv_heads, depth, width = k.shape[0], k.shape[-1], v.shape[-1]
@@ -378,7 +378,9 @@ def blocks_backward(
 
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, window: int | None) -> Tensor:
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, scale: float, window: int | None
+    ) -> Tensor:
         kept: list[Tensor] = []
         out = blocks_forward(q, k, v, plan, scale, window=window, kept=kept)
         ctx.save_for_backward(q, k, v, *kept)
@@ -395,7 +397,7 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    plan: Plan,
+    plan: AttentionPlan,
     scale: float,
     *,
     window: int | None = None,
@@ -436,12 +438,12 @@ def _transformers_attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    block_plan: Plan | None = None,
+    block_plan: AttentionPlan | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
     """The signature transformers calls: (1, heads, T, D) in, (1, T, heads, D) out."""
     if block_plan is None:
-        raise TypeError("pass block_plan=Plan(pack) to the model's forward when its attention is isr_blocks")
+        raise TypeError("pass block_plan=AttentionPlan(pack) to the model's forward when its attention is isr_blocks")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     layer = int(getattr(module, "layer_idx", None) or 0)

@@ -29,7 +29,7 @@ from isr_lab.experiments.audit.boundary import (
 from isr_lab.experiments.audit.deployable import DeployableReference, fit_reference
 from isr_lab.experiments.audit.items import AuditItem, cut, item_trials, sample, scored_items
 from isr_lab.experiments.protocol import Analysis
-from isr_lab.experiments.trials import Outcome, Trial
+from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
 from isr_rag.algorithm import Convention, Rule
 from isr_rag.calibration.errors import CalibrationError
@@ -39,7 +39,7 @@ from isr_rag.orderings import Family
 from isr_rag.scorers.protocol import Layout
 
 CONVENTIONS: tuple[Convention, ...] = ("paper", "safe")
-Made = Mapping[tuple[int, float, Reading, Convention], Decisions]
+DecisionsBySetting = Mapping[tuple[int, float, Reading, Convention], Decisions]
 """(m, clip, reading, convention) -> decisions about the test items."""
 
 
@@ -120,7 +120,7 @@ class Audit:
             trial for item in chosen for trial in item_trials(item, fitting[item.id], self.seeds, self.family, layout)
         ]
 
-    def analyse(self, outcomes: Sequence[Outcome]) -> Analysis:
+    def analyse(self, outcomes: Sequence[ScoredTrial]) -> Analysis:
         """Rates, sweep, selectors and calibration.
 
         Raises:
@@ -167,7 +167,9 @@ class Audit:
         except CalibrationError as error:
             return {}, f"There is no deployable reference: {str(error).rstrip('.')}."
 
-    def _decisions(self, test: Sequence[AuditItem], references: Mapping[int, DeployableReference]) -> Made:
+    def _decisions(
+        self, test: Sequence[AuditItem], references: Mapping[int, DeployableReference]
+    ) -> DecisionsBySetting:
         """Decisions under every setting, reading and convention; none of the deployable reading without reference."""
         return {
             (m, clip, reading, convention): decide(
@@ -179,12 +181,12 @@ class Audit:
             if reading != "calibrated" or references
         }
 
-    def _at(self, made: Made, m: int, clip: float, reading: Reading) -> dict[str, Any] | None:
+    def _at(self, made: DecisionsBySetting, m: int, clip: float, reading: Reading) -> dict[str, Any] | None:
         """Rates of a reading under both conventions; None where no decisions were made."""
         found = {name: made.get((m, clip, reading, name)) for name in CONVENTIONS}
         return {name: rates(one).plain() for name, one in found.items() if one is not None} or None
 
-    def _tied(self, test: Sequence[AuditItem], made: Made) -> dict[str, Any]:
+    def _tied(self, test: Sequence[AuditItem], made: DecisionsBySetting) -> dict[str, Any]:
         """Share of the reading ``label``'s decisions that follow from the mean q of the gold label lying in a range."""
         low, high = paper.undispersed_region(self.h_star, self.clip)
         own = np.array([np.mean(item.q_label(self.m)) for item in test])
@@ -202,12 +204,12 @@ class Audit:
             "share_that_flips": orderings_disagree(test, self.m) / len(test),
         }
 
-    def _sweep_row(self, test: Sequence[AuditItem], made: Made, m: int, clip: float) -> dict[str, Any]:
+    def _sweep_row(self, test: Sequence[AuditItem], made: DecisionsBySetting, m: int, clip: float) -> dict[str, Any]:
         row: dict[str, Any] = {"m": m, "clip": clip, "jensen_gap": label_jensen_gap(test, m, clip)}
         row.update({reading: self._at(made, m, clip, reading) for reading in READINGS})
         return row
 
-    def _selectors(self, test: Sequence[AuditItem], made: Made) -> dict[str, Any]:
+    def _selectors(self, test: Sequence[AuditItem], made: DecisionsBySetting) -> dict[str, Any]:
         scores, labels = selector_scores(test, self.m), np.array([item.label for item in test])
         groups = [item.group for item in test]
         points: dict[str, Any] = {}
@@ -238,7 +240,7 @@ class Audit:
             figures[name] = {"brier": brier(scores, labels), "ece": error, "scores": scores}
         return figures
 
-    def _by_source(self, test: Sequence[AuditItem], made: Made) -> dict[str, Any]:
+    def _by_source(self, test: Sequence[AuditItem], made: DecisionsBySetting) -> dict[str, Any]:
         """The deployable gate's rates for each benchmark; None without a reference."""
         gate = made.get((self.m, self.clip, "calibrated", "safe"))
         found: dict[str, Any] = {}

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from isr_lab.experiments.trials import Outcome, Trial
+from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.evidence import Chunk
@@ -123,13 +123,13 @@ def item_trials(
     return trials
 
 
-def scored_items(outcomes: Sequence[Outcome]) -> list[AuditItem]:
+def scored_items(outcomes: Sequence[ScoredTrial]) -> list[AuditItem]:
     """The items behind the outcomes, in their order."""
     without = {str(o.facts["item"]): float(o.q[0]) for o in outcomes if o.name.startswith(_WITHOUT)}
     return [_item(o, without) for o in outcomes if not o.name.startswith(_WITHOUT)]
 
 
-def _item(outcome: Outcome, without: dict[str, float]) -> AuditItem:
+def _item(outcome: ScoredTrial, without: dict[str, float]) -> AuditItem:
     facts, q = outcome.facts, [float(p) for p in outcome.q]
     places = [int(place) for place in str(facts["seeds"]).split()]
     return AuditItem(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from isr_lab.experiments.dispersion import depths, mixtures, positional, report, scaling
 from isr_lab.experiments.protocol import Analysis
-from isr_lab.experiments.trials import Outcome, Trial
+from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.orderings import FAMILIES, Family
@@ -84,7 +84,7 @@ class Dispersion:
         placed = depths.choose(items, self._depths(), per_size=self.per_size, limit=self.limit, seed=self.seed)
         return depths.trials(placed, self.families, m=self.m, bands=self.bands, seed=self.seed, layout=layout)
 
-    def analyse(self, outcomes: Sequence[Outcome]) -> Analysis:
+    def analyse(self, outcomes: Sequence[ScoredTrial]) -> Analysis:
         """Everything the experiment reports, from the outcomes of its trials.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_lab.experiments.trials import Outcome
+from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.bounds import jensen_gap, js_certificate, mean_absolute_residual, pairwise_difference
 from isr_rag.errors import MissingDependencyError
 
@@ -54,7 +54,7 @@ class Permuted:
         return 1.0 / (1.0 + np.exp(-self.z))
 
 
-def read(outcomes: Sequence[Outcome]) -> dict[str, list[Permuted]]:
+def read(outcomes: Sequence[ScoredTrial]) -> dict[str, list[Permuted]]:
     """The outcomes by family of orderings, in ascending n."""
     families: dict[str, list[Permuted]] = {}
     for outcome in sorted(outcomes, key=lambda outcome: int(outcome.facts["n"] or 0)):

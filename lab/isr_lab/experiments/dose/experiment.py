@@ -30,7 +30,7 @@ from isr_lab.experiments.dose.findings import Settings, find
 from isr_lab.experiments.dose.report import report
 from isr_lab.experiments.dose.statistics import DOSES, read_study
 from isr_lab.experiments.protocol import Analysis
-from isr_lab.experiments.trials import Fact, Outcome, Trial
+from isr_lab.experiments.trials import Fact, ScoredTrial, Trial
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.slice.text import contains, digest, fold, generator
@@ -116,7 +116,7 @@ class Dose:
         }
         return Trial(f"{item.id}/dose-{dose}", ScoreRequest(prompt, orderings), facts, target=question.target)
 
-    def analyse(self, outcomes: Sequence[Outcome]) -> Analysis:
+    def analyse(self, outcomes: Sequence[ScoredTrial]) -> Analysis:
         """Rates an arm, trend, regressions, instrument and net changes, beside the paper's figures.
 
         Raises:

@@ -139,7 +139,7 @@ def find(study: Study, settings: Settings) -> Findings:
     """Compute everything."""
     undefined: list[str] = []
 
-    def tried(what: str, slope: Callable[[], Slope]) -> Slope | None:
+    def slope_or_none(what: str, slope: Callable[[], Slope]) -> Slope | None:
         try:
             return slope()
         except MetricError as error:
@@ -163,10 +163,10 @@ def find(study: Study, settings: Settings) -> Findings:
         def instrumented(y: Flags = hallucinated) -> Slope:
             return two_stage(y, study.budget, dose, study.clusters)
 
-        reduced[policy] = tried(f"Hallucination a chunk, {words}", by_dose)
-        ols[policy] = tried(f"OLS slope, {words}", plain)
-        iv[policy] = tried(f"Instrumented slope, {words}", instrumented)
-    per_chunk = tried("First stage", lambda: least_squares(study.budget, dose, study.clusters))
+        reduced[policy] = slope_or_none(f"Hallucination a chunk, {words}", by_dose)
+        ols[policy] = slope_or_none(f"OLS slope, {words}", plain)
+        iv[policy] = slope_or_none(f"Instrumented slope, {words}", instrumented)
+    per_chunk = slope_or_none("First stage", lambda: least_squares(study.budget, dose, study.clusters))
     changes: dict[Policy, dict[str, Interval | None]] = {}
     for policy in POLICIES:
         changes[policy] = shares = net_changes(study, policy, resamples=settings.resamples, seed=settings.seed)

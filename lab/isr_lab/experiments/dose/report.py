@@ -89,7 +89,7 @@ def _budget_sentence(found: Findings) -> str:
     if slope is None or found.trend.spearman is None:
         return "No slope of the budget on the dose is defined on these items, so that there is no first stage."
     return (
-        f"Each support chunk changes the budget by {_told(slope, '+.3f')} nats (paper -0.375: "
+        f"Each support chunk changes the budget by {_estimate(slope, '+.3f')} nats (paper -0.375: "
         f"{_beside(slope, -PAPER['budget_per_chunk_nats'])}); Spearman rho of dose and budget "
         f"{found.trend.spearman:.2f} (paper -0.80)."
     )
@@ -120,8 +120,8 @@ def _slope_sentence(found: Findings) -> str:
     for policy, rule in _rules(found):
         ols, iv = found.ols[policy], found.iv[policy]
         told.append(
-            f"under {rule} {_told(ols, '+.3f')} by OLS ({_beside(ols, PAPER['slope_per_nat'])}), "
-            f"{_told(iv, '+.3f')} with the dose as instrument"
+            f"under {rule} {_estimate(ols, '+.3f')} by OLS ({_beside(ols, PAPER['slope_per_nat'])}), "
+            f"{_estimate(iv, '+.3f')} with the dose as instrument"
         )
     f = _first_stage_f(found)
     strength = "" if f is None else f" First-stage F {f:.1f}{', a weak instrument' if f < _WEAK else ''}."
@@ -132,9 +132,9 @@ def _evidence_sentence(found: Findings, settings: Settings) -> str:
     none, most = found.arms[0], found.arms[-1]
     return (
         "Without any reference, and relative to the evidence shown: at dose 0 the model still says yes (mean "
-        f"probability at least 0.5) for {_told(none.likely, '.1%')} of the items, and with at least "
-        f"{1.0 - settings.h_star:g} for {_told(none.sure, '.1%')}, which are false answers; at dose 3 "
-        f"{_told(most.likely, '.1%')} and {_told(most.sure, '.1%')} pass these cuts."
+        f"probability at least 0.5) for {_estimate(none.likely, '.1%')} of the items, and with at least "
+        f"{1.0 - settings.h_star:g} for {_estimate(none.sure, '.1%')}, which are false answers; at dose 3 "
+        f"{_estimate(most.likely, '.1%')} and {_estimate(most.sure, '.1%')} pass these cuts."
     )
 
 
@@ -178,14 +178,14 @@ def _in_pp(share: Interval | None) -> Interval | None:
 
 
 def _pp(share: Interval | None) -> str:
-    return _told(_in_pp(share), "+.1f")
+    return _estimate(_in_pp(share), "+.1f")
 
 
 def _ends(ours: Interval | Slope | None, form: str) -> str:
     return "" if ours is None else f"[{ours.lower:{form}}, {ours.upper:{form}}]"
 
 
-def _told(ours: Interval | Slope | None, form: str) -> str:
+def _estimate(ours: Interval | Slope | None, form: str) -> str:
     return "undefined" if ours is None else f"{ours.estimate:{form}} {_ends(ours, form)}"
 
 
@@ -300,7 +300,7 @@ def _arms_table(found: Findings, policy: Policy) -> Table:
     rows: list[list[Cell]] = []
     for arm in found.arms:
         rates = arm.rates[policy]
-        rows.append([arm.dose, _told(arm.budget, ".3f"), *(_told(rates[name], ".3f") for name in _NAMES)])
+        rows.append([arm.dose, _estimate(arm.budget, ".3f"), *(_estimate(rates[name], ".3f") for name in _NAMES)])
     return Table(
         f"Arms, {POLICIES[policy]}; budget in nats, shares as shares, 95% intervals (budget: bootstrap over clusters; "
         "shares: Wilson, items taken as independent).",
@@ -311,7 +311,8 @@ def _arms_table(found: Findings, policy: Policy) -> Table:
 
 def _evidence_table(found: Findings, settings: Settings) -> Table:
     rows: list[list[Cell]] = [
-        [arm.dose, arm.q_bar, arm.residual, _told(arm.likely, ".3f"), _told(arm.sure, ".3f")] for arm in found.arms
+        [arm.dose, arm.q_bar, arm.residual, _estimate(arm.likely, ".3f"), _estimate(arm.sure, ".3f")]
+        for arm in found.arms
     ]
     cuts = ("share at 0.5 or more", f"share at {1.0 - settings.h_star:g} or more")
     return Table(
@@ -356,7 +357,7 @@ def _parts_table(found: Findings) -> Table:
     rows: list[list[Cell]] = []
     for part in found.parts:
         changes = [_pp(part.changes[name]) for name in ("answer_rate", "accuracy", "hallucination")]
-        rows.append([part.name, part.items, _told(part.per_chunk, "+.3f"), *changes, _by_dose(part)])
+        rows.append([part.name, part.items, _estimate(part.per_chunk, "+.3f"), *changes, _by_dose(part)])
     return Table(
         "Parts of the items, the paper's rule: slope of the budget on the dose (nats a support chunk), changes from "
         f"dose {DOSES[0]} to {DOSES[-1]} (pp), and share of items with mean probability 0.5 or more; 95% intervals.",

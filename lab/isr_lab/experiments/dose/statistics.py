@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from isr_lab.experiments.trials import Outcome
+from isr_lab.experiments.trials import ScoredTrial
 from isr_rag import bounds
 from isr_rag.algorithm import Convention, Rule, Verdict, weigh
 from isr_rag.calibration.metrics import Floats, Interval, MetricError, bootstrap_intervals, wilson_interval
@@ -80,7 +80,7 @@ class Study:
         )
 
 
-def read_study(outcomes: Sequence[Outcome], *, h_star: float, clip: float) -> Study:
+def read_study(outcomes: Sequence[ScoredTrial], *, h_star: float, clip: float) -> Study:
     """Decide every arm of every item.
 
     Args:
@@ -91,7 +91,7 @@ def read_study(outcomes: Sequence[Outcome], *, h_star: float, clip: float) -> St
     Raises:
         InvalidInputError: if there is none, or an item lacks an arm or has one twice.
     """
-    arms: dict[str, dict[int, Outcome]] = {}
+    arms: dict[str, dict[int, ScoredTrial]] = {}
     for outcome in outcomes:
         of_item = arms.setdefault(str(outcome.facts["item"]), {})
         dose = int(outcome.facts["dose"] or 0)

@@ -12,7 +12,7 @@ from typing import Any
 from isr_lab.experiments.orderings.parts import Figured, percent, share
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
-from isr_lab.experiments.trials import Outcome
+from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.algorithm import Rule, weigh
 from isr_rag.calibration import plots
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
@@ -86,7 +86,7 @@ class Judged:
     staged: Run
 
 
-def halves(outcomes: Sequence[Outcome]) -> list[int]:
+def halves(outcomes: Sequence[ScoredTrial]) -> list[int]:
     """Which half each item belongs to, 0 or 1: whole groups, evenly over the labels."""
     labels: dict[str, object] = {}
     for outcome in outcomes:
@@ -96,7 +96,7 @@ def halves(outcomes: Sequence[Outcome]) -> list[int]:
     return [half[str(outcome.facts["group"])] for outcome in outcomes]
 
 
-def judge(outcomes: Sequence[Outcome], rule: Rule) -> dict[str, list[Judged] | str]:
+def judge(outcomes: Sequence[ScoredTrial], rule: Rule) -> dict[str, list[Judged] | str]:
     """Every item under both references; instead of the mixture's, why it cannot be fitted.
 
     Each half of the items is judged by the mixture that is calibrated on the other one. Where the scorer cannot see
@@ -122,11 +122,11 @@ def judge(outcomes: Sequence[Outcome], rule: Rule) -> dict[str, list[Judged] | s
     return found
 
 
-def _judged(outcome: Outcome, q: Sequence[float], trust: Trust, rule: Rule) -> Judged:
+def _judged(outcome: ScoredTrial, q: Sequence[float], trust: Trust, rule: Rule) -> Judged:
     return Judged(int(outcome.facts["n"] or 0), run(q, trust, rule, cascade=False), run(q, trust, rule))
 
 
-def analyse_cascades(outcomes: Sequence[Outcome], rule: Rule) -> Analysis:
+def analyse_cascades(outcomes: Sequence[ScoredTrial], rule: Rule) -> Analysis:
     """Decisions that differ and passes spent, by reference and n.
 
     Args:

@@ -14,7 +14,7 @@ from isr_lab.experiments.orderings.variance import Design, analyse_variance
 from isr_lab.experiments.orderings.wordings import LABEL_MAPS, WORDINGS, LabelMap, Wording, shipped_prompt
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Section
-from isr_lab.experiments.trials import Fact, Outcome, Trial
+from isr_lab.experiments.trials import Fact, ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
 from isr_rag.algorithm import Rule
 from isr_rag.errors import ConfigurationError, InvalidInputError
@@ -182,7 +182,7 @@ class OrderingStudy:
         name = "/".join([part, item.id, *(str(value) for value in more.values())])
         return Trial(name, ScoreRequest(prompt, orderings), facts, target)
 
-    def analyse(self, outcomes: Sequence[Outcome]) -> Analysis:
+    def analyse(self, outcomes: Sequence[ScoredTrial]) -> Analysis:
         """The four answers, those that the items allow."""
         by_part = {part: [o for o in outcomes if o.facts["part"] == part] for part in _MISSING}
         found: dict[str, Analysis] = {}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from isr_lab.experiments.orderings.parts import FEWEST, Figured, bootstrapped
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
-from isr_lab.experiments.trials import Outcome
+from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration import plots
 from isr_rag.orderings import Family, draw_orderings
 from isr_rag.prompt import Ordering
@@ -117,7 +117,7 @@ def rmse(squared: Floats) -> float:
     return math.sqrt(max(0.0, float(np.mean(squared))))
 
 
-def analyse_families(outcomes: Sequence[Outcome], drawing: Drawing, resamples: int) -> Analysis:
+def analyse_families(outcomes: Sequence[ScoredTrial], drawing: Drawing, resamples: int) -> Analysis:
     """Errors by family, n and m, and who wins at each m.
 
     Args:
@@ -162,7 +162,7 @@ def analyse_families(outcomes: Sequence[Outcome], drawing: Drawing, resamples: i
     return Analysis(figures, [_sentence(pooled, verdicts)], [Section("Which orderings to draw", parts)])
 
 
-def _sentence(pooled: Mapping[int, Mapping[str, Figured]], verdicts: Mapping[int, Verdict]) -> str:
+def _sentence(pooled: Mapping[int, Mapping[str, Figured]], verdicts: Mapping[int, FamilyRanking]) -> str:
     if not verdicts:
         return "Which orderings to draw: not settled, every item has no more orderings than were drawn."
     told: list[str] = []
@@ -173,14 +173,14 @@ def _sentence(pooled: Mapping[int, Mapping[str, Figured]], verdicts: Mapping[int
     return f"Which orderings to draw ({TODAY} is what auto draws): {'; '.join(told)}."
 
 
-def _n(outcome: Outcome) -> int:
+def _n(outcome: ScoredTrial) -> int:
     n = outcome.facts["n"]
     assert isinstance(n, int)
     return n
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FamilyRanking:
     """Who has the lowest error at one m.
 
     Attributes:
@@ -228,7 +228,7 @@ class Verdict:
         )
 
 
-def winner(squared: Floats, groups: Sequence[object], resamples: int) -> Verdict:
+def winner(squared: Floats, groups: Sequence[object], resamples: int) -> FamilyRanking:
     """Compare the families on the same items; the intervals of the comparisons hold together at 95%.
 
     Args:
@@ -246,7 +246,7 @@ def winner(squared: Floats, groups: Sequence[object], resamples: int) -> Verdict
     }
     behind = tuple(family for family, d in differences.items() if d.apart_from_zero)
     level = tuple(family for family in differences if family not in behind)
-    return Verdict(COMPARED[best], behind, level, differences)
+    return FamilyRanking(COMPARED[best], behind, level, differences)
 
 
 def _parts(
@@ -254,7 +254,7 @@ def _parts(
     counts: Mapping[int, int],
     table: Mapping[tuple[int, int], Mapping[str, Figured]],
     pooled: Mapping[int, Mapping[str, Figured]],
-    verdicts: Mapping[int, Verdict],
+    verdicts: Mapping[int, FamilyRanking],
 ) -> list[str | Table | Figure]:
     truths = [
         f"n = {n}: {counts[n]} items, truth from {'all ' if d.enumerated else ''}{len(d.truth)} orderings, "

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from isr_lab.experiments.orderings.parts import Figured, bootstrapped, percent_interval, share
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
-from isr_lab.experiments.trials import Outcome
+from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration import plots
 from isr_rag.calibration.metrics import (
     MetricError,
@@ -78,7 +78,7 @@ def gain_over_any(
     return bootstrapped(gain, every, labels, groups=groups, resamples=resamples)
 
 
-def analyse_flips(outcomes: Sequence[Outcome], threshold: float, resamples: int) -> Analysis:
+def analyse_flips(outcomes: Sequence[ScoredTrial], threshold: float, resamples: int) -> Analysis:
     """Flips by n and gains over all items.
 
     Args:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from isr_lab.experiments.orderings.parts import Figured, bootstrapped, percent_interval
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
-from isr_lab.experiments.trials import Outcome
+from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration import plots
 from isr_rag.calibration.metrics import MetricError
 
@@ -147,11 +147,11 @@ class Design:
     label_maps: tuple[str, ...]
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome], templates: Sequence[str], label_maps: Sequence[str]) -> Design:
+    def of(cls, outcomes: Sequence[ScoredTrial], templates: Sequence[str], label_maps: Sequence[str]) -> Design:
         """Put outcomes in their places by the facts ``item``, ``template``, ``label_map`` and ``copy``."""
         cells: dict[tuple[object, object, object], tuple[float, ...]] = {}
         again: dict[object, list[float]] = {}
-        facts: dict[object, Outcome] = {}
+        facts: dict[object, ScoredTrial] = {}
         for outcome in outcomes:
             item = outcome.facts["item"]
             facts.setdefault(item, outcome)

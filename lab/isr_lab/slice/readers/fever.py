@@ -21,7 +21,7 @@ from isr_lab.slice.files import (
     text_of,
     texts_of,
 )
-from isr_lab.slice.records import Record, Sentence, SourceReport, Verdict
+from isr_lab.slice.records import FeverLabel, Record, Sentence, SourceReport
 from isr_lab.slice.text import digest, fold, page_title, restore_treebank
 
 SNAPSHOT = "2017-06"
@@ -32,7 +32,7 @@ _PAGES = ("fever/docs.json", "more/eraser_fever/docs.json")
 _ORIGINALS = ("fever/shared_task_dev.jsonl", "fever/paper_dev.jsonl", "fever/train.jsonl")
 _DUMP_SHARE = 160
 """One page in this many of the dump's five million goes into the pool: about 170,000 sentences."""
-_VERDICTS: dict[str, Verdict] = {
+_VERDICTS: dict[str, FeverLabel] = {
     "SUPPORTS": "SUPPORTS",
     "REFUTES": "REFUTES",
     "NOT ENOUGH INFO": "NOT ENOUGH INFO",

@@ -74,7 +74,7 @@ def gather(gate: ISRGate, look: Look, *, question: str, answer: str | None = Non
     def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
         return _keep(nodes, look(query, number, previous))
 
-    return _told(acquire(gate, retrieve, question=question, answer=answer, looks=looks), nodes)
+    return _report_decisions(acquire(gate, retrieve, question=question, answer=answer, looks=looks), nodes)
 
 
 async def agather(gate: ISRGate, look: ALook, *, question: str, answer: str | None = None, looks: int = 1) -> Gathered:
@@ -84,10 +84,10 @@ async def agather(gate: ISRGate, look: ALook, *, question: str, answer: str | No
     async def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
         return _keep(nodes, await look(query, number, previous))
 
-    return _told(await aacquire(gate, retrieve, question=question, answer=answer, looks=looks), nodes)
+    return _report_decisions(await aacquire(gate, retrieve, question=question, answer=answer, looks=looks), nodes)
 
 
-def _told(trail: Trail, nodes: Nodes) -> Gathered:
+def _report_decisions(trail: Trail, nodes: Nodes) -> Gathered:
     for decision in trail.decisions:
         dispatcher.event(ISRDecisionEvent(decision=decision.to_dict()))
     return Gathered(trail.decisions, nodes)

@@ -13,7 +13,7 @@ from isr_lab.slice.schema import Kind, SliceChunk
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class ReaderInputs:
     """The raw folder, the log of bad rows, and a generator seeded for this source alone."""
 
     raw: Path
