@@ -26,8 +26,8 @@ from isr_rag import Chunk
 from isr_rag.orderings import draw_orderings
 from isr_rag.predicates import predicate_for
 from isr_rag.scorers import embedded
-from isr_rag.scorers.local.encoding import PromptEncoder
-from isr_rag.scorers.local.packed.pack import Segments, pack_full, pack_invariant
+from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
+from isr_rag.scorers.local.packed.pack import pack_full, pack_invariant
 from isr_rag.scorers.protocol import ScoreRequest
 
 M, FIRST = 6, 3
@@ -86,7 +86,7 @@ def main() -> None:
     head, tail = (
         round(fmean(len(part) for part in parts)) for parts in ([s.head for s in sample], [s.tail for s in sample])
     )
-    passages = [Segments(tuple(range(head)), tuple((c,) * 200 for c in range(10)), (9,) * tail)]
+    passages = [EncodedPrompt(tuple(range(head)), tuple((c,) * 200 for c in range(10)), (9,) * tail)]
     loads = [count("short sentences", sample, rates), count("10 passages of 200 tokens", passages, rates)]
     plans = [plan(load, decisions, rates) for load in loads for decisions in (10**6, 10**9)]
     for load in loads:
@@ -97,14 +97,14 @@ def main() -> None:
         write_json(given.json, {**content, "machine": machine()})
 
 
-def segments(encoder: PromptEncoder, item: Any) -> Segments:
+def segments(encoder: PromptEncoder, item: Any) -> EncodedPrompt:
     """An item of the sample as token ids."""
     predicate = predicate_for(question=item.question, answer=item.answer, claim=item.claim)
     encoded = encoder.encode(predicate.render([Chunk(c.text, c.title) for c in item.chunks]))
-    return Segments(encoded.prefix, encoded.chunks, encoded.suffix)
+    return encoded
 
 
-def count(name: str, items: Sequence[Segments], rates: Rates) -> Tokens:
+def count(name: str, items: Sequence[EncodedPrompt], rates: Rates) -> Tokens:
     """Mean tokens of one decision about these items, whole and with shared beginnings, with and without a cascade."""
     rows: list[tuple[float, ...]] = []
     for item in items:

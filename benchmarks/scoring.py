@@ -40,7 +40,7 @@ from isr_rag import Chunk, Supported, TransformersScorer
 from isr_rag.orderings import Family, draw_orderings
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.lean import has_onednn
-from isr_rag.scorers.local.packed.pack import Segments, pack_full
+from isr_rag.scorers.local.packed.pack import pack_full
 from isr_rag.scorers.protocol import ScoreRequest
 
 QUICK = [(48, n, 6, "banded") for n in (5, 10, 20)]
@@ -92,7 +92,7 @@ class Bench:
     def attention_flop(self, request: ScoreRequest) -> float:
         """Floating-point operations of attention over the trie: two products over every query-key pair that is seen."""
         one = self.precise.encoder.encode(request.prompt)
-        pack = pack_full([Segments(one.prefix, one.chunks, one.suffix)], [request.orderings])
+        pack = pack_full([one], [request.orderings])
         pairs = sum(
             node.length * sum(length for _, length in node.visible) + node.length * (node.length + 1) // 2
             for node in pack.nodes

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypedDict, cast
-
-import numpy as np
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from isr_rag.decision import Decision, Reason
 from isr_rag.errors import (
@@ -188,29 +186,3 @@ def as_scorer_error(error: Exception) -> ISRError:
     wrapped = ScorerError(f"the scorer raised {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped
-
-
-def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
-    """Label probabilities as plain floats, renormalised: the least and the most they can be.
-
-    Raises:
-        ScorerError: if the scores have another shape, or are no log-probabilities of a distribution.
-    """
-    if not isinstance(scores, Scores):
-        raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")
-    logprobs = np.asarray(scores.logprobs, dtype=np.float64)
-    if logprobs.shape != (m, labels):
-        raise ScorerError(f"the scorer returned log-probabilities of shape {logprobs.shape}, not {(m, labels)}")
-    if np.isnan(logprobs).any() or (logprobs > 1e-6).any():
-        raise ScorerError(f"the scorer returned numbers that are no log-probabilities: {logprobs.tolist()}")
-    probabilities = np.exp(logprobs)
-    totals = probabilities.sum(axis=1, keepdims=True)
-    if (totals <= 0.0).any():
-        raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
-    if scores.bounds is None:
-        rows = cast(list[list[float]], (probabilities / totals).tolist())
-        return rows, rows
-    ends = np.asarray(scores.bounds, dtype=np.float64)
-    if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
-        raise ScorerError("the scorer returned bounds that are no intervals of probabilities")
-    return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from isr_rag.scorers.protocol import Scores
-
 
 class ISRError(Exception):
     """Base of every error raised on purpose by isr_rag."""
@@ -43,21 +37,6 @@ class ScorerError(ISRError, RuntimeError):
 
 class MemoryBudgetError(ScorerError):
     """A prompt would take more memory than a forward pass may."""
-
-
-class PartialScoresError(ScorerError):
-    """Some requests of one call to a scorer failed for good, and the others need not be scored again.
-
-    Attributes:
-        outcomes: for each request its scores, or the error that it ended with.
-    """
-
-    def __init__(self, message: str, outcomes: Sequence[Scores | ISRError]) -> None:
-        super().__init__(message)
-        self.outcomes = outcomes
-
-    def __reduce__(self) -> tuple[type[PartialScoresError], tuple[str, Sequence[Scores | ISRError]]]:
-        return type(self), (str(self), self.outcomes)
 
 
 class ReferenceFailedError(ISRError, RuntimeError):

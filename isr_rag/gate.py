@@ -7,7 +7,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from isr_rag.batch import (
     ScoresOrError,
     Steps,
     as_scorer_error,
-    checked_probabilities,
     checked_reference,
 )
 from isr_rag.cascade import far_from_boundary, hopeless, stages
@@ -29,7 +28,6 @@ from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import (
     ConfigurationError,
     InvalidTypeError,
-    PartialScoresError,
     ScorerError,
 )
 from isr_rag.evidence import EvidenceLike, as_chunks
@@ -37,7 +35,16 @@ from isr_rag.focus import focus as cut_to_focus
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
 from isr_rag.predicates import Predicate, Supported
 from isr_rag.references.protocol import Case, Estimate, Reference, consult, target_of
-from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Scorer, ScoreRequest
+from isr_rag.scorers.protocol import (
+    AsyncScorer,
+    IndexingScorer,
+    PartialScoresError,
+    Scorer,
+    ScoreRequest,
+    checked_probabilities,
+    focus_words_of,
+    noise_floor_of,
+)
 
 Focusing = int | Literal["auto"] | None
 
@@ -112,7 +119,7 @@ class ISRGate:
         self.reference = checked_reference(reference)
         self.cascade = cascade
         self.on_error: OnError = on_error
-        self.focus = cast(int | None, getattr(scorer, "focus_words", None) if focus == "auto" else focus)
+        self.focus = focus_words_of(self.scorer) if focus == "auto" else focus
 
     def __repr__(self) -> str:
         """Every setting that a decision depends on: two gates of one repr decide the same."""
@@ -156,7 +163,7 @@ class ISRGate:
         estimate: Estimate | None = None
         for stage in stages(len(orderings), self.cascade):
             # lines 2 and 3: the model's probability of each label, for each ordering
-            scores = yield ScoreRequest(prompt, orderings[len(rows) : stage], start=len(rows))
+            scores = yield ScoreRequest(prompt, orderings[len(rows) : stage])
             low, high = checked_probabilities(scores, stage - len(rows), len(prompt.labels))
             rows, tops = rows + low, tops + high
             passes += scores.passes
@@ -342,7 +349,7 @@ class ISRGate:
         """Whether the orderings differ by no more than the scorer's numerical noise, in log-odds."""
         if len(q) < 2:
             return None
-        floor = cast(float | None, getattr(self.scorer, "noise_floor", None))
+        floor = noise_floor_of(self.scorer)
         if floor is None:
             return None
         clipped = np.clip(q, bounds.EPS, 1.0 - bounds.EPS)

@@ -6,8 +6,8 @@ import pickle
 
 import numpy as np
 
-from isr_rag.errors import MissingDependencyError, PartialScoresError, ScorerError
-from isr_rag.scorers.protocol import Scores
+from isr_rag.errors import MissingDependencyError, ScorerError
+from isr_rag.scorers.protocol import PartialScoresError, Scores
 
 
 def test_a_missing_dependency_survives_pickling() -> None:

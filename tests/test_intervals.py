@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from isr_rag import Decision, ISRGate
 from isr_rag.algorithm import Rule, weigh
 from isr_rag.cascade import hopeless
-from isr_rag.errors import PartialScoresError, ScorerError
+from isr_rag.errors import ScorerError
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import ScoreRequest, Scores
+from isr_rag.scorers.protocol import PartialScoresError, ScoreRequest, Scores
 
 unit = st.floats(0.0, 1.0)
 triples = st.lists(st.tuples(unit, unit, unit).map(sorted), min_size=1, max_size=6)

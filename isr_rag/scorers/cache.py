@@ -8,14 +8,22 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.errors import ConfigurationError, MissingDependencyError
 from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Layout, Scorer, ScoreRequest, Scores
+from isr_rag.scorers.protocol import (
+    AsyncScorer,
+    IndexingScorer,
+    Layout,
+    Scorer,
+    ScoreRequest,
+    Scores,
+    focus_words_of,
+    noise_floor_of,
+)
 
 
 @dataclass(slots=True)
@@ -74,12 +82,12 @@ class CachedScorer:
     @property
     def focus_words(self) -> int | None:
         """The inner scorer's limit on evidence, if it has one."""
-        return cast(int | None, getattr(self.scorer, "focus_words", None))
+        return focus_words_of(self.scorer)
 
     @property
     def noise_floor(self) -> float | None:
         """The inner scorer's numerical noise in log-odds, if it knows it."""
-        return cast(float | None, getattr(self.scorer, "noise_floor", None))
+        return noise_floor_of(self.scorer)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As the inner scorer, with ``passes`` counting only what was computed."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.errors import ISRError, ScorerError
 from isr_rag.prompt import Ordering, Prompt
 
 Layout = Literal["full", "set", "late"]
@@ -32,12 +33,10 @@ class ScoreRequest:
     Attributes:
         prompt: the segments.
         orderings: the orderings to score, one at least.
-        start: number of orderings of the same draw that were asked for before (a cascade asks in parts).
     """
 
     prompt: Prompt
     orderings: tuple[Ordering, ...]
-    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,21 @@ class Scores:
     logprobs: NDArray[np.float64]
     passes: int
     bounds: NDArray[np.float64] | None = None
+
+
+class PartialScoresError(ScorerError):
+    """Some requests of one call to a scorer failed for good, and the others need not be scored again.
+
+    Attributes:
+        outcomes: for each request its scores, or the error that it ended with.
+    """
+
+    def __init__(self, message: str, outcomes: Sequence[Scores | ISRError]) -> None:
+        super().__init__(message)
+        self.outcomes = outcomes
+
+    def __reduce__(self) -> tuple[type[PartialScoresError], tuple[str, Sequence[Scores | ISRError]]]:
+        return type(self), (str(self), self.outcomes)
 
 
 @runtime_checkable
@@ -98,3 +112,59 @@ class IndexingScorer(Scorer, Protocol):
     def index(self, prompts: Sequence[Prompt]) -> int:
         """Prepare the prompts' chunks; returns the tokens computed."""
         ...
+
+
+@runtime_checkable
+class FocusedScorer(Scorer, Protocol):
+    """A scorer that states how much evidence a gate should let it read, which `ISRGate(focus="auto")` takes."""
+
+    @property
+    def focus_words(self) -> int | None:
+        """Words of evidence to read; None for all of it."""
+        ...
+
+
+@runtime_checkable
+class MeasuredScorer(Scorer, Protocol):
+    """A scorer that knows its own numerical noise, from which a gate tells dispersion between orderings."""
+
+    @property
+    def noise_floor(self) -> float | None:
+        """Numerical noise of a score in log-odds; None where it was not measured."""
+        ...
+
+
+def focus_words_of(scorer: Scorer) -> int | None:
+    """Words of evidence that a scorer asks for; None where it sets no limit."""
+    return scorer.focus_words if isinstance(scorer, FocusedScorer) else None
+
+
+def noise_floor_of(scorer: Scorer) -> float | None:
+    """A scorer's numerical noise in log-odds; None where it does not know it."""
+    return scorer.noise_floor if isinstance(scorer, MeasuredScorer) else None
+
+
+def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
+    """Label probabilities as plain floats, renormalised: the least and the most they can be.
+
+    Raises:
+        ScorerError: if the scores have another shape, or are no log-probabilities of a distribution.
+    """
+    if not isinstance(scores, Scores):
+        raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")
+    logprobs = np.asarray(scores.logprobs, dtype=np.float64)
+    if logprobs.shape != (m, labels):
+        raise ScorerError(f"the scorer returned log-probabilities of shape {logprobs.shape}, not {(m, labels)}")
+    if np.isnan(logprobs).any() or (logprobs > 1e-6).any():
+        raise ScorerError(f"the scorer returned numbers that are no log-probabilities: {logprobs.tolist()}")
+    probabilities = np.exp(logprobs)
+    totals = probabilities.sum(axis=1, keepdims=True)
+    if (totals <= 0.0).any():
+        raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
+    if scores.bounds is None:
+        rows = cast(list[list[float]], (probabilities / totals).tolist())
+        return rows, rows
+    ends = np.asarray(scores.bounds, dtype=np.float64)
+    if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
+        raise ScorerError("the scorer returned bounds that are no intervals of probabilities")
+    return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())

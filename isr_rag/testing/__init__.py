@@ -16,8 +16,9 @@ class FixedScorer:
     """A scorer with given probabilities.
 
     Args:
-        q: probability of the first label for each ordering, cycled when more orderings are asked for; or a function
-            of the prompt and one ordering. A row per ordering gives all labels' probabilities instead.
+        q: probability of the first label for each ordering of a prompt, in the order in which they first come, cycled
+            when there are more; or a function of the prompt and one ordering. A row per ordering gives all labels'
+            probabilities instead.
         layout: what the fake model promises about order.
         identity: its name.
 
@@ -38,6 +39,7 @@ class FixedScorer:
         self.layout: Layout = layout
         self.identity = identity
         self.requests: list[ScoreRequest] = []
+        self._seen: dict[Prompt, dict[Ordering, int]] = {}
         self._lock = threading.Lock()
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
@@ -51,12 +53,18 @@ class FixedScorer:
         with np.errstate(divide="ignore"):
             return Scores(np.log(np.asarray(rows, dtype=np.float64)), passes=len(rows))
 
+    def _number(self, prompt: Prompt, ordering: Ordering) -> int:
+        """How many other orderings of this prompt came before this one did first."""
+        with self._lock:
+            known = self._seen.setdefault(prompt, {})
+            return known.setdefault(ordering, len(known))
+
     def _row(self, request: ScoreRequest, k: int) -> list[float]:
         labels = len(request.prompt.labels)
         if callable(self._q):
             value: float | Sequence[float] = self._q(request.prompt, request.orderings[k])
         else:
-            value = self._q[(request.start + k) % len(self._q)]
+            value = self._q[self._number(request.prompt, request.orderings[k]) % len(self._q)]
         if isinstance(value, Sequence):
             return [float(p) for p in value]
         return [float(value)] + [(1.0 - float(value)) / (labels - 1)] * (labels - 1)

@@ -1,6 +1,6 @@
 """From prompt segments to token ids: the one careful place for token boundaries, role markers and labels.
 
-Segments are tokenised apart and put together per ordering; the assembled ids are the prompt. For the templates of
+EncodedPrompt are tokenised apart and put together per ordering; the assembled ids are the prompt. For the templates of
 this package (every chunk ends in exactly one newline, the suffix begins with no white space) that equals tokenising
 the whole text with the pre-tokenisers of GPT-2, Llama 3, Qwen 2 and SmolLM2. The head and tail of the chat template
 are the only text in which control tokens are recognised: evidence, questions and answers are neutralised first.
@@ -8,13 +8,14 @@ are the only text in which control tokens are recognised: evidence, questions an
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isr_rag.errors import LabelError, PromptTooLongError
+from isr_rag.errors import InvalidInputError, LabelError, PromptTooLongError
 from isr_rag.evidence import neutralise
 from isr_rag.prompt import Ordering, Prompt
 
@@ -24,7 +25,28 @@ if TYPE_CHECKING:
     from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
 
 _SYSTEM, _USER = "ISRSYSTEMTURN", "ISRUSERTURN"
-_BASE_TAIL = "\nReply:"
+
+
+class Around(NamedTuple):
+    """What a template puts around the user's words.
+
+    Attributes:
+        before: everything before them, the instruction included.
+        after: everything after them, up to where the label comes.
+    """
+
+    before: str
+    after: str
+
+
+def around_plain(instruction: str) -> Around:
+    """The text around the user's words for a model without a chat template."""
+    return Around(f"{instruction}\n\n", "\nReply:")
+
+
+def fingerprint(around: Callable[[str], Around]) -> str:
+    """Hash of a template: 12 hexadecimal digits, the same for every instruction."""
+    return hashlib.sha256("\0".join(around("\1")).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +54,35 @@ class EncodedPrompt:
     """Token ids of a prompt's segments.
 
     Attributes:
-        prefix: role markers, instruction and the text before the evidence.
-        chunks: one tuple a chunk.
-        suffix: the text after the evidence, and the role markers up to where the label stands.
-        labels: for each label the ids of its single-token strings.
+        head: role markers, instruction and the text before the evidence.
+        chunks: the evidence, one tuple per chunk.
+        tail: the text after the evidence, and the role markers up to where the label comes.
+        labels: for each label the ids of its single-token strings; empty where only the states are asked for.
+
+    Raises:
+        InvalidInputError: if head, tail or a chunk has no token.
     """
 
-    prefix: tuple[int, ...]
+    head: tuple[int, ...]
     chunks: tuple[tuple[int, ...], ...]
-    suffix: tuple[int, ...]
-    labels: tuple[tuple[int, ...], ...]
+    tail: tuple[int, ...]
+    labels: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.head or not self.tail or not all(self.chunks):
+            raise InvalidInputError("head, tail and every chunk need at least one token")
 
     @property
     def length(self) -> int:
         """Tokens of the whole prompt, the same for every ordering."""
-        return len(self.prefix) + sum(map(len, self.chunks)) + len(self.suffix)
+        return len(self.head) + sum(map(len, self.chunks)) + len(self.tail)
 
     def assemble(self, ordering: Ordering) -> list[int]:
         """The prompt's ids with the chunks in one ordering."""
-        ids = list(self.prefix)
+        ids = list(self.head)
         for index in ordering:
             ids.extend(self.chunks[index])
-        ids.extend(self.suffix)
+        ids.extend(self.tail)
         return ids
 
 
@@ -87,9 +116,9 @@ class PromptEncoder:
         self._labels = lru_cache(maxsize=64)(self._resolve_labels)
 
     @property
-    def template(self) -> str:
-        """The text around the user's turn, which a score depends on: part of the scorer's identity."""
-        return "\0".join(self._around("\1"))
+    def fingerprint(self) -> str:
+        """Hash of the text around the user's words, which a score depends on: part of the scorer's identity."""
+        return fingerprint(self.around)
 
     def encode(self, prompt: Prompt, *, window: int | None = None, beside: bool = False) -> EncodedPrompt:
         """Token ids of a prompt.
@@ -103,15 +132,15 @@ class PromptEncoder:
             LabelError: if the labels are no single tokens, or share one.
             PromptTooLongError: if the prompt exceeds the window; says by how much, and at which chunk.
         """
-        head, tail = self._around(self._safe(prompt.instruction))
+        head, tail = self.around(self._safe(prompt.instruction))
         encoded = EncodedPrompt(
-            prefix=(*self._start, *self._outside(prompt.prefix, head=head)),
+            head=(*self._start, *self._outside(prompt.prefix, head=head)),
             chunks=tuple(self._outside(chunk) for chunk in prompt.chunks),
-            suffix=self._outside(prompt.suffix, tail=tail),
+            tail=self._outside(prompt.suffix, tail=tail),
             labels=self._labels(prompt.labels, tail),
         )
         if beside:
-            needed = len(encoded.prefix) + max(map(len, encoded.chunks), default=0) + len(encoded.suffix)
+            needed = len(encoded.head) + max(map(len, encoded.chunks), default=0) + len(encoded.tail)
         else:
             needed = encoded.length
         if window is not None and needed > window:
@@ -141,10 +170,17 @@ class PromptEncoder:
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _around(self, instruction: str) -> tuple[str, str]:
-        """The text before the user's words, instruction included, and the text after them up to the label."""
+    def around(self, instruction: str) -> Around:
+        """The text of the template around the user's words.
+
+        Args:
+            instruction: the system's words, neutralised.
+
+        Raises:
+            LabelError: if the chat template does not render a user turn.
+        """
         if not self.chat:
-            return f"{instruction}\n\n", _BASE_TAIL
+            return around_plain(instruction)
         turns = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}]
         rendered = self._render(turns)
         if rendered is None or _SYSTEM not in rendered:  # templates without a system turn (Gemma, Mistral)
@@ -152,7 +188,7 @@ class PromptEncoder:
         if rendered is None or rendered.count(_USER) != 1:
             raise LabelError("this tokenizer's chat template does not render a user turn: use chat=False")
         head, tail = rendered.split(_USER)
-        return head.replace(_SYSTEM, instruction), tail
+        return Around(head.replace(_SYSTEM, instruction), tail)
 
     def _render(self, turns: list[dict[str, str]]) -> str | None:
         from jinja2.exceptions import TemplateError
@@ -197,7 +233,7 @@ class PromptEncoder:
 
 def _too_long(encoded: EncodedPrompt, needed: int, window: int) -> PromptTooLongError:
     sizes = [len(chunk) for chunk in encoded.chunks]
-    room = window - len(encoded.prefix) - len(encoded.suffix)
+    room = window - len(encoded.head) - len(encoded.tail)
     if sizes and room > 0:
         ends = list(itertools.accumulate(sizes))
         overflow = next((i for i, end in enumerate(ends) if end > room), len(ends) - 1)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from isr_rag.errors import ConfigurationError
+from isr_rag.scorers.local.encoding import EncodedPrompt
 from isr_rag.scorers.local.loading import torch
 from isr_rag.scorers.local.packed.attention import AttentionPlan
-from isr_rag.scorers.local.packed.pack import Evidence, Pack, Segments, pack_full
+from isr_rag.scorers.local.packed.pack import Evidence, Pack, pack_full
 from isr_rag.scorers.local.states import StateCache, States, gather
 
 PROBE = tuple(range(3, 27))
@@ -119,8 +120,8 @@ class Engine:
 
     def packed_with_states(
         self,
-        prompts: Sequence[Segments],
-        layout: Callable[[Sequence[Segments], Iterable[Evidence]], Pack],
+        prompts: Sequence[EncodedPrompt],
+        layout: Callable[[Sequence[EncodedPrompt], Iterable[Evidence]], Pack],
         kept: StateCache,
         identity: str,
     ) -> list[torch.Tensor]:
@@ -156,7 +157,7 @@ class Engine:
             return self._plain()
 
     def _packed_probe(self) -> torch.Tensor:
-        segments = Segments(PROBE[:8], (PROBE[8:15],), PROBE[15:])
+        segments = EncodedPrompt(PROBE[:8], (PROBE[8:15],), PROBE[15:])
         return self.packed(pack_full([segments], [[(0,)]]))[0]
 
     def _agree(self, first: Callable[[], torch.Tensor], second: Callable[[], torch.Tensor]) -> bool:

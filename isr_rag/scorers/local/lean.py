@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from isr_rag.errors import ConfigurationError, ModelCorruptError
+from isr_rag.scorers.local.encoding import EncodedPrompt
 from isr_rag.scorers.local.engine import Dimensions
 from isr_rag.scorers.local.packed.attention import AttentionPlan, blocks_forward
-from isr_rag.scorers.local.packed.pack import Pack, Segments, pack_full
+from isr_rag.scorers.local.packed.pack import Pack, pack_full
 
 _STACKS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -175,7 +176,7 @@ class LeanLlama:
         """Final hidden states of the last tokens of prompts of two tokens or more, shape (prompts, hidden)."""
         rows: list[Tensor] = []
         for row in ids:
-            pack = pack_full([Segments(tuple(row[:1]), (), tuple(row[1:]))], [[()]])
+            pack = pack_full([EncodedPrompt(tuple(row[:1]), (), tuple(row[1:]))], [[()]])
             rows.append(self.packed(pack, AttentionPlan(pack))[0])
         return torch.stack(rows)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,7 +16,7 @@ from isr_rag.scorers.local.engine import Engine, Network
 from isr_rag.scorers.local.loading import torch
 from isr_rag.scorers.local.machine import free_memory, use_no_more_threads_than_cores
 from isr_rag.scorers.local.noise import numerical_noise
-from isr_rag.scorers.local.packed.pack import Segments, pack_evidence, pack_full, pack_invariant
+from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant
 from isr_rag.scorers.local.queue import ScoringQueue
 from isr_rag.scorers.local.states import StateCache
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
@@ -75,8 +74,7 @@ class LocalScorer:
         most = 4096 if network.device.type == "cpu" else 32768
         self.batch_tokens = batch_tokens or max(1, min(most, self.memory // self.bytes_per_token))
         self._queue = ScoringQueue(self._score)
-        template = hashlib.sha256(encoder.template.encode()).hexdigest()[:12]
-        self.identity = f"{name}/{network.device.type}/{layout}/template-{template}"
+        self.identity = f"{name}/{network.device.type}/{layout}/template-{encoder.fingerprint}"
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 
     @property
@@ -143,9 +141,8 @@ class LocalScorer:
     def _score_moved(self, by: int, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As :meth:`score` for the first ordering of each request, all positions moved: equal but for rounding."""
         encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
-        segments = [Segments(one.prefix, one.chunks, one.suffix) for one in encoded]
         orderings = [request.orderings[:1] for request in requests]
-        pack = pack_full(segments, orderings) if self.layout == "full" else pack_invariant(segments)
+        pack = pack_full(encoded, orderings) if self.layout == "full" else pack_invariant(encoded)
         with self._queue.turn, self.engine.computing():
             return self._rows(self.engine.packed(replace(pack, position_ids=pack.position_ids + by)), encoded)
 
@@ -255,27 +252,27 @@ class LocalScorer:
         return np.asarray(per_label.log_softmax(0).numpy(), dtype=np.float64)
 
 
-def _segments(batch: list[tuple[int, int]], encoded: list[EncodedPrompt]) -> dict[int, Segments]:
+def _segments(batch: list[tuple[int, int]], encoded: list[EncodedPrompt]) -> dict[int, EncodedPrompt]:
     """The segments of the requests in a batch, by their index."""
     wanted = dict.fromkeys(i for i, _ in batch)
-    return {i: Segments(encoded[i].prefix, encoded[i].chunks, encoded[i].suffix) for i in wanted}
+    return {i: encoded[i] for i in wanted}
 
 
-def _parts(encoded: Sequence[EncodedPrompt], most: int) -> Iterator[Segments]:
+def _parts(encoded: Sequence[EncodedPrompt], most: int) -> Iterator[EncodedPrompt]:
     """Heads with some of their distinct chunks each, of at most ``most`` tokens together (or one chunk)."""
-    for head, tail in dict.fromkeys((one.prefix, one.suffix) for one in encoded):
+    for head, tail in dict.fromkeys((one.head, one.tail) for one in encoded):
         chunks: list[tuple[int, ...]] = []
-        for chunk in dict.fromkeys(chunk for one in encoded if one.prefix == head for chunk in one.chunks):
+        for chunk in dict.fromkeys(chunk for one in encoded if one.head == head for chunk in one.chunks):
             if chunks and len(head) + sum(map(len, chunks)) + len(chunk) > most:
-                yield Segments(head, tuple(chunks), tail)
+                yield EncodedPrompt(head, tuple(chunks), tail)
                 chunks = []
             chunks.append(chunk)
-        yield Segments(head, tuple(chunks), tail)
+        yield EncodedPrompt(head, tuple(chunks), tail)
 
 
 def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) -> int:
     """Tokens of the beginning that two orderings of one prompt have in common."""
-    shared = len(encoded.prefix)
+    shared = len(encoded.head)
     for a, b in zip(first, second, strict=True):
         if encoded.chunks[a] != encoded.chunks[b]:
             return shared

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
-from isr_rag.errors import ConfigurationError, ISRError, PartialScoresError, ScorerError
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+from isr_rag.errors import ConfigurationError, ISRError, ScorerError
+from isr_rag.scorers.protocol import Layout, PartialScoresError, Scorer, ScoreRequest, Scores, noise_floor_of
 
 REST = 5.0
 """Seconds before a server that was taken out is tried again."""
@@ -23,17 +23,12 @@ class AllServersDownError(ScorerError):
     """No server of the pool answers."""
 
 
-class Server(Protocol):
+class Server(Scorer, Protocol):
     """A scorer behind a server, such as :class:`isr_rag.scorers.remote.RemoteScorer`."""
 
     @property
     def service(self) -> str:
         """All that determines a score, without the server's address: equal for replicas."""
-        ...
-
-    @property
-    def layout(self) -> Layout:
-        """How the model sees the evidence."""
         ...
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
@@ -105,8 +100,8 @@ class ServerPool:
     @property
     def noise_floor(self) -> float | None:
         """The largest numerical noise that a connected server knows of itself, in log-odds."""
-        floors = [getattr(slot.server, "noise_floor", None) for slot in self._slots if slot.server is not None]
-        known = [cast(float, floor) for floor in floors if floor is not None]
+        floors = [noise_floor_of(slot.server) for slot in self._slots if slot.server is not None]
+        known = [floor for floor in floors if floor is not None]
         return max(known) if known else None
 
     @property

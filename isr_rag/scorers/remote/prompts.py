@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from isr_rag.errors import LabelError, MissingDependencyError, ModelCorruptError, ModelNotFoundError
 from isr_rag.evidence import neutralise
 from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.local.encoding import PromptEncoder
+from isr_rag.scorers.local.encoding import PromptEncoder, around_plain, fingerprint
 from isr_rag.scorers.remote.errors import ServerError
 from isr_rag.scorers.remote.replies import Form, plain
 
@@ -26,8 +25,6 @@ Mode = Literal["tokens", "text", "chat"]
 ``chat``    a system and a user turn, to ``/chat/completions``: the server's own chat template renders them, which may
             add a system prompt of its own.
 """
-
-_PLAIN_TAIL = "\nReply:"
 
 
 class LocalTokenizer:
@@ -82,8 +79,7 @@ class Rendering:
         """Mode and a hash of the text around the user's words; the server's own template has none here."""
         if self.mode == "chat":
             return "chat/template-of-the-server" + ("" if self.system else "/one-turn")
-        around = self.local.encoder.template if self.local else f"\1\n\n\0{_PLAIN_TAIL}"
-        return f"{self.mode}/template-{hashlib.sha256(around.encode()).hexdigest()[:12]}"
+        return f"{self.mode}/template-{fingerprint(self.local.encoder.around if self.local else around_plain)}"
 
     def body(self, prompt: Prompt, ordering: Ordering, *, window: int | None = None) -> dict[str, Any]:
         """The part of a request that holds the prompt.
@@ -123,10 +119,10 @@ class Rendering:
 
     def _text(self, instruction: str, user: str) -> str:
         if self.local is None:
-            return f"{instruction}\n\n{user}{_PLAIN_TAIL}"
-        head, tail = self.local.encoder.template.split("\0")
-        text = head.replace("\1", instruction) + user + tail
-        if self.local.controls(text) != self.local.controls(head) + self.local.controls(tail):
+            return user.join(around_plain(instruction))
+        encoder = self.local.encoder
+        text = user.join(encoder.around(instruction))
+        if self.local.controls(text) != sum(map(self.local.controls, encoder.around(""))):
             raise ServerError(
                 "a text holds characters that this tokenizer turns into control tokens, and this server takes no "
                 "token ids, by which alone it could travel safely"

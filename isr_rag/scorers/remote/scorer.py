@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.errors import ConfigurationError, ISRError, PartialScoresError
+from isr_rag.errors import ConfigurationError, ISRError
 from isr_rag.prompt import Ordering
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+from isr_rag.scorers.protocol import Layout, PartialScoresError, ScoreRequest, Scores
 from isr_rag.scorers.remote.abilities import Abilities, find_abilities
 from isr_rag.scorers.remote.asking import OrderingQuery, Way
 from isr_rag.scorers.remote.client import ServerClient, anyio

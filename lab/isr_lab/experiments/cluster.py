@@ -18,7 +18,7 @@ from typing import Any, cast
 from isr_lab.experiments.trials import Group, Score, ScoredTrial, Trial, TrialProgress, gather, score_group
 from isr_rag.errors import ConfigurationError
 from isr_rag.items.actors import as_isr_error, cluster, load_ray, on_one_thread, pool, tables
-from isr_rag.scorers.protocol import Layout, Scorer
+from isr_rag.scorers.protocol import Layout, Scorer, noise_floor_of
 
 MakeScorer = Callable[[], Scorer]
 """Makes a scorer; it is pickled, and called once in every worker."""
@@ -132,4 +132,4 @@ class Worker:
 def _describe(make_scorer: MakeScorer) -> tuple[str, Layout, float | None]:
     """What the scores are kept under: said by a worker, since this process may lack its device."""
     scorer = on_one_thread(make_scorer)
-    return scorer.identity, scorer.layout, cast(float | None, getattr(scorer, "noise_floor", None))
+    return scorer.identity, scorer.layout, noise_floor_of(scorer)

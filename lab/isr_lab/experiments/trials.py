@@ -20,10 +20,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.batch import checked_probabilities
 from isr_rag.bounds import EPS
 from isr_rag.errors import InvalidInputError, ScorerError
-from isr_rag.scorers.protocol import Layout, Scorer, ScoreRequest
+from isr_rag.scorers.protocol import Layout, Scorer, ScoreRequest, checked_probabilities
 
 Fact = str | int | float | bool | None
 TrialProgress = Callable[[int, int, int], None]
@@ -171,6 +170,11 @@ class TrialScorer(Protocol):
 
     @property
     def layout(self) -> Layout:
+        """As the scorer's."""
+        ...
+
+    @property
+    def noise_floor(self) -> float | None:
         """As the scorer's."""
         ...
 

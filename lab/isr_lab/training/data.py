@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.evidence import Chunk
-from isr_rag.scorers.local.encoding import PromptEncoder
-from isr_rag.scorers.local.packed.pack import Segments
+from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.protocol import Layout
 
 _COUNTS = (1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 6, 8, 10, 14, 20)
@@ -33,7 +32,7 @@ class Example:
     """One tokenised question about some of an item's chunks."""
 
     item: SliceItem
-    segments: Segments
+    segments: EncodedPrompt
 
     @property
     def label(self) -> int:
@@ -49,11 +48,11 @@ def data_hash(items: Sequence[SliceItem]) -> str:
     return digest.hexdigest()
 
 
-def segments(item: SliceItem, chunks: Sequence[SliceChunk], encoder: PromptEncoder, layout: Layout) -> Segments:
+def segments(item: SliceItem, chunks: Sequence[SliceChunk], encoder: PromptEncoder, layout: Layout) -> EncodedPrompt:
     """The item's prompt with these chunks, in this order."""
     shown = [Chunk(chunk.text, chunk.title) for chunk in chunks]
     found = encoder.encode(predicate(item).render(shown, topic_first=layout != "late"))
-    return Segments(found.prefix, found.chunks, found.suffix)
+    return found
 
 
 def label_ids(item: SliceItem, encoder: PromptEncoder) -> tuple[int, int]:

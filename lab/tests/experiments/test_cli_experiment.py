@@ -175,7 +175,7 @@ def test_a_served_model_and_an_adapter_reach_their_scorers(monkeypatch: pytest.M
             super().__init__([0.97], identity="pool")
             pools.append(list(connect))
 
-    monkeypatch.setattr("isr_rag.items.ServerPool", Pool)
+    monkeypatch.setattr("isr_rag.scorers.remote.pool.ServerPool", Pool)
     monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=FixedScorer))
     for model in ("m", "base"):
         assert experiment_scorer(model=model, servers=["http://a", "http://b"]).identity == "pool"

@@ -13,8 +13,9 @@ transformers = pytest.importorskip("transformers")
 
 from isr_lab.training.network import PackedLlama  # noqa: E402
 from isr_rag.errors import ConfigurationError  # noqa: E402
+from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, register  # noqa: E402
-from isr_rag.scorers.local.packed.pack import Segments, pack_invariant  # noqa: E402
+from isr_rag.scorers.local.packed.pack import pack_invariant  # noqa: E402
 
 YES, NO = 5, 6
 
@@ -39,7 +40,7 @@ def base(tmp_path: Path) -> Path:
     return tmp_path / "base"
 
 
-def prompts() -> list[Segments]:
+def prompts() -> list[EncodedPrompt]:
     rng = np.random.default_rng(0)
 
     def ids(n: int) -> tuple[int, ...]:
@@ -47,7 +48,7 @@ def prompts() -> list[Segments]:
 
     head = ids(6)
     shared = ids(9)
-    return [Segments(head, (shared, ids(4), ids(12)), ids(7)), Segments(head, (shared,), ids(5))]
+    return [EncodedPrompt(head, (shared, ids(4), ids(12)), ids(7)), EncodedPrompt(head, (shared,), ids(5))]
 
 
 def reference(base: Path) -> Any:

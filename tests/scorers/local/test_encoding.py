@@ -34,7 +34,7 @@ def control_ids(family: str, *, special: bool = True) -> set[int]:
 def controls(family: str, encoded: EncodedPrompt, *, special: bool = True) -> list[list[int]]:
     """The control tokens of each segment, in order."""
     known = control_ids(family, special=special)
-    return [[i for i in ids if i in known] for ids in (encoded.prefix, *encoded.chunks, encoded.suffix)]
+    return [[i for i in ids if i in known] for ids in (encoded.head, *encoded.chunks, encoded.tail)]
 
 
 def asked(text: str) -> list[Predicate]:
@@ -107,7 +107,7 @@ def test_control_tokens_that_a_normaliser_would_make_are_not_let_in() -> None:
     encoder = PromptEncoder(fast)
     text = "a ＜|im_end|＞ b"
     encoded = encoder.encode(Supported(claim=text).render([Chunk(text, text)]))
-    assert own not in (*encoded.prefix, *encoded.chunks[0], *encoded.suffix)
+    assert own not in (*encoded.head, *encoded.chunks[0], *encoded.tail)
     assert encoder.count_tokens(text) > 0
 
 
@@ -202,7 +202,7 @@ def test_no_control_token_enters_a_real_tokenizer() -> None:
     encoded = encoder.encode(Supported(claim=text).render([Chunk(text, text)]))
     plain = encoder.encode(Supported(claim="x").render([Chunk("x")]))
     assert not known & set(encoded.chunks[0])
-    for got, want in ((encoded.prefix, plain.prefix), (encoded.suffix, plain.suffix)):
+    for got, want in ((encoded.head, plain.head), (encoded.tail, plain.tail)):
         assert [i for i in got if i in known] == [i for i in want if i in known]
 
 
@@ -249,7 +249,7 @@ class TestWindow:
         encoder = PromptEncoder(tiny.tokenizer("chatml"))
         prompt = Supported(claim="c").render([Chunk("aa bb cc dd")] * 6)
         encoded = encoder.encode(prompt)
-        room = len(encoded.prefix) + len(encoded.suffix) + 3 * len(encoded.chunks[0])
+        room = len(encoded.head) + len(encoded.tail) + 3 * len(encoded.chunks[0])
         with pytest.raises(PromptTooLongError, match=r"evidence\[3\] is the first"):
             encoder.encode(prompt, window=room)
 

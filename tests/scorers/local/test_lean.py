@@ -14,12 +14,12 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from isr_rag.errors import ConfigurationError, ModelCorruptError  # noqa: E402
-from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
+from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.fast_tokenizer import FastTokenizer  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
 from isr_rag.scorers.local.lean import LeanLlama, read_state  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan  # noqa: E402
-from isr_rag.scorers.local.packed.pack import Segments, pack_evidence, pack_full, pack_invariant  # noqa: E402
+from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 from tests.scorers.local.test_transformers import requests  # noqa: E402
@@ -32,14 +32,14 @@ def networks(**changes: Any) -> tuple[HubNetwork, LeanLlama]:
     )
 
 
-def prompts(seed: int) -> list[Segments]:
+def prompts(seed: int) -> list[EncodedPrompt]:
     rng = random.Random(seed)
 
     def ids(low: int, high: int) -> tuple[int, ...]:
         return tuple(rng.randrange(97) for _ in range(rng.randint(low, high)))
 
     head = ids(3, 9)
-    return [Segments(head, tuple(ids(1, 40) for _ in range(rng.randint(1, 5))), ids(1, 6)) for _ in range(3)]
+    return [EncodedPrompt(head, tuple(ids(1, 40) for _ in range(rng.randint(1, 5))), ids(1, 6)) for _ in range(3)]
 
 
 @pytest.mark.parametrize("onednn", [True, False])
@@ -119,7 +119,7 @@ def test_the_tokenizer_encodes_prompts_as_transformers_does(family: str, tmp_pat
     slow.save_pretrained(tmp_path)
     fast = FastTokenizer(tmp_path)
     a, b = PromptEncoder(slow), PromptEncoder(fast)
-    assert (a.chat, a.template, a.control_tokens) == (b.chat, b.template, b.control_tokens)
+    assert (a.chat, a.fingerprint, a.control_tokens) == (b.chat, b.fingerprint, b.control_tokens)
     for request in requests():
         assert a.encode(request.prompt) == b.encode(request.prompt)
 

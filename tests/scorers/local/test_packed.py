@@ -13,9 +13,10 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from isr_rag.errors import InvalidInputError  # noqa: E402
+from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.packed import attention  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, attend, register  # noqa: E402
-from isr_rag.scorers.local.packed.pack import Pack, Segments, pack_full, pack_invariant  # noqa: E402
+from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant  # noqa: E402
 
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
@@ -44,7 +45,7 @@ def tiny(family: str) -> Any:
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
 
 
-def random_prompts(seed: int, count: int = 3, longest: int = 12) -> list[Segments]:
+def random_prompts(seed: int, count: int = 3, longest: int = 12) -> list[EncodedPrompt]:
     rng = random.Random(seed)
 
     def ids(low: int, high: int) -> tuple[int, ...]:
@@ -56,11 +57,11 @@ def random_prompts(seed: int, count: int = 3, longest: int = 12) -> list[Segment
         chunks = [ids(1, longest) for _ in range(rng.randint(1, 6))]
         chunks.append(chunks[0])  # a chunk that repeats
         chunks.append(chunks[0] + ids(1, 3))  # and one that begins with another
-        prompts.append(Segments(system + ids(0, 4), tuple(chunks), ids(1, 6)))
+        prompts.append(EncodedPrompt(system + ids(0, 4), tuple(chunks), ids(1, 6)))
     return prompts
 
 
-def some_orderings(prompt: Segments, seed: int, count: int = 4) -> list[tuple[int, ...]]:
+def some_orderings(prompt: EncodedPrompt, seed: int, count: int = 4) -> list[tuple[int, ...]]:
     rng = random.Random(seed)
     every = list(range(len(prompt.chunks)))
     return [tuple(rng.sample(every, len(every))) for _ in range(count)]
@@ -125,7 +126,7 @@ def test_invariant_layout_equals_the_dense_mask(longest: int) -> None:
 def test_invariant_layout_is_bitwise_the_same_for_every_ordering() -> None:
     prompt = random_prompts(3)[0]
     packs = [
-        pack_invariant([Segments(prompt.head, tuple(prompt.chunks[i] for i in order), prompt.tail)])
+        pack_invariant([EncodedPrompt(prompt.head, tuple(prompt.chunks[i] for i in order), prompt.tail)])
         for order in some_orderings(prompt, 0, 8)
     ]
     assert all(np.array_equal(packs[0].input_ids, other.input_ids) for other in packs)
@@ -144,17 +145,17 @@ def test_invariant_score_does_not_depend_on_neighbours() -> None:
 
 def test_what_is_shared_is_computed_once() -> None:
     prompt = random_prompts(5)[0]
-    other = Segments(prompt.head, prompt.chunks[:2], (1, 2, 3))
+    other = EncodedPrompt(prompt.head, prompt.chunks[:2], (1, 2, 3))
     both = pack_invariant([prompt, other])
     assert len(both.input_ids) == len(pack_invariant([prompt]).input_ids) + 3
     orders = [(0, 1, 2), (0, 2, 1)]
-    three = Segments(prompt.head, ((1,), (2, 3), (4, 5, 6)), (7,))
+    three = EncodedPrompt(prompt.head, ((1,), (2, 3), (4, 5, 6)), (7,))
     pack = pack_full([three], [orders])
     assert len(pack.input_ids) == len(prompt.head) + 1 + 2 * 5 + 2 * 1
 
 
 def test_what_continues_a_run_of_tokens_is_part_of_it() -> None:
-    three = Segments((9, 8), ((1,), (2, 3), (4, 5, 6)), (7,))
+    three = EncodedPrompt((9, 8), ((1,), (2, 3), (4, 5, 6)), (7,))
     assert [node.length for node in pack_full([three], [[(0, 1, 2)]]).nodes] == [9]
     branches = pack_full([three], [[(0, 1, 2), (0, 2, 1), (2, 0, 1)]])
     assert [(node.length, sum(length for _, length in node.visible)) for node in branches.nodes] == [
@@ -194,8 +195,8 @@ def test_gradients_equal_those_of_the_dense_mask(window: int | None, longest: in
 
 def test_bad_segments_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="at least one token"):
-        Segments((1,), ((),), (2,))
+        EncodedPrompt((1,), ((),), (2,))
     with pytest.raises(InvalidInputError, match="at least one prompt"):
         pack_invariant([])
     with pytest.raises(InvalidInputError, match="lists of orderings"):
-        pack_full([Segments((1,), ((2,),), (3,))], [])
+        pack_full([EncodedPrompt((1,), ((2,),), (3,))], [])

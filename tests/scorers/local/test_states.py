@@ -56,7 +56,7 @@ def test_a_second_question_computes_its_closing_only() -> None:
     before = one.engine.computed_tokens
     second = asked("Lyon is the capital.", list(reversed(TEXTS)))
     one.score([second])
-    assert one.engine.computed_tokens - before == len(one.encoder.encode(second.prompt).suffix)
+    assert one.engine.computed_tokens - before == len(one.encoder.encode(second.prompt).tail)
 
 
 def test_indexing_ahead_leaves_the_closing_and_is_idle_the_second_time() -> None:
@@ -70,7 +70,7 @@ def test_indexing_ahead_leaves_the_closing_and_is_idle_the_second_time() -> None
     gate.decide(TEXTS[:2], question="What is Lyon?")
     closings = [Supported(claim="Lyon is a city."), Sufficient("What is Lyon?")]
     prompts = [predicate.render([Chunk("x")], topic_first=False) for predicate in closings]
-    assert one.engine.computed_tokens - before == sum(len(one.encoder.encode(prompt).suffix) for prompt in prompts)
+    assert one.engine.computed_tokens - before == sum(len(one.encoder.encode(prompt).tail) for prompt in prompts)
 
 
 def test_memory_stays_within_its_bound_and_scores_stay_right() -> None:

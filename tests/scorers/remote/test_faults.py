@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install 'isr-rag[server]'")
 
 from isr_rag import ISRGate
-from isr_rag.errors import PartialScoresError
 from isr_rag.references import Oracle
+from isr_rag.scorers.protocol import PartialScoresError
 from isr_rag.scorers.remote import RemoteScorer, ServerDeadlineError, ServerError, ServerReplyError
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Fault, Proxy

@@ -16,12 +16,12 @@ import pytest
 
 from isr_rag import ISRGate
 from isr_rag.decision import Reason
-from isr_rag.errors import ConfigurationError, PartialScoresError, PromptTooLongError, ScorerError
+from isr_rag.errors import ConfigurationError, PromptTooLongError, ScorerError
 from isr_rag.items import check_file
 from isr_rag.items.lines import BATCH
 from isr_rag.prompt import Prompt
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import Layout, Scorer, ScoreRequest, Scores
+from isr_rag.scorers.protocol import Layout, PartialScoresError, Scorer, ScoreRequest, Scores
 from isr_rag.scorers.remote import AllServersDownError, ServerPool, pool
 
 PROMPT = Prompt("", "p\n", ("> a\n", "> b\n"), "s", (("yes",), ("no",)))

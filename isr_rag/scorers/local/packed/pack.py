@@ -20,31 +20,13 @@ from numpy.typing import NDArray
 
 from isr_rag.errors import InvalidInputError
 from isr_rag.prompt import Ordering
+from isr_rag.scorers.local.encoding import EncodedPrompt
 
 Span = tuple[int, int]
 """(start, length) among the given tokens and, after them, the packed sequence."""
 
 Evidence = tuple[tuple[int, ...], tuple[int, ...]]
 """Tokens of a head and of a chunk after it; of the head itself where the chunk is empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """One prompt as token ids, tokenised segment by segment.
-
-    Attributes:
-        head: everything before the evidence (system turn, start of the user turn, prefix).
-        chunks: the evidence, one tuple a chunk.
-        tail: everything after it (suffix, end of the turn, generation prompt).
-    """
-
-    head: tuple[int, ...]
-    chunks: tuple[tuple[int, ...], ...]
-    tail: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not self.head or not self.tail or not all(self.chunks):
-            raise InvalidInputError("head, tail and every chunk need at least one token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +132,7 @@ class _Builder:
             found.append((spans, len(head)))
         return found
 
-    def lay_out(self, prompts: Sequence[Segments], given: Iterable[Evidence]) -> None:
+    def lay_out(self, prompts: Sequence[EncodedPrompt], given: Iterable[Evidence]) -> None:
         """Heads, and chunks beside one another: what is given before the sequence, the rest in it."""
         for what in given:
             self.give(what)
@@ -194,7 +176,7 @@ def _common_prefix(heads: Sequence[tuple[int, ...]]) -> int:
     return next((i for i in range(limit) if first[i] != last[i]), limit)
 
 
-def pack_full(prompts: Sequence[Segments], orderings: Sequence[Sequence[Ordering]]) -> Pack:
+def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ordering]]) -> Pack:
     """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk an edge).
 
     Raises:
@@ -219,7 +201,7 @@ def pack_full(prompts: Sequence[Segments], orderings: Sequence[Sequence[Ordering
     return builder.pack(reads)
 
 
-def pack_invariant(prompts: Sequence[Segments], given: Iterable[Evidence] = ()) -> Pack:
+def pack_invariant(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] = ()) -> Pack:
     """Chunks beside one another (layouts ``set`` and ``late``): one read a prompt stands for every ordering.
 
     Chunks are laid out in an order of their own (by their tokens), so that two orderings of one prompt give the
@@ -247,7 +229,7 @@ def pack_invariant(prompts: Sequence[Segments], given: Iterable[Evidence] = ()) 
     return builder.pack(reads)
 
 
-def pack_evidence(prompts: Sequence[Segments], given: Iterable[Evidence] = ()) -> Pack:
+def pack_evidence(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] = ()) -> Pack:
     """Heads and chunks of :func:`pack_invariant` alone, to compute their states ahead; it reads nothing."""
     builder = _Builder()
     builder.lay_out(prompts, given)
