@@ -7,6 +7,8 @@ Every name is imported when it is first used: the middleware needs ``langchain``
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -39,19 +41,35 @@ _HOMES = {
 
 __all__ = [
     "ChatModelScorer",
-    "DecisionModelScorer",
     "ISRAbstained",
     "ISRChain",
     "ISRCompressor",
-    "ISRDecisionModel",
     "ISRGate",
-    "ISRMiddleware",
     "ISRRetriever",
-    "ISRState",
     "__version__",
-    "create_isr_graph",
-    "isr_node",
 ]
+
+
+def _installed(package: str) -> bool:
+    """Whether a package, or a module directly inside one, can be imported; nothing is imported to find out."""
+    name, _, module = package.partition(".")
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return False
+    if spec is None or not module:
+        return spec is not None
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    return any((folder / module).is_dir() or (folder / f"{module}.py").is_file() for folder in folders)
+
+
+# A star import and tools that look at every name see only those that can be imported here.
+if _installed("langchain_core.decisions"):
+    __all__ += ["DecisionModelScorer", "ISRDecisionModel"]
+if _installed("langchain"):
+    __all__ += ["ISRMiddleware"]
+if _installed("langgraph"):
+    __all__ += ["ISRState", "create_isr_graph", "isr_node"]
 
 
 def __getattr__(name: str) -> object:

@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from isr_rag.decision import Decision
 from isr_rag.errors import InvalidInputError
+from isr_rag.evidence import one_line
 from langchain_isr.common import KEY, gathered
 
 _FAILED = "isr_failed"
@@ -28,6 +29,8 @@ class AgentRun:
         failed: what a tool raised; None when none did.
         decisions: the decisions so far, as plain data.
         tools: names of the tools that find evidence; None for all.
+        kept: evidence of earlier runs of the same thread.
+        begun: what the run answers, and where in the messages it begins, as plain data.
     """
 
     question: str
@@ -36,6 +39,8 @@ class AgentRun:
     failed: str | None
     decisions: list[dict[str, Any]]
     tools: frozenset[str] | None
+    kept: list[Document]
+    begun: dict[str, Any]
 
     @classmethod
     def of(cls, state: Mapping[str, Any], tools: frozenset[str] | None) -> AgentRun:
@@ -44,7 +49,8 @@ class AgentRun:
         ids = [message.id for message in messages]
         begun = cast(dict[str, Any], state.get("isr_run") or begin(messages))
         start = ids.index(begun["after"]) + 1 if begun["after"] in ids else 0
-        run = cls(begun["question"], [], False, None, list(state.get(KEY) or []), tools)
+        kept = list(cast(Sequence[Document], state.get("isr_kept") or []))
+        run = cls(begun["question"], [], False, None, list(state.get(KEY) or []), tools, kept, begun)
         run._read(messages[start:])
         return run
 
@@ -63,8 +69,8 @@ class AgentRun:
 
     @property
     def documents(self) -> list[Document]:
-        """The evidence of all rounds, in the order it was found."""
-        return gathered(self.rounds)
+        """The evidence of earlier runs of the thread, then that of all rounds, in the order it was found."""
+        return gathered([self.kept, *self.rounds])
 
     def finds_evidence(self, tool: str) -> bool:
         """Whether a tool is one of those that find evidence."""
@@ -77,7 +83,7 @@ class AgentRun:
 
     def update(self) -> dict[str, Any]:
         """What goes into the agent's state."""
-        return {KEY: self.decisions, "isr_documents": self.documents}
+        return {KEY: self.decisions, "isr_documents": self.documents, "isr_run": self.begun}
 
 
 def begin(messages: Sequence[BaseMessage]) -> dict[str, Any]:
@@ -93,7 +99,7 @@ def begin(messages: Sequence[BaseMessage]) -> dict[str, Any]:
     if not asked:
         raise InvalidInputError("the agent was asked nothing: its messages hold no HumanMessage")
     after = asked[-1] if isinstance(messages[-1], ToolMessage) else messages[-1]
-    return {"question": str(asked[-1].text), "after": after.id}
+    return {"question": str(asked[-1].text), "after": after.id, "follows_up": len(asked) > 1}
 
 
 def failed_call(name: str, call: str, error: Exception) -> ToolMessage:
@@ -105,13 +111,20 @@ def failed_call(name: str, call: str, error: Exception) -> ToolMessage:
 
 
 def _documents(message: ToolMessage) -> list[Document]:
-    """The documents that a tool returned: its artifact, or its text as one."""
-    if message.status == "error":
+    """What a tool found, as the model reads it: the text of its message.
+
+    Where the message holds the text of every document of the tool's artifact, these documents; else the whole text
+    as one document, whatever the artifact holds.
+    """
+    text = str(message.text)
+    if message.status == "error" or not text.strip():
         return []
     artifact = message.artifact
     if isinstance(artifact, Sequence) and not isinstance(artifact, str):
-        listed = cast(Sequence[object], artifact)
-        if all(isinstance(document, Document) for document in listed):
-            return list(cast(Sequence[Document], listed))
-    text = str(message.text)
-    return [Document(text)] if text.strip() else []
+        listed = [document for document in cast(Sequence[object], artifact) if isinstance(document, Document)]
+        rest = one_line(text)
+        for document in listed:
+            rest = rest.replace(one_line(document.page_content), "", 1)
+        if listed and len(listed) == len(artifact) and not any(character.isalnum() for character in rest):
+            return listed
+    return [Document(text)]

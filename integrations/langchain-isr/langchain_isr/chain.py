@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.runnables import AddableDict, Runnable, RunnableConfig
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, WithJsonSchema, model_validator
 
 from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError
@@ -40,8 +40,8 @@ class ISRChain(Batched):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    draft: Runnable[State, Any]
-    before: Runnable[State, State] | None = None
+    draft: Annotated[Runnable[State, Any], WithJsonSchema({"type": "object", "title": "a runnable"})]
+    before: Annotated[Runnable[State, State] | None, WithJsonSchema({"type": "object", "title": "a runnable"})] = None
     after: ISRGate | None = None
     message: str = MESSAGE
 
@@ -50,6 +50,14 @@ class ISRChain(Batched):
         if self.before is None and self.after is None:
             raise ConfigurationError("a chain without a gate decides nothing: give before=ISRGate() or after=ISRGate()")
         return self
+
+    @property
+    def first(self) -> Runnable[State, State]:
+        """The gate before drafting, which leaves it to this chain to stop after an abstention."""
+        assert self.before is not None
+        if isinstance(self.before, ISRGate) and self.before.on_abstain == "withhold":
+            return self.before.model_copy(update={"on_abstain": "annotate"})
+        return self.before
 
     def stream(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[State]:
         """The state in pieces that add up: the gated part first, then the answer."""
@@ -78,7 +86,7 @@ class ISRChain(Batched):
     def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         work = _Work(self, inputs, config)
         if self.before is not None:
-            work.gated(self.before.batch(work.states(), work.configs(), return_exceptions=True))
+            work.gated(self.first.batch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
             work.drafted(self.draft.batch(work.states(), work.configs(quiet=True), return_exceptions=True))
         if self.after is not None and work.open:
@@ -89,7 +97,7 @@ class ISRChain(Batched):
     async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         work = _Work(self, inputs, config)
         if self.before is not None:
-            work.gated(await self.before.abatch(work.states(), work.configs(), return_exceptions=True))
+            work.gated(await self.first.abatch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
             work.drafted(await self.draft.abatch(work.states(), work.configs(quiet=True), return_exceptions=True))
         if self.after is not None and work.open:
@@ -102,7 +110,7 @@ class ISRChain(Batched):
         if self.after is not None or self.before is None:
             yield AddableDict(self._one(state, config))
             return
-        state = self.before.invoke(state, config)
+        state = self.first.invoke(state, config)
         yield AddableDict({name: value for name, value in state.items() if name != "answer"})
         if not _answers(state):
             yield AddableDict(answer=self.message)
@@ -116,7 +124,7 @@ class ISRChain(Batched):
         if self.after is not None or self.before is None:
             yield AddableDict(await self._aone(state, config))
             return
-        state = await self.before.ainvoke(state, config)
+        state = await self.first.ainvoke(state, config)
         yield AddableDict({name: value for name, value in state.items() if name != "answer"})
         if not _answers(state):
             yield AddableDict(answer=self.message)

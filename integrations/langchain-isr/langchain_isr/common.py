@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.prompts import BasePromptTemplate, PromptTemplate, format_document
+from pydantic import WithJsonSchema
 
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
@@ -24,7 +26,21 @@ MESSAGE = "I cannot answer this from the evidence at hand."
 """What stands in the place of an answer after an abstention, by default."""
 
 OnAbstain = Literal["empty", "raise", "annotate"]
-"""What becomes of documents after an abstention: none are returned, an error, or all of them with the decision."""
+"""What becomes of documents after an abstention.
+
+`raise` stops the chain with `ISRAbstained`, which `with_fallbacks(exceptions_to_handle=(ISRAbstained,))` understands.
+`empty` returns no documents: a chain that calls its model all the same then answers without evidence and without a
+gate. `annotate` returns all documents with the decision in their metadata.
+"""
+
+DOCUMENT_PROMPT: BasePromptTemplate[str] = PromptTemplate.from_template("{page_content}")
+"""How a document reaches the model by default, as in LangChain's own stuff-documents chain."""
+
+DocumentPrompt: TypeAlias = Annotated[
+    BasePromptTemplate[str], WithJsonSchema({"type": "object", "title": "a prompt template for one document"})
+]
+Core: TypeAlias = Annotated[ISRGate, WithJsonSchema({"type": "object", "title": "isr_rag.ISRGate"})]
+"""A core gate as the field of a component; its JSON schema says no more than what it is."""
 
 State: TypeAlias = dict[str, Any]
 
@@ -46,36 +62,45 @@ class ISRAbstained(ISRError):
         return type(self), (self.decision, self.documents)
 
 
-def chunk_of(document: object) -> Chunk:
-    """A document as a chunk of evidence, with its title where the metadata hold one; a string as it is.
+def chunk_of(document: object, document_prompt: BasePromptTemplate[str] = DOCUMENT_PROMPT) -> Chunk:
+    """A document as a chunk of evidence: the text that the model reads. A string counts as it is.
+
+    Args:
+        document: a document or a string.
+        document_prompt: how the chain renders a document for its model.
 
     Raises:
-        InvalidTypeError: if it is neither.
+        InvalidTypeError: if it is neither a document nor a string.
+        InvalidInputError: if the document lacks metadata that the prompt needs.
     """
     if isinstance(document, str):
         return Chunk(document)
     if not isinstance(document, Document):
         raise InvalidTypeError(f"evidence must be documents or strings, not {type(document).__name__}")
-    title = document.metadata.get("title")
-    return Chunk(document.page_content, title if isinstance(title, str) else None)
+    try:
+        return Chunk(format_document(document, document_prompt))
+    except ValueError as error:
+        raise InvalidInputError(f"document_prompt cannot render a document: {error}") from error
 
 
-def evidence_of(documents: object) -> list[Chunk]:
+def evidence_of(documents: object, document_prompt: BasePromptTemplate[str] = DOCUMENT_PROMPT) -> list[Chunk]:
     """Documents as evidence, in their order; those without any text hold none and are left out.
 
     Raises:
-        InvalidTypeError: if it is no list of documents or strings.
+        InvalidTypeError: if it is not a list of documents or strings.
+        InvalidInputError: if a document lacks metadata that the prompt needs.
     """
     if isinstance(documents, (str, Mapping)) or not isinstance(documents, Sequence):
         raise InvalidTypeError(f"documents must be a list of documents, not {type(documents).__name__}")
-    chunks = [chunk_of(document) for document in cast(Sequence[object], documents)]
+    chunks = [chunk_of(document, document_prompt) for document in cast(Sequence[object], documents)]
     return [chunk for chunk in chunks if one_line(chunk.text)]
 
 
-def key_of(document: Document) -> tuple[str, str]:
+def key_of(document: Document | str) -> tuple[str, str]:
     """What tells documents of several rounds apart: title and text. Ids repeat, so they do not."""
-    chunk = chunk_of(document)
-    return chunk.title or "", one_line(chunk.text)
+    if isinstance(document, str):
+        return "", one_line(document)
+    return one_line(str(document.metadata.get("title", ""))), one_line(document.page_content)
 
 
 def gathered(rounds: Sequence[Sequence[Document]]) -> list[Document]:
@@ -106,20 +131,32 @@ def released(documents: Sequence[Document], decision: Decision, on_abstain: OnAb
     return []
 
 
-def item_of(state: Mapping[str, Any], *, can_acquire: bool = False) -> dict[str, Any]:
-    """The item for a core gate from ``question``, ``documents`` and, where there is one, ``answer``.
+def item_of(
+    state: Mapping[str, Any],
+    *,
+    can_acquire: bool = False,
+    document_prompt: BasePromptTemplate[str] = DOCUMENT_PROMPT,
+    keys: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The item for a core gate from `question`, `documents` and, where there is one, `answer`.
+
+    Args:
+        state: the three by these names.
+        can_acquire: another round of retrieval is possible.
+        document_prompt: how the chain renders a document for its model.
+        keys: what the caller calls the three, for the error message.
 
     Raises:
         InvalidInputError: if question or documents are missing.
         InvalidTypeError: for values of the wrong type.
     """
-    missing = [name for name in ("question", "documents") if name not in state]
+    missing = [(keys or {}).get(name, name) for name in ("question", "documents") if name not in state]
     if missing:
-        raise InvalidInputError(f"the gate needs {missing}; it got {sorted(map(str, state))}")
+        raise InvalidInputError(f"the gate needs {missing} in its input: set the keys that your chain uses")
     answer = state.get("answer")
     return {
         "question": state["question"],
-        "evidence": evidence_of(state["documents"]),
+        "evidence": evidence_of(state["documents"], document_prompt),
         "answer": None if answer is None else text_of(answer),
         "can_acquire": can_acquire,
     }
@@ -138,6 +175,13 @@ def text_of(value: object) -> str:
     raise InvalidTypeError(f"a draft must be a string or a message, not {type(value).__name__}")
 
 
+def withheld(answer: object, message: str, decision: Decision) -> object:
+    """What takes the place of a withheld answer, of the answer's own type: a string or a message."""
+    if isinstance(answer, BaseMessage):
+        return AIMessage(message, id=answer.id, response_metadata={KEY: decision.to_dict()})
+    return message
+
+
 def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision:
     """The abstention that a failed retriever leads to, where the gate's policy is to abstain.
 
@@ -153,6 +197,20 @@ def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision
     return replace(gate.decide([], question=question), reason=Reason.RETRIEVER_FAILED, detail=detail)
 
 
+def core_gate(value: object) -> ISRGate:
+    """A gate of `isr_rag`, if it is one.
+
+    Raises:
+        InvalidTypeError: if it is not; an adapter's gate is named with what was wanted.
+    """
+    if isinstance(value, ISRGate):
+        return value
+    kind = f"{type(value).__module__}.{type(value).__name__}"
+    raise InvalidTypeError(
+        f"gate must be an isr_rag.ISRGate, not {kind}: from isr_rag import ISRGate as Gate, and give gate=Gate(...)"
+    )
+
+
 def for_one_look(gate: ISRGate | None, looks: int) -> ISRGate:
     """The gate (by default the embedded model's) at the share of its target that each of several looks has.
 
@@ -162,9 +220,7 @@ def for_one_look(gate: ISRGate | None, looks: int) -> ISRGate:
     """
     if looks < 1:
         raise ConfigurationError(f"looks must be at least 1, got {looks}")
-    whole = ISRGate() if gate is None else gate
-    if not isinstance(whole, ISRGate):
-        raise InvalidTypeError(f"gate must be an isr_rag.ISRGate, not {type(whole).__module__}.{type(whole).__name__}")
+    whole = ISRGate() if gate is None else core_gate(gate)
     return whole.with_h_star(whole.h_star / looks)
 
 

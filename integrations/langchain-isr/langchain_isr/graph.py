@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, TypedDict, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import Document
@@ -13,15 +13,18 @@ from langgraph.config import get_stream_writer
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from typing_extensions import TypedDict
 
 from isr_rag.acquisition import Stop
 from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.common import (
+    DOCUMENT_PROMPT,
     EVENT,
     KEY,
     MESSAGE,
+    DocumentPrompt,
     State,
     for_one_look,
     gathered,
@@ -65,7 +68,9 @@ class Question(TypedDict):
     question: str
 
 
-def isr_node(gate: CoreGate | None = None, *, looks: int = 1) -> Runnable[Any, State]:
+def isr_node(
+    gate: CoreGate | None = None, *, looks: int = 1, document_prompt: DocumentPrompt = DOCUMENT_PROMPT
+) -> Runnable[Any, State]:
     """A node that decides about ``question``, ``documents`` and, where there is one, ``answer`` in a graph's state.
 
     It writes ``isr`` (the decision as plain data) and appends it to ``decisions``. Route on
@@ -77,6 +82,7 @@ def isr_node(gate: CoreGate | None = None, *, looks: int = 1) -> Runnable[Any, S
         gate: the gate of :mod:`isr_rag` that decides; by default the embedded model with its calibration. Its target
             hallucination rate is split over the looks.
         looks: rounds of retrieval at most, >= 1.
+        document_prompt: how your graph renders a document for its model; the gate judges exactly that text.
 
     Raises:
         ConfigurationError: if looks < 1.
@@ -84,7 +90,7 @@ def isr_node(gate: CoreGate | None = None, *, looks: int = 1) -> Runnable[Any, S
     core = for_one_look(gate, looks)
 
     def item(state: State) -> dict[str, Any]:
-        return item_of(state, can_acquire=int(state.get("look", looks)) < looks)
+        return item_of(state, can_acquire=int(state.get("look", looks)) < looks, document_prompt=document_prompt)
 
     def decide(state: State, config: RunnableConfig) -> State:
         decision = core.decide_batch([item(state)])[0]
@@ -106,6 +112,7 @@ def create_isr_graph(
     looks: int = 2,
     rewrite: Rewrite | None = None,
     message: str = MESSAGE,
+    document_prompt: DocumentPrompt = DOCUMENT_PROMPT,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """A compiled graph that takes ``{"question"}`` and answers only from evidence that carries the answer.
@@ -125,6 +132,7 @@ def create_isr_graph(
         rewrite: rewords the query for each further look: takes the question, the number of the look, and the
             decision before it.
         message: the answer after an abstention.
+        document_prompt: how `draft` renders a document for its model; the gate judges exactly that text.
         checkpointer: keeps the state between steps and runs.
 
     Raises:
@@ -133,7 +141,7 @@ def create_isr_graph(
     if when not in ("before", "after", "both"):
         raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
     core = for_one_look(gate, looks)
-    nodes = _Nodes(core, retriever, draft, looks, rewrite, message, release=when != "before")
+    nodes = _Nodes(core, retriever, draft, looks, rewrite, message, document_prompt, release=when != "before")
     # Nodes take and return parts of the state, for which LangGraph's types have no name.
     graph: Any = StateGraph(ISRState, input_schema=Question)
     graph.add_node("begin", _begin)
@@ -145,7 +153,7 @@ def create_isr_graph(
     first = "draft"
     if when != "after":
         first = "gate"
-        graph.add_node("gate", isr_node(gate, looks=looks))
+        graph.add_node("gate", isr_node(gate, looks=looks, document_prompt=document_prompt))
         graph.add_conditional_edges("gate", _route, {"answer": "draft", "acquire": "retrieve", "abstain": "abstain"})
     graph.add_conditional_edges("retrieve", _found, {"go on": first, "abstain": "abstain"})
     graph.add_conditional_edges("draft", _route, {"answer": END, "acquire": "retrieve", "abstain": "abstain"})
@@ -164,11 +172,12 @@ class _Nodes:
         looks: int,
         rewrite: Rewrite | None,
         message: str,
+        document_prompt: DocumentPrompt,
         *,
         release: bool,
     ) -> None:
         self.core, self.draft, self.looks, self.rewrite, self.message = core, draft, looks, rewrite, message
-        self.retriever, self.release = retriever, release
+        self.retriever, self.release, self.document_prompt = retriever, release, document_prompt
 
     def retrieve(self, state: State, config: RunnableConfig) -> State:
         """One round of retrieval."""
@@ -229,7 +238,11 @@ class _Nodes:
         return {"documents": documents, "look": state["look"] + 1, "stop": "nothing_new" if nothing_new else None}
 
     def _item(self, state: State, draft: str | None) -> dict[str, Any]:
-        return item_of({**state, "answer": draft}, can_acquire=state["look"] < self.looks)
+        return item_of(
+            {**state, "answer": draft},
+            can_acquire=state["look"] < self.looks,
+            document_prompt=self.document_prompt,
+        )
 
 
 def _begin(state: State) -> State:

@@ -19,10 +19,13 @@ from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.agent_run import AgentRun, begin, failed_call
-from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, for_one_look, item_of, settled
+from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, for_one_look, item_of, settled, text_of
 from langchain_isr.quiet import quietly
 
 When = Literal["before", "after", "both"]
+WithoutEvidence = Literal["pass", "abstain"]
+Condense: TypeAlias = Callable[[Sequence[BaseMessage]], str]
+"""Takes the messages up to a follow-up and returns it as a question that can be understood alone."""
 
 SEARCH_AGAIN = (
     "The evidence found so far does not suffice to answer the question. Search again, with other words. "
@@ -30,6 +33,11 @@ SEARCH_AGAIN = (
 )
 NOT_SUPPORTED = (
     "The evidence found so far does not support that answer. Search again, with other words. Do not answer yet."
+)
+
+CONDENSE = (
+    "Rewrite the last message of the user as one question that can be understood without the conversation. "
+    "Reply with the question alone."
 )
 
 _MALFORMED = 3
@@ -41,12 +49,14 @@ class ISRAgentState(AgentState[Any]):
 
     Attributes:
         isr: the decisions of this run as plain data, the last one last.
-        isr_documents: the evidence of this run, in the order it was found.
+        isr_documents: the evidence of this thread, in the order it was found.
+        isr_kept: the evidence that earlier runs of the thread left.
         isr_run: what this run answers and where in the messages it begins.
     """
 
     isr: NotRequired[Annotated[list[dict[str, Any]], OmitFromInput]]
     isr_documents: NotRequired[Annotated[list[Document], OmitFromInput]]
+    isr_kept: NotRequired[Annotated[list[Document], PrivateStateAttr]]
     isr_run: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
 
 
@@ -71,7 +81,20 @@ class _Draft:
     quiet: bool
 
 
-Steps: TypeAlias = Generator[_Decide | _Draft, Any, ExtendedModelResponse[Any]]
+@dataclass(frozen=True)
+class _Condense:
+    """Ask the model for the question that a follow-up means, out of every stream."""
+
+    request: ModelRequest[Any]
+
+    def messages(self) -> list[BaseMessage]:
+        """The conversation up to the follow-up, and what is wanted."""
+        spoken = [m for m in self.request.messages if isinstance(m, (HumanMessage, AIMessage)) and str(m.text).strip()]
+        last = max(i for i, message in enumerate(spoken) if isinstance(message, HumanMessage))
+        return [*spoken[: last + 1], HumanMessage(CONDENSE)]
+
+
+Steps: TypeAlias = Generator[_Decide | _Draft | _Condense, Any, ExtendedModelResponse[Any]]
 
 
 class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
@@ -80,7 +103,11 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     ``before``: after each round of tool calls the gate decides whether the evidence suffices. If it does not, the
     model is told to search again, until ``looks`` rounds are spent; then the agent abstains without another call of
     the model. ``after``: the final answer is released only if the evidence supports it; until then no stream of the
-    caller carries any of it. An answer from no evidence at all is an abstention.
+    caller carries any of it. A turn in which no evidence tool is called (a greeting, a thank-you, a question about the
+    conversation) passes ungated; with `without_evidence="abstain"` an answer needs evidence in every turn.
+
+    Evidence stays over the turns of a thread: a follow-up is judged on what earlier turns found and this one adds, and
+    as a question of its own, which `condense` makes of it.
 
     The state has ``isr`` (all decisions of the run) and ``isr_documents``; the released message and the abstention
     carry the decision in ``response_metadata["isr"]``. Each decision is also streamed as a custom event. The target
@@ -92,15 +119,19 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             ``on_error`` also holds for tools that raise.
         when: gate the evidence ``"before"`` the answer, the answer ``"after"`` it is drafted, or ``"both"``.
         looks: rounds of evidence at most, >= 1.
-        tools: names of the tools that find evidence; by default all. A tool's documents come from its artifact
-            (``response_format="content_and_artifact"``), else its text counts as one document.
+        tools: names of the tools that find evidence; by default all. What is judged is the text of a tool's message,
+            which the model reads; it is cut into the documents of the artifact where it consists of these.
+        without_evidence: what becomes of an answer in a turn in which no evidence tool was called: `"pass"` lets it
+            out, `"abstain"` judges it on the evidence of earlier turns, or abstains where there is none.
+        condense: makes a follow-up a question that can be understood alone, from the messages up to it; by default
+            the agent's own model is asked. It runs once in a turn that is gated, and not in the first.
         on_abstain: ``"message"`` puts ``message`` in the place of the answer, ``"raise"`` raises
             :class:`ISRAbstained`.
         message: what the agent says after an abstention.
 
     Raises:
-        ConfigurationError: if looks < 1 or ``when`` is none of the three.
-        InvalidTypeError: if ``gate`` is none of :mod:`isr_rag`.
+        ConfigurationError: for a setting out of range, or when the agent runs, if it has none of the named `tools`.
+        InvalidTypeError: if `gate` is not a gate of `isr_rag`.
     """
 
     state_schema = ISRAgentState
@@ -112,13 +143,19 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         when: When = "both",
         looks: int = 2,
         tools: Sequence[str] | None = None,
+        without_evidence: WithoutEvidence = "pass",
+        condense: Condense | None = None,
         on_abstain: Literal["message", "raise"] = "message",
         message: str = MESSAGE,
     ) -> None:
         super().__init__()
         if when not in ("before", "after", "both"):
             raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
+        if without_evidence not in ("pass", "abstain"):
+            raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
         self.gate = for_one_look(gate, looks)
+        self.without_evidence: WithoutEvidence = without_evidence
+        self.condense = condense
         self.when: When = when
         self.looks = looks
         self.evidence_tools = None if tools is None else frozenset(tools)
@@ -127,8 +164,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         self.tools = []
 
     def before_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
-        """Start the run afresh: no decisions, no evidence, and the last human message is the question."""
-        return {"isr": [], "isr_documents": [], "isr_run": begin(state["messages"])}
+        """Start the run afresh: no decisions, the evidence of earlier runs, the last human message as the question."""
+        return {"isr": [], "isr_kept": state.get("isr_documents") or [], "isr_run": begin(state["messages"])}
 
     async def abefore_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
         """As ``before_agent``."""
@@ -163,7 +200,10 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 step = steps.send(result)
             except StopIteration as stop:
                 return cast(ExtendedModelResponse[Any], stop.value)
-            if isinstance(step, _Decide):
+            if isinstance(step, _Condense):
+                with quietly():
+                    result = text_of(step.request.model.invoke(step.messages()))
+            elif isinstance(step, _Decide):
                 result = step.stated(self.gate.decide_batch([step.item])[0])
                 dispatch_custom_event(EVENT, result.to_dict())
             elif step.quiet:
@@ -183,7 +223,10 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 step = steps.send(result)
             except StopIteration as stop:
                 return cast(ExtendedModelResponse[Any], stop.value)
-            if isinstance(step, _Decide):
+            if isinstance(step, _Condense):
+                with quietly():
+                    result = text_of(await step.request.model.ainvoke(step.messages()))
+            elif isinstance(step, _Decide):
                 result = step.stated((await self.gate.adecide_batch([step.item]))[0])
                 await adispatch_custom_event(EVENT, result.to_dict())
             elif step.quiet:
@@ -194,7 +237,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
     def _steps(self, request: ModelRequest[Any]) -> Steps:
         """One call of the model with its gates; asks for decisions and drafts where it needs them."""
+        self._check_tools(request)
         run = AgentRun.of(cast(dict[str, Any], request.state), self.evidence_tools)
+        yield from self._understood(request, run)
         if run.failed is not None:
             failure = yield from _decided(request, run, Reason.RETRIEVER_FAILED, run.failed)
             return self._abstention(run, failure)
@@ -208,10 +253,13 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             enough = decision is not None and decision.answered
             if decision is not None and not enough:
                 request = _said(request, [HumanMessage(SEARCH_AGAIN)])
+        ungated = not run.rounds and self.without_evidence == "pass"
         quiet = self.when != "before" or not enough
         response = yield from self._drafted(request, quiet)
         if _calls(response):
             return (yield from self._passed_on(request, run, response, quiet))
+        if ungated:
+            return ExtendedModelResponse(response, Command(update=run.update()))
         if not enough:  # the model answered from nothing, or although it was told to search
             if decision is None:
                 decision = yield from _decided(request, run)
@@ -219,6 +267,22 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         if self.when == "before":
             return self._release(run, response)
         return (yield from self._release_gate(request, run, response))
+
+    def _check_tools(self, request: ModelRequest[Any]) -> None:
+        known = {tool["name"] if isinstance(tool, dict) else tool.name for tool in request.tools}
+        if missing := sorted((self.evidence_tools or frozenset()) - known):
+            raise ConfigurationError(f"the agent has no tools {missing}; its tools are {sorted(known)}")
+
+    def _understood(self, request: ModelRequest[Any], run: AgentRun) -> Generator[_Condense, Any, None]:
+        """Make a follow-up a question of its own, once a run, where it is going to be judged."""
+        begun = cast(dict[str, Any], request.state.get("isr_run") or {})
+        gated = bool(run.rounds) or (self.without_evidence == "abstain" and bool(run.kept))
+        if not begun.get("follows_up") or not gated:
+            return
+        if "condensed" not in begun:
+            condensed = self.condense(request.messages) if self.condense else (yield _Condense(request))
+            begun = {**begun, "condensed": condensed.strip() or run.question}
+        run.question, run.begun = begun["condensed"], begun
 
     def _drafted(self, request: ModelRequest[Any], quiet: bool) -> Generator[_Draft, Any, ModelResponse[Any]]:
         """The model's response; malformed structured output is asked for again in here, where it is not seen."""

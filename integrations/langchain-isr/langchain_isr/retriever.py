@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -15,14 +15,26 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, WithJsonSchema, field_validator
 
 from isr_rag.acquisition import Trail, aacquire, acquire
 from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError
 from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate as CoreGate
-from langchain_isr.common import EVENT, KEY, OnAbstain, State, evidence_of, gathered, released
+from langchain_isr.common import (
+    DOCUMENT_PROMPT,
+    EVENT,
+    KEY,
+    Core,
+    DocumentPrompt,
+    OnAbstain,
+    State,
+    core_gate,
+    evidence_of,
+    gathered,
+    released,
+)
 
 RetrieverLike: TypeAlias = Runnable[str, list[Document]]
 Deepen: TypeAlias = Callable[[RetrieverLike, int], RetrieverLike]
@@ -74,20 +86,28 @@ class ISRRetriever(BaseRetriever):
         looks: how often to look at most, >= 1.
         rewrite: rewords the query for each further look.
         deepen: how the retriever finds more documents; by default its ``k`` or ``search_kwargs["k"]``.
-        on_abstain: ``"empty"`` returns no documents, ``"raise"`` raises :class:`ISRAbstained`, ``"annotate"`` returns
-            all of them with the decision in ``metadata["isr"]``.
+        on_abstain: `"raise"` stops with `ISRAbstained`; `"empty"` returns no documents, and a chain that calls its
+            model all the same then answers without evidence; `"annotate"` returns all of them with the decision in
+            `metadata["isr"]`.
+        document_prompt: how your chain renders a document for its model; the gate judges exactly that text.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    retriever: RetrieverLike
-    gate: CoreGate = Field(default_factory=CoreGate)
+    retriever: Annotated[RetrieverLike, WithJsonSchema({"type": "object", "title": "a retriever or runnable"})]
+    gate: Core = Field(default_factory=CoreGate)
     k: int | None = Field(default=None, ge=1)
     factor: int = Field(default=2, ge=1)
     looks: int = Field(default=2, ge=1)
-    rewrite: Rewrite | None = None
-    deepen: Deepen = deeper
-    on_abstain: OnAbstain = "empty"
+    rewrite: Annotated[Rewrite | None, WithJsonSchema({"title": "a function"})] = None
+    deepen: Annotated[Deepen, WithJsonSchema({"title": "a function"})] = deeper
+    on_abstain: OnAbstain = "raise"
+    document_prompt: DocumentPrompt = DOCUMENT_PROMPT
+
+    @field_validator("gate", mode="before")
+    @classmethod
+    def _is_core(cls, value: object) -> CoreGate:
+        return core_gate(value)
 
     def as_gate(self) -> Runnable[State, State]:
         """As a step of a chain: takes ``{"question"}`` and adds ``"documents"`` and ``"isr"``, whatever was decided."""
@@ -162,6 +182,6 @@ class _Search:
 
     def found(self, documents: Any) -> list[Chunk]:
         """Note what was found, as evidence."""
-        evidence = evidence_of(documents)
+        evidence = evidence_of(documents, self.settings.document_prompt)
         self.rounds.append(list(cast(list[Document], documents)))
         return evidence

@@ -61,7 +61,7 @@ def test_the_probability_is_that_of_the_labels_among_the_first_tokens() -> None:
 
 def test_sync_and_async_agree_and_the_calls_are_children_of_the_gates_run() -> None:
     model = Logprobs(tokens={"1": 0.6, "0": 0.2})
-    runnable = langchain_isr.ISRGate(gate=gated(model, top=2))
+    runnable = langchain_isr.ISRGate(gate=gated(model, top=2), on_abstain="annotate")
     runs = Runs()
     state: Any = {"question": "Which river?", "documents": EVIDENCE}
     sync = runnable.invoke(state, {"callbacks": [runs]})

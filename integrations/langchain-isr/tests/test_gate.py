@@ -112,7 +112,7 @@ def test_bad_input_says_what_is_wrong(state: Any, error: type[Exception], words:
 
 
 def test_documents_without_text_hold_no_evidence() -> None:
-    state = ISRGate(gate=gate()).invoke(asked(documents=[Document("  "), Document("")]))
+    state = ISRGate(gate=gate(), on_abstain="annotate").invoke(asked(documents=[Document("  "), Document("")]))
     assert state["isr"]["reason"] == "no_evidence"
     assert ISRGate(gate=gate()).invoke(asked(documents=[Document(" "), *rivers(1)]))["isr"]["chunks"] == 1
 
@@ -201,11 +201,11 @@ def test_the_compressor_lets_pass_empties_or_annotates() -> None:
     assert [document.page_content for document in passed] == [document.page_content for document in documents]
     assert passed[0].metadata["isr"]["action"] == "answer"
     assert "isr" not in documents[0].metadata
-    assert ISRCompressor(gate=gate(99)).compress_documents(documents, QUESTION) == []
+    assert ISRCompressor(gate=gate(99), on_abstain="empty").compress_documents(documents, QUESTION) == []
     kept = asyncio.run(ISRCompressor(gate=gate(99), on_abstain="annotate").acompress_documents(documents, QUESTION))
     assert [document.metadata["isr"]["action"] for document in kept] == ["abstain"] * 3
     with pytest.raises(ISRAbstained):
-        ISRCompressor(gate=gate(99), on_abstain="raise").compress_documents(documents, QUESTION)
+        ISRCompressor(gate=gate(99)).compress_documents(documents, QUESTION)
 
 
 @pytest.mark.model

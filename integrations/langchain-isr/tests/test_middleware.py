@@ -129,7 +129,9 @@ def test_a_model_that_answers_although_it_was_told_to_search_is_not_believed() -
 
 def test_an_answer_from_no_evidence_is_an_abstention() -> None:
     for when in ("before", "after", "both"):
-        state = agent(ISRMiddleware(gate(), when=when), lambda messages: SECRET).invoke(ASKED)
+        state = agent(ISRMiddleware(gate(), when=when, without_evidence="abstain"), lambda messages: SECRET).invoke(
+            ASKED
+        )
         assert "draft-" not in repr(state)
         assert state["isr"][-1]["reason"] == "no_evidence"
 

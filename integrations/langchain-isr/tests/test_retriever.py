@@ -58,12 +58,12 @@ def test_the_retrievers_own_documents_stay_untagged() -> None:
 
 def test_the_policies_after_an_abstention() -> None:
     own = bm25()
-    assert ISRRetriever(retriever=own, gate=gate(99)).invoke(QUESTION) == []
+    assert ISRRetriever(retriever=own, gate=gate(99), on_abstain="empty").invoke(QUESTION) == []
     kept = ISRRetriever(retriever=own, gate=gate(99), on_abstain="annotate").invoke(QUESTION)
     assert len(kept) == 4
     assert kept[0].metadata["isr"]["action"] == "abstain"
     with pytest.raises(ISRAbstained) as caught:
-        asyncio.run(ISRRetriever(retriever=own, gate=gate(99), on_abstain="raise").ainvoke(QUESTION))
+        asyncio.run(ISRRetriever(retriever=own, gate=gate(99)).ainvoke(QUESTION))
     assert len(caught.value.documents) == 4
 
 
@@ -97,7 +97,7 @@ def test_a_retriever_that_fails_follows_the_policy() -> None:
 
     with pytest.raises(RetrieverFailedError, match="the disk is gone"):
         ISRRetriever(retriever=RunnableLambda(dead), gate=gate()).invoke(QUESTION)
-    calm = ISRRetriever(retriever=RunnableLambda(dead), gate=gate(on_error="abstain"))
+    calm = ISRRetriever(retriever=RunnableLambda(dead), gate=gate(on_error="abstain"), on_abstain="empty")
     assert calm.invoke(QUESTION) == []
     assert calm.as_gate().invoke({"question": QUESTION})["isr"]["reason"] == "retriever_failed"
 
