@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, Unpack
 
-from isr_rag.batch import Item
+from isr_rag.batch import Asked, Item, spelled_out
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.gate import ISRGate
-from isr_rag.predicates import Predicate, predicate_for
-from isr_rag.references.protocol import Reference
+from isr_rag.predicates import predicate_for
 
 Chunks = Sequence[EvidenceLike]
 Search = Callable[[str, int], Chunks]
@@ -66,17 +65,8 @@ class Trail:
         return "\n".join([head, *(f"look {i}: {decision}" for i, decision in enumerate(self.decisions))])
 
 
-def acquire(
-    gate: ISRGate,
-    retrieve: Retrieve,
-    *,
-    question: str | None = None,
-    answer: str | None = None,
-    claim: str | None = None,
-    predicate: Predicate | None = None,
-    reference: Reference | None = None,
-    looks: int = 2,
-) -> Trail:
+@spelled_out
+def acquire(gate: ISRGate, retrieve: Retrieve, *, looks: int = 2, **asked: Unpack[Asked]) -> Trail:
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
     Every look is a chance to answer wrongly, so the error budget is split: each look decides at h* / looks. Evidence
@@ -85,12 +75,8 @@ def acquire(
     Args:
         gate: decides; its ``h_star`` is the budget of the whole loop.
         retrieve: called as ``retrieve(query, look, previous_decision)``; see :func:`widen` and :func:`reformulate`.
-        question: as in :meth:`~isr_rag.ISRGate.decide`.
-        answer: as there.
-        claim: as there.
-        predicate: as there.
-        reference: as there.
         looks: how often to look at most, >= 1.
+        **asked: ``question``, ``answer``, ``claim``, ``predicate`` and ``reference``, as in `isr_rag.ISRGate.decide`.
 
     Returns:
         The whole trail. After a last look that failed the decision is ABSTAIN.
@@ -100,7 +86,6 @@ def acquire(
         RetrieverFailedError: if the retriever raises and the gate's ``on_error`` is ``raise``; else the loop abstains.
         ISRError: as the gate's ``decide``.
     """
-    asked = Item(question=question, answer=answer, claim=claim, predicate=predicate, reference=reference)
     loop = _Loop(gate, asked, looks)
     while loop.stop is None:
         try:
@@ -113,19 +98,9 @@ def acquire(
     return loop.trail()
 
 
-async def aacquire(
-    gate: ISRGate,
-    retrieve: ARetrieve,
-    *,
-    question: str | None = None,
-    answer: str | None = None,
-    claim: str | None = None,
-    predicate: Predicate | None = None,
-    reference: Reference | None = None,
-    looks: int = 2,
-) -> Trail:
+@spelled_out
+async def aacquire(gate: ISRGate, retrieve: ARetrieve, *, looks: int = 2, **asked: Unpack[Asked]) -> Trail:
     """As :func:`acquire`, awaiting the retriever and the gate."""
-    asked = Item(question=question, answer=answer, claim=claim, predicate=predicate, reference=reference)
     loop = _Loop(gate, asked, looks)
     while loop.stop is None:
         try:
@@ -171,12 +146,12 @@ def reformulate(retrieve: Retrieve, rewrite: Callable[[str, int, Decision], str]
 class _Loop:
     """The state of one loop; fresh for every run."""
 
-    def __init__(self, gate: ISRGate, asked: Item, looks: int) -> None:
+    def __init__(self, gate: ISRGate, asked: Asked, looks: int) -> None:
         if looks < 1:
             raise ConfigurationError(f"looks must be at least 1, got {looks}")
         self.gate = gate.with_h_star(gate.h_star / looks)
         # Deciding about no evidence costs nothing, and checks the question and the reference before any retrieval.
-        self._blank = self.gate.decide_batch([{**asked, "evidence": []}])[0]
+        self._blank = self.gate.decide([], **asked)
         predicate = asked.get("predicate")
         self.query = predicate_for(**_texts(asked)).query if predicate is None else predicate.query
         self.look = 0
@@ -191,7 +166,7 @@ class _Loop:
         """The decision of the look before."""
         return self._decisions[-1] if self._decisions else None
 
-    def gather(self, chunks: Chunks) -> dict[str, Any] | None:
+    def gather(self, chunks: Chunks) -> Item | None:
         """Add new chunks; None when a further look brought nothing new."""
         before = len(self._evidence)
         for given, chunk in zip(chunks, as_chunks(chunks), strict=True):
@@ -203,7 +178,7 @@ class _Loop:
             self.stop = "nothing_new"
             return None
         more = self.look + 1 < self._looks
-        return {**self._asked, "evidence": list(self._evidence), "can_acquire": more}
+        return Item(**self._asked, evidence=list(self._evidence), can_acquire=more)
 
     def decided(self, decision: Decision) -> None:
         """Note a decision, and whether the loop ends with it."""
@@ -242,5 +217,5 @@ class _Loop:
         )
 
 
-def _texts(asked: Item) -> dict[str, str | None]:
+def _texts(asked: Asked) -> dict[str, str | None]:
     return {"question": asked.get("question"), "answer": asked.get("answer"), "claim": asked.get("claim")}

@@ -1,27 +1,43 @@
-"""Lines 4 to 16 of Algorithm 1: from the probabilities of the orderings and the reference to a verdict."""
+"""Lines 4 to 14 of Algorithm 1: from the probabilities of the orderings and the reference to a verdict."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag import bounds
 from isr_rag.decision import Reason
+from isr_rag.errors import ConfigurationError
 
 Convention = Literal["safe", "paper"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The settings of the rule: h*, B in nats, and the convention (see :class:`~isr_rag.gate.ISRGate`)."""
+    """The settings of the rule: h*, B in nats, and the convention (see `isr_rag.ISRGate`).
+
+    Raises:
+        ConfigurationError: for an h* outside (0, 1), a clip that is not above 0, or an unknown convention.
+    """
 
     h_star: float
     clip: float
     convention: Convention
+
+    def __post_init__(self) -> None:
+        if not (_is_number(self.h_star) and 0.0 < self.h_star < 1.0):
+            raise ConfigurationError(f"h_star must lie in (0, 1), got {self.h_star!r}")
+        if not (_is_number(self.clip) and self.clip > 0.0):
+            raise ConfigurationError(f"clip must be above 0 nats, got {self.clip!r}")
+        if self.convention not in get_args(Convention):
+            raise ConfigurationError(f"convention must be 'safe' or 'paper', got {self.convention!r}")
+        object.__setattr__(self, "h_star", float(self.h_star))
+        object.__setattr__(self, "clip", float(self.clip))
 
     @property
     def p_star(self) -> float:
@@ -100,3 +116,7 @@ def _most(p_ref: float, low: NDArray[np.float64], high: NDArray[np.float64], rul
     """The highest budget that the intervals allow: each term is highest at an end."""
     ends = bounds.budget_terms([p_ref, p_ref], np.stack([low, high]), clip=rule.clip)
     return float(ends.max(axis=0).mean())
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

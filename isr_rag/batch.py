@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
-from isr_rag.decision import Decision, Reason
+from isr_rag.decision import Decision
 from isr_rag.errors import (
     InvalidInputError,
     InvalidTypeError,
     ISRError,
     NoReferenceError,
-    ReferenceFailedError,
     ScorerError,
 )
 from isr_rag.evidence import Chunk, EvidenceLike, as_chunks
 from isr_rag.predicates import Predicate, predicate_for
 from isr_rag.references.protocol import Reference
-from isr_rag.scorers.protocol import ScoreRequest, Scores
+from isr_rag.scorers.protocol import ScoreRequest, Scores, checked_probabilities
 
 OnError = Literal["raise", "abstain"]
 Steps: TypeAlias = Generator[ScoreRequest, Scores, Decision]
@@ -29,16 +29,47 @@ ScoresOrError: TypeAlias = Scores | ISRError
 """What came of one request."""
 
 
-class Item(TypedDict, total=False):
-    """One item of a batch: the arguments of :meth:`isr_rag.ISRGate.decide`."""
+class Asked(TypedDict, total=False):
+    """What a decision is asked about: the arguments that `isr_rag.ISRGate.decide` and the loops share.
 
-    evidence: Sequence[EvidenceLike]
+    Attributes:
+        question: with ``answer``: does the evidence support the answer? Alone: does it suffice to answer?
+        answer: a drafted answer to the question.
+        claim: instead of a question: does the evidence support the claim?
+        predicate: a predicate of one's own, instead of question, answer and claim.
+        reference: overrides the gate's reference for this item.
+    """
+
     question: str | None
     answer: str | None
     claim: str | None
     predicate: Predicate | None
     reference: Reference | None
+
+
+class Item(Asked, total=False):
+    """One item of a batch: the arguments of `isr_rag.ISRGate.decide`."""
+
+    evidence: Sequence[EvidenceLike]
     can_acquire: bool
+
+
+ARGUMENTS = ("evidence", *Asked.__annotations__, "can_acquire")
+"""The names of an item's arguments."""
+
+Decides = TypeVar("Decides", bound=Callable[..., Any])
+
+
+def spelled_out(function: Decides) -> Decides:
+    """Show ``**asked: Unpack[Asked]`` argument by argument to `inspect` and `help`."""
+    signature = inspect.signature(function)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation.__forward_arg__)
+        for name, annotation in Asked.__annotations__.items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
+    return function
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,86 +83,111 @@ class CheckedItem:
 
 
 class Batch:
-    """The items of one call.
+    """The items of one call. Nothing runs before `start`.
 
     Args:
-        items: as the caller gave them.
-        default: reference of the items that bring none.
-        on_error: policy for a scorer or reference that fails.
-        blank: a decision about an item before anything is known.
+        items: the items, checked.
         steps: Algorithm 1 for an item.
-
-    Raises:
-        ISRError: for the first item that cannot be decided; a note names its position.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Item | Mapping[str, Any]],
-        default: Reference | None,
-        on_error: OnError,
-        blank: Callable[[CheckedItem], Decision],
-        steps: Callable[[CheckedItem], Steps],
-    ) -> None:
-        self._on_error, self._blank = on_error, blank
+    def __init__(self, items: Sequence[CheckedItem], steps: Callable[[CheckedItem], Steps]) -> None:
         self._started = time.perf_counter()
+        self._steps = [steps(item) for item in items]
         self._done: dict[int, Decision] = {}
-        self._waiting: dict[int, ScoreRequest] = {}
-        self._size = len(items)
-        self._asked: list[CheckedItem] = []
-        for position, item in enumerate(items):
-            try:
-                self._asked.append(read_item(item, default))
-            except ISRError as error:
-                self._note(error, position)
-                raise
-        self._steps = [steps(asked) for asked in self._asked]
-        for position in range(self._size):
-            self._step(position, None)
+        self._waiting: list[int] = []
 
-    def requests(self) -> list[ScoreRequest]:
-        """What must be scored next; empty when every item is decided."""
-        return list(self._waiting.values())
+    def start(self) -> list[ScoreRequest]:
+        """Take every item to its first request; returns the requests, none when every item is decided.
 
-    def receive(self, results: Sequence[ScoresOrError]) -> None:
-        """Go on with the scores of the requests, in their order."""
-        positions = list(self._waiting)
-        self._waiting.clear()
-        for position, result in zip(positions, results, strict=True):
-            self._step(position, result)
+        Raises:
+            ISRError: for the first item that cannot be decided; a note names its position.
+        """
+        return self._advance([(position, next) for position in range(len(self._steps))])
+
+    def resume(self, results: Sequence[ScoresOrError]) -> list[ScoreRequest]:
+        """Go on with the results of the requests, in their order; returns the next requests.
+
+        Raises:
+            ISRError: as `start`.
+        """
+        return self._advance([(at, _handing(result)) for at, result in zip(self._waiting, results, strict=True)])
 
     def decisions(self) -> list[Decision]:
         """The decisions, in the order of the items."""
-        return [self._done[position] for position in range(self._size)]
+        return [self._done[position] for position in range(len(self._steps))]
 
-    def _step(self, position: int, result: ScoresOrError | None) -> None:
-        steps = self._steps[position]
-        try:
-            if result is None:
-                self._waiting[position] = next(steps)
-            elif isinstance(result, ISRError):
-                self._waiting[position] = steps.throw(result)
-            else:
-                self._waiting[position] = steps.send(result)
-        except StopIteration as stop:
-            self._finish(position, stop.value)
-        except (ScorerError, ReferenceFailedError) as error:
-            if self._on_error == "raise":
-                self._note(error, position)
+    def _advance(self, steps: Sequence[tuple[int, Callable[[Steps], ScoreRequest]]]) -> list[ScoreRequest]:
+        """Take items one step on; those that ask for scores wait for them."""
+        requests: dict[int, ScoreRequest] = {}
+        for position, step in steps:
+            try:
+                requests[position] = step(self._steps[position])
+            except StopIteration as stop:
+                self._done[position] = replace(stop.value, seconds=time.perf_counter() - self._started)
+            except ISRError as error:
+                _note(error, position, len(self._steps))
                 raise
-            reason = Reason.SCORER_FAILED if isinstance(error, ScorerError) else Reason.REFERENCE_FAILED
-            blank = self._blank(self._asked[position])
-            self._finish(position, replace(blank, reason=reason, detail=str(error)))
+        self._waiting = list(requests)
+        return list(requests.values())
+
+
+def _handing(result: ScoresOrError) -> Callable[[Steps], ScoreRequest]:
+    """The step that hands a result to an item's algorithm."""
+    if isinstance(result, ISRError):
+        return lambda steps: steps.throw(result)
+    return lambda steps: steps.send(result)
+
+
+def _note(error: ISRError, position: int, size: int) -> None:
+    if size > 1:
+        error.add_note(f"in item {position} of the batch of {size}")
+
+
+class Probabilities:
+    """The label probabilities of one prompt, ordering by ordering, as they come in.
+
+    Attributes:
+        rows: for each ordering scored the least that each label's probability can be.
+        tops: the most; the same as the rows where every probability is exact.
+        passes: forward passes spent.
+    """
+
+    def __init__(self, labels: int) -> None:
+        self._labels = labels
+        self.rows: list[list[float]] = []
+        self.tops: list[list[float]] = []
+        self.passes = 0
+
+    def add(self, scores: Scores, m: int) -> None:
+        """Take in the scores of ``m`` further orderings.
+
+        Raises:
+            ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
+        """
+        low, high = checked_probabilities(scores, m, self._labels)
+        self.rows, self.tops, self.passes = self.rows + low, self.tops + high, self.passes + scores.passes
+
+    def of(self, target: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The least and the most that q can be for each ordering; empty while the target label is open."""
+        if target is None:
+            return (), ()
+        return tuple(row[target] for row in self.rows), tuple(top[target] for top in self.tops)
+
+
+def read_items(items: Sequence[Item | Mapping[str, Any]], default: Reference | None) -> list[CheckedItem]:
+    """Check the items of one call.
+
+    Raises:
+        ISRError: as `read_item`, for the first bad item; a note names its position.
+    """
+    checked: list[CheckedItem] = []
+    for position, item in enumerate(items):
+        try:
+            checked.append(read_item(item, default))
         except ISRError as error:
-            self._note(error, position)
+            _note(error, position, len(items))
             raise
-
-    def _finish(self, position: int, decision: Decision) -> None:
-        self._done[position] = replace(decision, seconds=time.perf_counter() - self._started)
-
-    def _note(self, error: ISRError, position: int) -> None:
-        if self._size > 1:
-            error.add_note(f"in item {position} of the batch of {self._size}")
+    return checked
 
 
 def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> CheckedItem:
@@ -144,9 +200,9 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
     """
     if not isinstance(item, Mapping):
         raise InvalidTypeError(f"an item is a mapping of the arguments of decide(), not {type(item).__name__}")
-    unknown = sorted(set(item) - set(Item.__annotations__))
+    unknown = sorted(set(item) - set(ARGUMENTS))
     if unknown:
-        raise InvalidInputError(f"unknown arguments {unknown}; an item has {sorted(Item.__annotations__)}")
+        raise InvalidInputError(f"unknown arguments {unknown}; an item has {sorted(ARGUMENTS)}")
     if "evidence" not in item:
         raise InvalidInputError("an item needs evidence: a list of chunks, which may be empty")
     chunks = as_chunks(item["evidence"])

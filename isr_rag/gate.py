@@ -4,36 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from isr_rag import bounds
 from isr_rag.algorithm import Convention, Rule, Verdict, weigh
 from isr_rag.batch import (
+    Asked,
     Batch,
     CheckedItem,
     Item,
     OnError,
+    Probabilities,
     ScoresOrError,
     Steps,
     as_scorer_error,
     checked_reference,
+    read_items,
+    spelled_out,
 )
 from isr_rag.cascade import far_from_boundary, hopeless, stages
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import (
     ConfigurationError,
     InvalidTypeError,
+    ReferenceFailedError,
     ScorerError,
 )
 from isr_rag.evidence import EvidenceLike, as_chunks
 from isr_rag.focus import focus as cut_to_focus
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
-from isr_rag.predicates import Predicate, Supported
+from isr_rag.predicates import evidence_alone
 from isr_rag.references.protocol import Case, Estimate, Reference, consult, target_of
 from isr_rag.scorers.protocol import (
     AsyncScorer,
@@ -41,7 +45,6 @@ from isr_rag.scorers.protocol import (
     PartialScoresError,
     Scorer,
     ScoreRequest,
-    checked_probabilities,
     focus_words_of,
     noise_floor_of,
 )
@@ -92,13 +95,11 @@ class ISRGate:
         focus: Focusing = "auto",
         on_error: OnError = "raise",
     ) -> None:
-        _require(_is_number(h_star) and 0.0 < h_star < 1.0, f"h_star must lie in (0, 1), got {h_star!r}")
+        self.rule = Rule(h_star, clip, convention)
         _require(_is_count(m) and m >= 1, f"m must be an integer of at least 1, got {m!r}")
         _require(_is_count(bands) and bands >= 1, f"bands must be an integer of at least 1, got {bands!r}")
         _require(_is_count(seed) and seed >= 0, f"seed must be an integer of at least 0, got {seed!r}")
-        _require(_is_number(clip) and clip > 0.0, f"clip must be above 0 nats, got {clip!r}")
         _require(orderings in FAMILIES, f"orderings must be one of {', '.join(FAMILIES)}, got {orderings!r}")
-        _require(convention in ("safe", "paper"), f"convention must be 'safe' or 'paper', got {convention!r}")
         _require(on_error in ("raise", "abstain"), f"on_error must be 'raise' or 'abstain', got {on_error!r}")
         _require(
             focus in ("auto", None) or (_is_count(focus) and int(focus) >= 1),
@@ -112,7 +113,6 @@ class ISRGate:
             reference = reference if reference is not None else default_reference()
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is no scorer: it needs identity, layout and score()")
-        self.rule = Rule(float(h_star), float(clip), convention)
         self.m, self.bands, self.seed = m, bands, seed
         self.orderings: Family = orderings
         self.scorer: Scorer = scorer
@@ -141,55 +141,66 @@ class ISRGate:
         Raises:
             ConfigurationError: if h_star lies outside (0, 1).
         """
-        _require(_is_number(h_star) and 0.0 < h_star < 1.0, f"h_star must lie in (0, 1), got {h_star!r}")
         other = copy.copy(self)
-        other.rule = replace(self.rule, h_star=float(h_star))
+        other.rule = replace(self.rule, h_star=h_star)
         return other
 
-    def _algorithm_1(self, asked: CheckedItem) -> Steps:
-        """Algorithm 1, asking for scores where it needs them."""
-        blank, predicate, chunks, reference = self._blank(asked), asked.predicate, asked.chunks, asked.reference
-        if not chunks:
-            return _close(blank, Reason.NO_EVIDENCE, asked.can_acquire)
-        read, focus = cut_to_focus(chunks, predicate.query, self.focus) if self.focus else (chunks, None)
-        prompt = predicate.render(read, topic_first=self.scorer.layout != "late")
-
+    def _algorithm_1(self, item: CheckedItem) -> Steps:
+        """Algorithm 1 (Section 2.5), asking for scores where it needs them."""
+        blank, predicate, reference = self._blank(item), item.predicate, item.reference
+        if not item.chunks:
+            return _close(blank, Reason.NO_EVIDENCE, item.can_acquire)
         # line 1: orderings of the evidence; one stands for all where the model cannot see the order
+        read, focus = cut_to_focus(item.chunks, predicate.query, self.focus) if self.focus else (item.chunks, None)
+        prompt = predicate.render(read, topic_first=self.scorer.layout != "late")
         m = 1 if blank.invariant else self.m
-        orderings = draw_orderings(len(chunks), m, family=self.orderings, seed=self.seed, bands=self.bands)
-        rows: list[list[float]] = []
-        tops: list[list[float]] = []  # differ from the rows where a scorer knows only intervals
-        passes = 0
-        estimate: Estimate | None = None
+        orderings = draw_orderings(len(item.chunks), m, family=self.orderings, seed=self.seed, bands=self.bands)
+        scored, estimate = Probabilities(len(prompt.labels)), None
         for stage in stages(len(orderings), self.cascade):
             # lines 2 and 3: the model's probability of each label, for each ordering
-            scores = yield ScoreRequest(prompt, orderings[len(rows) : stage])
-            low, high = checked_probabilities(scores, stage - len(rows), len(prompt.labels))
-            rows, tops = rows + low, tops + high
-            passes += scores.passes
-            # lines 4 to 16: against the reference
-            own = _column(rows, predicate.target) if reference.needs_scores else ()
-            case = Case(
-                predicate, chunks, own, blank.scorer, blank.family, self.m, focus=self.focus, h_star=self.h_star
-            )
+            wanted = orderings[len(scored.rows) : stage]
+            scored.add((yield ScoreRequest(prompt, wanted)), len(wanted))
+            # what the algorithm is given: the reference
+            case = self._case(item, scored)
             if estimate is None or reference.needs_scores:
                 estimate = consult(reference, case)
-            target = target_of(predicate, estimate)
-            q, q_high = _column(rows, target), _column(tops, target)
+            # lines 4 to 9: the budget against the bits to trust; q is an interval where a scorer knows no more
+            q, q_high = scored.of(target_of(predicate, estimate))
             verdict = weigh(q, estimate.p_ref, self.rule, q_high)
-            ceiling = None
-            if reference.needs_scores:
-                best = (*case.q, *[1.0] * (len(orderings) - len(rows)))
-                ceiling = consult(reference, replace(case, q=best)).p_ref
-            exact = len(rows) == len(orderings) or hopeless(
-                q, len(orderings), estimate.p_ref, ceiling, self.rule, q_high
+            # lines 10 to 14: answer or abstain, once no further ordering is wanted
+            exact = len(q) == len(orderings) or hopeless(
+                q, len(orderings), estimate.p_ref, _ceiling(reference, case, len(orderings)), self.rule, q_high
             )
-            # a calibration belongs to one m, so that fewer orderings may stop only where the stop is exact
+            # a calibration belongs to one m, which is why fewer orderings may stop only where the stop is exact
             if exact or (not reference.needs_scores and far_from_boundary(q, verdict, self.rule, q_high)):
-                scored = replace(blank, q=q, orderings=orderings[: len(rows)], passes=passes, focus=focus)
-                scored = replace(scored, m=self.m if exact else len(rows), q_high=q_high if q_high != q else ())
-                return self._conclude(scored, verdict, estimate, asked.can_acquire)
+                known = replace(blank, q=q, orderings=orderings[: len(q)], passes=scored.passes, focus=focus)
+                known = replace(known, m=self.m if exact else len(q), q_high=q_high if q_high != q else ())
+                return self._conclude(known, verdict, estimate, item.can_acquire)
         raise AssertionError("the last stage has every ordering, which makes it exact")
+
+    def _steps(self, item: CheckedItem) -> Steps:
+        """Algorithm 1 under the gate's policy for a scorer or reference that fails."""
+        try:
+            return (yield from self._algorithm_1(item))
+        except (ScorerError, ReferenceFailedError) as error:
+            if self.on_error == "raise":
+                raise
+            reason = Reason.SCORER_FAILED if isinstance(error, ScorerError) else Reason.REFERENCE_FAILED
+            return replace(self._blank(item), reason=reason, detail=str(error))
+
+    def _case(self, item: CheckedItem, scored: Probabilities) -> Case:
+        """What the item's reference may look at."""
+        q, _ = scored.of(item.predicate.target) if item.reference.needs_scores else ((), ())
+        return Case(
+            item.predicate,
+            item.chunks,
+            q,
+            self.scorer.identity,
+            self.orderings,
+            self.m,
+            focus=self.focus,
+            h_star=self.h_star,
+        )
 
     def _conclude(self, scored: Decision, verdict: Verdict, estimate: Estimate, can_acquire: bool) -> Decision:
         """The decision that follows from a verdict, with its numbers."""
@@ -210,38 +221,31 @@ class ISRGate:
         missed_cut = verdict.answers and estimate.guaranteed is False
         return _close(decision, Reason.CUT_NOT_REACHED if missed_cut else verdict.reason, can_acquire)
 
+    @spelled_out
     def decide(
-        self,
-        evidence: Sequence[EvidenceLike],
-        *,
-        question: str | None = None,
-        answer: str | None = None,
-        claim: str | None = None,
-        predicate: Predicate | None = None,
-        reference: Reference | None = None,
-        can_acquire: bool = False,
+        self, evidence: Sequence[EvidenceLike], *, can_acquire: bool = False, **asked: Unpack[Asked]
     ) -> Decision:
         """Decide about one item.
 
         Args:
             evidence: the retrieved chunks, in the retriever's order: strings, mappings with ``text`` and ``title``,
-                or :class:`~isr_rag.evidence.Chunk`. With none at all: abstain, and nothing is scored.
-            question: with ``answer``: does the evidence support the answer? Alone: does it suffice to answer?
-            answer: a drafted answer to the question.
-            claim: instead of a question: does the evidence support the claim?
-            predicate: a predicate of one's own, instead of question, answer and claim.
-            reference: overrides the gate's reference for this item.
+                or `isr_rag.Chunk`. With none at all: abstain, and nothing is scored.
             can_acquire: another retrieval round is possible: ACQUIRE takes the place of ABSTAIN.
+            **asked: what the decision is about:
+                ``question`` with ``answer``: does the evidence support the drafted answer?
+                ``question`` alone: does it suffice to answer?
+                ``claim``: does the evidence support the claim?
+                ``predicate``: a predicate of one's own, instead of question, answer and claim.
+                ``reference``: overrides the gate's reference for this item.
 
         Raises:
-            InvalidInputError: for empty or contradictory input, or a prompt that does not fit the model.
+            InvalidInputError: for empty, unknown or contradictory input, or a prompt that does not fit the model.
             InvalidTypeError: for input of the wrong type.
             NoReferenceError: if neither the gate nor the call has a reference.
             ScorerError: if the scorer fails and ``on_error="raise"``.
             ReferenceFailedError: if the reference fails and ``on_error="raise"``.
         """
-        item = _item(evidence, question, answer, claim, predicate, reference, can_acquire)
-        return self.decide_batch([item])[0]
+        return self.decide_batch([Item(evidence=evidence, can_acquire=can_acquire, **asked)])[0]
 
     def decide_batch(self, items: Sequence[Item | Mapping[str, Any]]) -> list[Decision]:
         """Decide about many items, scored together; each decision is the same as alone.
@@ -253,8 +257,9 @@ class ISRGate:
             ISRError: as :meth:`decide`, for the first item that cannot be decided; a note names its position.
         """
         batch = self._batch(items)
-        while requests := batch.requests():
-            batch.receive(self._score(requests))
+        requests = batch.start()
+        while requests:
+            requests = batch.resume(self._score(requests))
         return batch.decisions()
 
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
@@ -278,22 +283,14 @@ class ISRGate:
             raise ConfigurationError(
                 f"{type(self.scorer).__name__} keeps no states of chunks: there is nothing to index"
             )
-        return self.scorer.index([Supported(claim="any").render(as_chunks(evidence), topic_first=False)])
+        return self.scorer.index([evidence_alone(as_chunks(evidence))])
 
+    @spelled_out
     async def adecide(
-        self,
-        evidence: Sequence[EvidenceLike],
-        *,
-        question: str | None = None,
-        answer: str | None = None,
-        claim: str | None = None,
-        predicate: Predicate | None = None,
-        reference: Reference | None = None,
-        can_acquire: bool = False,
+        self, evidence: Sequence[EvidenceLike], *, can_acquire: bool = False, **asked: Unpack[Asked]
     ) -> Decision:
-        """As :meth:`decide`, without blocking the event loop."""
-        item = _item(evidence, question, answer, claim, predicate, reference, can_acquire)
-        return (await self.adecide_batch([item]))[0]
+        """As `decide`, without blocking the event loop."""
+        return (await self.adecide_batch([Item(evidence=evidence, can_acquire=can_acquire, **asked)]))[0]
 
     async def adecide_batch(self, items: Sequence[Item | Mapping[str, Any]]) -> list[Decision]:
         """As :meth:`decide_batch`, without blocking the event loop."""
@@ -301,9 +298,10 @@ class ISRGate:
         if not isinstance(scorer, AsyncScorer):
             return await asyncio.to_thread(self.decide_batch, items)
         batch = await asyncio.to_thread(self._batch, items)
-        while requests := batch.requests():
+        requests = await asyncio.to_thread(batch.start)
+        while requests:
             results = await asyncio.gather(*(self._ascore_one(scorer, request) for request in requests))
-            await asyncio.to_thread(batch.receive, results)
+            requests = await asyncio.to_thread(batch.resume, results)
         return batch.decisions()
 
     def _score(self, requests: list[ScoreRequest]) -> Sequence[ScoresOrError]:
@@ -327,9 +325,9 @@ class ISRGate:
             return as_scorer_error(error)
 
     def _batch(self, items: Sequence[Item | Mapping[str, Any]]) -> Batch:
-        return Batch(items, self.reference, self.on_error, self._blank, self._algorithm_1)
+        return Batch(read_items(items, self.reference), self._steps)
 
-    def _blank(self, asked: CheckedItem) -> Decision:
+    def _blank(self, item: CheckedItem) -> Decision:
         """A decision before anything is known, with the settings that it will be made under."""
         return Decision(
             action=Action.ABSTAIN,
@@ -337,10 +335,10 @@ class ISRGate:
             h_star=self.rule.h_star,
             clip=self.rule.clip,
             convention=self.rule.convention,
-            predicate=asked.predicate.template,
+            predicate=item.predicate.template,
             family=self.orderings,
             m=self.m,
-            chunks=len(asked.chunks),
+            chunks=len(item.chunks),
             scorer=self.scorer.identity,
             invariant=self.scorer.layout != "full",
         )
@@ -356,26 +354,6 @@ class ISRGate:
         return bool(np.ptp(np.log(clipped) - np.log1p(-clipped)) <= floor)
 
 
-def _item(
-    evidence: Sequence[EvidenceLike],
-    question: str | None,
-    answer: str | None,
-    claim: str | None,
-    predicate: Predicate | None,
-    reference: Reference | None,
-    can_acquire: bool,
-) -> Item:
-    return Item(
-        evidence=evidence,
-        question=question,
-        answer=answer,
-        claim=claim,
-        predicate=predicate,
-        reference=reference,
-        can_acquire=can_acquire,
-    )
-
-
 def _close(decision: Decision, reason: Reason, can_acquire: bool) -> Decision:
     if reason is Reason.SUFFICIENT:
         action = Action.ANSWER
@@ -384,18 +362,16 @@ def _close(decision: Decision, reason: Reason, can_acquire: bool) -> Decision:
     return replace(decision, action=action, reason=reason)
 
 
-def _column(rows: list[list[float]], target: int | None) -> tuple[float, ...]:
-    """q of each ordering: the probability of the target label; empty while the target is open."""
-    return () if target is None else tuple(row[target] for row in rows)
+def _ceiling(reference: Reference, case: Case, drawn: int) -> float | None:
+    """The highest p_ref that orderings still to be scored could bring; None where it does not depend on them."""
+    if not reference.needs_scores:
+        return None
+    return consult(reference, replace(case, q=(*case.q, *[1.0] * (drawn - len(case.q))))).p_ref
 
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ConfigurationError(message)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_count(value: object) -> bool:

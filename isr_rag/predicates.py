@@ -80,6 +80,14 @@ def _prompt(
     )
 
 
+def evidence_alone(chunks: Sequence[Chunk]) -> Prompt:
+    """The part of a prompt that every yes/no question about the evidence shares when the topic comes last.
+
+    What a scorer computes ahead of any question; it asks for no label.
+    """
+    return Prompt(BINARY_INSTRUCTION, prefix=_EVIDENCE, chunks=tuple(map(quote, chunks)), suffix="", labels=())
+
+
 @dataclass(frozen=True, slots=True)
 class Supported:
     """Does the evidence support this claim, or this drafted answer to this question?

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import itertools
 import math
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import isr_rag
 from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Sufficient, Supported, bounds
 from isr_rag.algorithm import Convention, Rule, weigh
 from isr_rag.errors import (
@@ -417,3 +419,19 @@ def test_every_corner_of_the_numbers_decides_or_raises_nothing_odd(convention: C
     for p, q1, q2 in itertools.product(corners, corners, corners):
         verdict = weigh([q1, q2], p, Rule(0.05, 6.0, convention))
         assert 0 <= verdict.budget <= 6 and verdict.isr >= 0 and 0 <= verdict.risk_of_hallucination <= 1
+
+
+def test_signatures_name_every_argument_and_unknown_ones_are_refused() -> None:
+    for function in (ISRGate.decide, ISRGate.adecide, isr_rag.acquire, isr_rag.aacquire):
+        assert {"question", "answer", "claim", "predicate", "reference"} < set(inspect.signature(function).parameters)
+    with pytest.raises(InvalidInputError, match="unknown arguments"):
+        gate().decide(EVIDENCE, claims="c")  # type: ignore[call-arg]
+    with pytest.raises(InvalidInputError, match="unknown arguments"):
+        isr_rag.acquire(gate(), lambda query, look, previous: [], claims="c")  # type: ignore[call-arg]
+
+
+def test_the_rule_checks_its_own_settings() -> None:
+    for broken in ({"h_star": 1.0}, {"h_star": "0.1"}, {"clip": 0.0}, {"convention": "bold"}):
+        settings: dict[str, Any] = {"h_star": 0.05, "clip": 6.0, "convention": "safe", **broken}
+        with pytest.raises(ConfigurationError, match=next(iter(broken))):
+            Rule(**settings)
