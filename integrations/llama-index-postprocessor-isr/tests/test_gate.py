@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.llms import MockLLM
 from llama_index.core.response_synthesizers import ResponseMode
 from llama_index.core.schema import ImageNode, IndexNode, MetadataMode, NodeWithScore
 from llama_index.retrievers.bm25 import BM25Retriever
@@ -17,9 +19,17 @@ from llama_parts import DraftingLLM, TopKRetriever, fixed, node, recorded, speak
 from pydantic import ValidationError
 
 from isr_rag import Decision, Reason
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.references import Oracle
-from llama_index.postprocessor.isr import AbstainedError, ISRDecisionEvent, ISRGate
+from llama_index.postprocessor.isr import (
+    AbstainedError,
+    ISRDecisionEvent,
+    ISREvaluator,
+    ISRGate,
+    ISRQueryEngine,
+    ISRWorkflow,
+    evidence_tool,
+)
 
 NODES = [node("The Seine flows through Paris.", "b"), node("The Loire is long.", "a")]
 
@@ -163,6 +173,21 @@ def test_the_title_of_a_document_is_read() -> None:
     gate.reference = Oracle(lambda case: float(not titles.append(case.chunks[0].title)))
     ISRGate(gate=gate).postprocess_nodes([node("t", title="Seine")], query_str="q?")
     assert titles[-1] == "Seine"
+
+
+@pytest.mark.parametrize("wrong", [ISRGate(gate=fixed(1)), "gate", fixed])
+def test_only_a_gate_of_the_core_decides(wrong: Any) -> None:
+    engine = VectorStoreIndex.from_documents([], embed_model=MockEmbedding(embed_dim=8)).as_query_engine(llm=MockLLM())
+    makers: list[Callable[[], object]] = [
+        lambda: ISRGate(gate=wrong),
+        lambda: ISRQueryEngine(engine, gate=wrong),
+        lambda: ISRWorkflow(engine, gate=wrong),
+        lambda: ISREvaluator(gate=wrong),
+        lambda: evidence_tool(engine.retriever, gate=wrong),
+    ]
+    for make in makers:
+        with pytest.raises(InvalidTypeError, match=r"gate must be an isr_rag\.ISRGate, not "):
+            make()
 
 
 class TestInAnIndex:

@@ -18,7 +18,7 @@ from isr_rag.errors import ConfigurationError
 from isr_rag.evidence import quote
 from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
-from llama_index.postprocessor.isr.gate import embedded_gate
+from llama_index.postprocessor.isr.gate import core_gate
 
 _DESCRIPTION = (
     "Search the documents, and learn whether everything found so far is enough to answer the question. "
@@ -48,10 +48,11 @@ def evidence_tool(
 
     Raises:
         ConfigurationError: if looks < 1.
+        InvalidTypeError: for a gate that is not one of `isr_rag`.
     """
     if looks < 1:
         raise ConfigurationError(f"looks must be at least 1, got {looks}")
-    whole = gate if gate is not None else embedded_gate()
+    whole = core_gate(gate)
     share = whole.with_h_star(whole.h_star / looks)
 
     async def search_evidence(ctx: Context, question: str, search: str) -> str:

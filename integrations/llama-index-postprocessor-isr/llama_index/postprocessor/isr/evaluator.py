@@ -11,7 +11,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 from isr_rag.decision import Decision
 from isr_rag.errors import InvalidInputError
 from isr_rag.gate import ISRGate
-from llama_index.postprocessor.isr.gate import embedded_gate
+from llama_index.postprocessor.isr.gate import core_gate
 
 
 class ISREvaluator(BaseEvaluator):
@@ -23,10 +23,13 @@ class ISREvaluator(BaseEvaluator):
 
     Args:
         gate: decides; the embedded model with its shipped calibration by default.
+
+    Raises:
+        InvalidTypeError: for a gate that is not one of `isr_rag`.
     """
 
     def __init__(self, gate: ISRGate | None = None) -> None:
-        self._gate = gate if gate is not None else embedded_gate()
+        self._gate = core_gate(gate)
 
     def _get_prompts(self) -> PromptDictType:
         return {}

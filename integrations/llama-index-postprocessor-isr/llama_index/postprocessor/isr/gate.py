@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import BaseModel, ConfigDict, Field, model_validator
+from llama_index.core.bridge.pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -17,7 +17,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 import isr_rag
 from isr_rag.batch import OnError
 from isr_rag.decision import Decision
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from llama_index.postprocessor.isr.events import AbstainedError
 from llama_index.postprocessor.isr.evidence import KEY, Gathered, Nodes, Rounds, agather, gather
 
@@ -40,6 +40,22 @@ def embedded_gate(h_star: float = 0.05, on_error: OnError = "raise") -> isr_rag.
 @lru_cache(maxsize=8)
 def _embedded_gate(h_star: float, on_error: OnError) -> isr_rag.ISRGate:
     return isr_rag.ISRGate(h_star=h_star, on_error=on_error)
+
+
+def core_gate(gate: object) -> isr_rag.ISRGate:
+    """The gate of `isr_rag` to decide with: the one that was given, or the embedded model's for None.
+
+    Raises:
+        InvalidTypeError: if it is anything else, such as this package's postprocessor of the same name.
+    """
+    if gate is None:
+        return embedded_gate()
+    if isinstance(gate, isr_rag.ISRGate):
+        return gate
+    kind = f"{type(gate).__module__}.{type(gate).__name__}"
+    raise InvalidTypeError(
+        f"gate must be an isr_rag.ISRGate, not {kind}: from isr_rag import ISRGate as Gate, and give gate=Gate(...)"
+    )
 
 
 class ISRGate(BaseNodePostprocessor):
@@ -65,6 +81,7 @@ class ISRGate(BaseNodePostprocessor):
 
     Raises:
         ValueError: for unknown or contradictory settings.
+        InvalidTypeError: for a gate that is not one of `isr_rag`.
         InvalidInputError: from ``postprocess_nodes`` without a query.
         AbstainedError: as said.
         ISRError: from the gate, as :meth:`isr_rag.ISRGate.decide`.
@@ -79,6 +96,11 @@ class ISRGate(BaseNodePostprocessor):
     factor: int = Field(default=2, ge=2)
     gate: isr_rag.ISRGate | None = Field(default=None, exclude=True)
     retriever: BaseRetriever | None = Field(default=None, exclude=True)
+
+    @field_validator("gate", mode="before")
+    @classmethod
+    def _is_core(cls, value: object) -> isr_rag.ISRGate | None:
+        return None if value is None else core_gate(value)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -34,7 +34,7 @@ from llama_index.postprocessor.isr.evidence import (
     can_retrieve,
     gather,
 )
-from llama_index.postprocessor.isr.gate import embedded_gate
+from llama_index.postprocessor.isr.gate import core_gate
 
 dispatcher = get_dispatcher(__name__)
 
@@ -65,6 +65,7 @@ class ISRQueryEngine(BaseQueryEngine):
 
     Raises:
         ConfigurationError: for settings out of range, or that the engine cannot follow.
+        InvalidTypeError: for a gate that is not one of `isr_rag`.
         ISRError: from a query, as :meth:`isr_rag.ISRGate.decide`.
     """
 
@@ -91,7 +92,7 @@ class ISRQueryEngine(BaseQueryEngine):
             )
         super().__init__(callback_manager or query_engine.callback_manager)
         self._engine, self._place, self._looks, self._message = query_engine, place, looks, message
-        self._gate = gate if gate is not None else embedded_gate()
+        self._gate = core_gate(gate)
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {"query_engine": self._engine}

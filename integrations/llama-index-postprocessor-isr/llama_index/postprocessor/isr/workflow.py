@@ -13,7 +13,7 @@ from isr_rag.decision import Action, Decision
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Rounds, agather, can_retrieve
-from llama_index.postprocessor.isr.gate import embedded_gate
+from llama_index.postprocessor.isr.gate import core_gate
 from llama_index.postprocessor.isr.query_engine import MESSAGE
 
 
@@ -67,6 +67,7 @@ class ISRWorkflow(Workflow):
 
     Raises:
         ConfigurationError: for settings that the engine cannot follow.
+        InvalidTypeError: for a gate that is not one of `isr_rag`.
         InvalidInputError: from a run without a question.
     """
 
@@ -87,7 +88,7 @@ class ISRWorkflow(Workflow):
         self._engine, self._looks, self._message = query_engine, looks, message
         self._rounds = Rounds(factor, rewrite)
         self._rounds.check(getattr(query_engine, "retriever", None), looks)
-        self._gate = gate if gate is not None else embedded_gate()
+        self._gate = core_gate(gate)
 
     @step
     async def gather(self, ctx: Context, event: StartEvent) -> GatheredEvent:
