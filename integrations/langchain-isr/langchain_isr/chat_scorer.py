@@ -6,15 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
 from isr_rag.errors import ConfigurationError
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
-from isr_rag.scorers.remote.prompts import Rendering
-from isr_rag.scorers.remote.replies import mass_bounds, read_reply, renormalise, scores_within
+from isr_rag.scorers.remote import Rendering, read_reply, scores_listed
 
 
 class ChatModelScorer:
@@ -71,9 +69,5 @@ class ChatModelScorer:
 
     def _read(self, request: ScoreRequest, replies: Sequence[BaseMessage]) -> Scores:
         labels = self._rendering.labels(request.prompt)
-        rows = []
-        for reply in replies:
-            first = read_reply({"choices": [{"logprobs": reply.response_metadata.get("logprobs")}]})
-            rows.append(renormalise(*mass_bounds(first, labels, self._top)))
-        bounds = np.stack([[row[end] for row in rows] for end in (0, 1)])
-        return scores_within(bounds, passes=len(rows))
+        listed = [{"choices": [{"logprobs": reply.response_metadata.get("logprobs")}]} for reply in replies]
+        return scores_listed([read_reply(reply) for reply in listed], labels, self._top)

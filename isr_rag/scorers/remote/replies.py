@@ -192,6 +192,21 @@ def renormalise(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[ND
     return least, np.minimum(most, 1.0)
 
 
+def scores_listed(replies: Sequence[FirstToken], labels: Sequence[Sequence[Form]], top: int) -> Scores:
+    """The scores of a request, from the first tokens that a server listed for each of its orderings.
+
+    Args:
+        replies: one per ordering, as `read_reply` gives them.
+        labels: for each label the forms that count for it, as `Rendering.labels` gives them.
+        top: how many tokens the server was asked to list.
+
+    Raises:
+        ServerReplyError: if a reply lists no form of any label.
+    """
+    rows = [renormalise(*mass_bounds(first, labels, top)) for first in replies]
+    return scores_within(np.stack([[row[end] for row in rows] for end in (0, 1)]), passes=len(rows))
+
+
 def scores_within(bounds: NDArray[np.float64], passes: int) -> Scores:
     """Scores from the least and most share of each label, the first label at its least.
 
