@@ -38,6 +38,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-cache
 	for package in $(LAB) $(INTEGRATIONS); do \
 		(cd $$package && $(CURDIR)/$(BIN)/mypy && $(CURDIR)/$(BIN)/pyright --pythonpath $(CURDIR)/$(BIN)/python) || exit 1; \
 	done
