@@ -67,8 +67,8 @@ class Focus:
     """How much of the evidence was read when it was cut to the sentences that matter.
 
     Attributes:
-        words_read: words kept over all chunks.
-        words_total: words the chunks had.
+        words_read: words kept over all chunks, titles included.
+        words_total: words the chunks had, titles included.
         budget: the limit in words that was applied.
     """
 
@@ -112,9 +112,10 @@ class Decision:
         below_noise_floor: the whole dispersion lies under the scorer's numerical noise; None when unknown.
         chunks: number of chunks decided about.
         focus: how much of the evidence was read; None when all of it was.
+        left_out: indices of the caller's chunks that were not read: the words or the model's window did not suffice.
         scorer: identity of the scorer.
         seconds: wall-clock time of the decision.
-        detail: what failed, for the ``..._failed`` reasons; empty otherwise.
+        detail: what failed, for the ``..._failed`` reasons, or what did not fit the model's window; empty otherwise.
     """
 
     action: Action
@@ -144,6 +145,7 @@ class Decision:
     invariant: bool = False
     below_noise_floor: bool | None = None
     focus: Focus | None = None
+    left_out: tuple[int, ...] = ()
     seconds: float = field(default=0.0, compare=False)
     detail: str = ""
 
@@ -166,6 +168,7 @@ class Decision:
         plain["action"], plain["reason"] = self.action.value, self.reason.value
         plain["q"], plain["q_high"] = list(self.q), list(self.q_high)
         plain["orderings"] = [list(ordering) for ordering in self.orderings]
+        plain["left_out"] = list(self.left_out)
         if self.isr is not None and math.isinf(self.isr):
             plain["isr"] = "inf"
         return {"schema_version": SCHEMA_VERSION, **plain}
@@ -186,6 +189,7 @@ class Decision:
             values["q"] = tuple(float(q) for q in values["q"])
             values["q_high"] = tuple(float(q) for q in values.get("q_high", ()))
             values["orderings"] = tuple(tuple(int(i) for i in ordering) for ordering in values["orderings"])
+            values["left_out"] = tuple(int(i) for i in values.get("left_out", ()))
             values["isr"] = None if values["isr"] is None else float(values["isr"])
             values["focus"] = None if values["focus"] is None else Focus(**values["focus"])
             return cls(**values)
@@ -241,6 +245,8 @@ class Decision:
             rows.append(("order dispersion", "lies under the scorer's numerical noise"))
         if self.focus is not None:
             rows.append(("evidence read", f"{self.focus.words_read} of {self.focus.words_total} words"))
+        if self.left_out:
+            rows.append(("chunks left out", f"{len(self.left_out)} of {self.chunks}, for want of room"))
         rows.append(("forward passes", f"{self.passes} (stands for m = {self.m}), {self.seconds:.2f} s"))
         return rows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class ISRError(Exception):
     """Base of every error raised on purpose by isr_rag."""
@@ -24,7 +26,16 @@ class NoReferenceError(ConfigurationError):
 
 
 class PromptTooLongError(InvalidInputError):
-    """The assembled prompt does not fit the model's context window."""
+    """The assembled prompt does not fit the model's context window.
+
+    Attributes:
+        without: the chunks, by their place in the prompt, without which it would fit; empty where the question is too
+            long by itself.
+    """
+
+    def __init__(self, message: str, without: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.without = tuple(without)
 
 
 class LabelError(ConfigurationError):
@@ -53,6 +64,10 @@ class ModelNotFoundError(ISRError, FileNotFoundError, ValueError):
 
 class ModelCorruptError(ISRError, ValueError):
     """A model or adapter file is damaged, or does not belong to the model it was asked for."""
+
+
+class OutputError(ISRError, ValueError):
+    """An output cannot be written as asked: it is there already, another process writes it, or it is the input."""
 
 
 class MissingDependencyError(ISRError, ImportError):

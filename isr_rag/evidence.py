@@ -13,6 +13,8 @@ from isr_rag.errors import InvalidInputError, InvalidTypeError
 _WHITESPACE = re.compile(r"\s+")
 # Zero-width and bidirectional-control characters: invisible to a person, and able to split or hide a token.
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+# Halves of a surrogate pair, as broken JSON leaves them: no encoder takes them.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL_TOKENS = re.compile(
     r"<(?=\|[^<>|\s]{1,64}\|>)"  # ChatML, Llama 3, Phi, Qwen: <|im_start|>
     r"|<(?=｜[^<>｜\n]{1,64}｜>)"  # DeepSeek: <｜User｜>
@@ -82,9 +84,16 @@ def _as_chunk(item: object, position: int) -> Chunk:
     return Chunk(text, title)
 
 
+def well_formed(text: str) -> str:
+    """Join surrogate pairs, and put U+FFFD for halves without a partner, so that every encoder takes the text."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def one_line(text: str) -> str:
     """Fold every run of white space to one space and drop invisible characters, so that no text starts a line."""
-    return _WHITESPACE.sub(" ", _INVISIBLE.sub("", text)).strip()
+    return _WHITESPACE.sub(" ", _INVISIBLE.sub("", well_formed(text))).strip()
 
 
 def neutralise(text: str, control_tokens: Iterable[str] = ()) -> str:

@@ -1,15 +1,17 @@
-"""Cutting each chunk to the sentences that matter for the question, under a budget of words.
+"""Choosing what is read: whole chunks, or the sentences that matter for the question, under a budget of words.
 
 Chunks as people have them are long, and a small model on a CPU cannot read thirty of them in a second. Sentences
-are ranked by BM25 (k1 = 1.2, b = 0.75) against the predicate's words; every chunk keeps its best sentence, its
-place and its title, and the rest of the budget goes to the best sentences anywhere. What is left out of the middle
-is marked with an ellipsis, and the decision says how much was read.
+are ranked by BM25 (k1 = 1.2, b = 0.75) against the predicate's words. The best sentence of each chunk comes first, as
+long as the budget lasts; the rest of the budget goes to the best sentences anywhere. Chunks keep their places. What is
+left out of the middle is marked with an ellipsis, and the decision says how much was read and which chunks were not.
+Every step takes time in proportion to the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import cast
 
@@ -17,60 +19,149 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.decision import Focus
-from isr_rag.evidence import Chunk, one_line
+from isr_rag.evidence import Chunk, one_line, well_formed
+from isr_rag.prompt import Ordering
 
 _LONGEST = 60
 """Words after which text without a sentence end (tables, code) is cut all the same."""
 
+_SEGMENTED = 600
+"""Characters given to the sentence splitter at a time: its time grows with the square of what it is given."""
+
+_SENTENCES = 30
+"""Sentences in so many characters above which they are none, but numbers, abbreviations or marks."""
+
+# Scripts written without spaces (Thai to Khmer, kana, Han): each character counts. Elsewhere a run of more than 24
+# characters without a space (an encoded file, a long address) counts as several words.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,24}}")
+_ENCLOSING = re.compile(r"""["'()\[\]{}<>‘’“”„«»‹›「」『』（）]""")
+_MOSTLY_ENCLOSING = 5
+"""Text of which more than one character in five is a quotation mark or bracket has no sentences to look for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The part of the evidence that the model reads.
+
+    Attributes:
+        chunks: what is read of each chunk that is read at all, in the caller's order.
+        places: the index of each of them in the caller's evidence.
+        focus: how much was read; None where nothing was cut for a budget.
+    """
+
+    chunks: tuple[Chunk, ...]
+    places: tuple[int, ...]
+    focus: Focus | None = None
+
+    def without(self, chunks: Collection[int]) -> Reading:
+        """The same without some of its chunks, by their index in `chunks`."""
+        kept = [i for i in range(len(self.chunks)) if i not in chunks]
+        focus = self.focus and replace(
+            self.focus, words_read=self.focus.words_read - sum(_size(self.chunks[i]) for i in chunks)
+        )
+        return Reading(tuple(self.chunks[i] for i in kept), tuple(self.places[i] for i in kept), focus)
+
+    def orderings(self, orderings: Sequence[Ordering]) -> tuple[Ordering, ...]:
+        """Orderings of what is read, in the indices of the caller's chunks."""
+        return tuple(tuple(self.places[i] for i in ordering) for ordering in orderings)
+
+    def left_out(self, chunks: int) -> tuple[int, ...]:
+        """The indices of the caller's chunks that are not read, of so many."""
+        read = set(self.places)
+        return tuple(i for i in range(chunks) if i not in read)
+
 
 def words(text: str) -> int:
-    """Length of a text in white-space separated words."""
-    return len(text.split())
+    """Length of a text in words; where a script has no spaces, in characters."""
+    return sum(1 for _ in _WORD.finditer(text))
 
 
-def focus(chunks: Sequence[Chunk], query: str, budget: int) -> tuple[tuple[Chunk, ...], Focus | None]:
-    """Cut chunks to the sentences nearest to a query.
+def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
+    """Choose what to read: the sentences nearest to a query.
 
     Args:
         chunks: the evidence; read only.
         query: what the evidence must be about.
-        budget: words to keep over all chunks. Every chunk keeps its best sentence even where that exceeds it.
-
-    Returns:
-        As many chunks, in the same order, and what was read; the chunks as they are and None when they fit.
+        budget: words to read over all chunks, titles included; None for no limit. A chunk of which not even the best
+            sentence fits is left out, unless none fits at all: then the best sentence is cut.
     """
-    total = sum(words(chunk.text) for chunk in chunks)
+    everything = Reading(tuple(chunks), tuple(range(len(chunks))))
+    if budget is None:
+        return everything
+    total = sum(map(_size, chunks))
     if total <= budget:
-        return tuple(chunks), None
+        return everything
+    titles = ["" if chunk.title is None else _first_words(one_line(chunk.title), _LONGEST) for chunk in chunks]
     sentences = [list(_sentences(chunk.text)) for chunk in chunks]
+    sizes = [[words(sentence) for sentence in row] for row in sentences]
     places = [(c, s) for c, row in enumerate(sentences) for s in range(len(row))]
-    titled = [f"{chunks[c].title or ''} {sentences[c][s]}" for c, s in places]
-    scores = _bm25(titled, query)
+    scores = _bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places], one_line(query))
     ranked = [places[int(i)] for i in np.argsort(-scores, kind="stable")]
-    first_of_chunk = {c: (c, s) for c, s in reversed(ranked)}
-    kept = set(first_of_chunk.values())
-    left = budget - sum(words(sentences[c][s]) for c, s in kept)
+
+    left = budget
+    best: dict[int, int] = {}
     for c, s in ranked:
-        size = words(sentences[c][s])
-        if (c, s) not in kept and size <= left:
-            kept.add((c, s))
+        best.setdefault(c, s)
+    kept: dict[int, set[int]] = {}
+    for c, s in best.items():
+        size = words(titles[c]) + sizes[c][s]
+        if size <= left:
+            kept[c] = {s}
             left -= size
-    cut = tuple(
-        replace(chunk, text=_joined(row, [s for s in range(len(row)) if (c, s) in kept]))
-        for c, (chunk, row) in enumerate(zip(chunks, sentences, strict=True))
+    if not kept:
+        c, s = ranked[0]
+        titles[c], sentences[c][s], kept[c], left = "", _first_words(sentences[c][s], budget), {s}, 0
+    for c, s in ranked:
+        if c in kept and s not in kept[c] and sizes[c][s] <= left:
+            kept[c].add(s)
+            left -= sizes[c][s]
+    read = tuple(
+        Chunk(_joined(sentences[c], sorted(kept[c])), titles[c] or None) for c in range(len(chunks)) if c in kept
     )
-    read = sum(words(sentences[c][s]) for c, s in kept)
-    return cut, Focus(words_read=read, words_total=total, budget=budget)
+    return Reading(read, tuple(sorted(kept)), Focus(sum(map(_size, read)), total, budget))
+
+
+def _size(chunk: Chunk) -> int:
+    return words(chunk.text.replace("…", "")) + words(chunk.title or "")
+
+
+def _first_words(text: str, most: int) -> str:
+    """A text up to so many words."""
+    for count, word in enumerate(_WORD.finditer(text), start=1):
+        if count == most:
+            return text[: word.end()]
+    return text
 
 
 def _sentences(text: str) -> Iterator[str]:
+    """The sentences of a text in order, each on one line and of at most `_LONGEST` words."""
     import sentencex
 
-    found = sentencex.segment("en", text)  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
-    for sentence in cast(Iterable[str], found):
-        parts = one_line(sentence).split()
-        for start in range(0, len(parts), _LONGEST):
-            yield " ".join(parts[start : start + _LONGEST])
+    segment = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
+    for part in _parts(well_formed(text)):
+        mostly_enclosing = _MOSTLY_ENCLOSING * len(_ENCLOSING.findall(part)) > len(part)
+        found = [part] if mostly_enclosing else cast(list[str], segment("en", part))
+        for sentence in found if len(found) <= _SENTENCES else [part]:
+            folded = one_line(sentence)
+            spans = [word.span() for word in _WORD.finditer(folded)]
+            for first in range(0, len(spans), _LONGEST):
+                yield folded[spans[first][0] : spans[min(first + _LONGEST, len(spans)) - 1][1]]
+
+
+def _parts(text: str) -> Iterator[str]:
+    """A text in parts of at most `_SEGMENTED` characters, cut where it disturbs least."""
+    start = 0
+    while len(text) - start > _SEGMENTED:
+        end = start + _SEGMENTED
+        for mark in ("\n\n", "\n", ". ", "。", " "):
+            found = text.rfind(mark, start + _SEGMENTED // 2, end)
+            if found >= 0:
+                end = found + len(mark)
+                break
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def _bm25(texts: list[str], query: str) -> NDArray[np.float64]:

@@ -31,11 +31,12 @@ from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import (
     ConfigurationError,
     InvalidTypeError,
+    PromptTooLongError,
     ReferenceFailedError,
     ScorerError,
 )
 from isr_rag.evidence import EvidenceLike, as_chunks
-from isr_rag.focus import focus as cut_to_focus
+from isr_rag.focus import Reading, choose
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
 from isr_rag.predicates import evidence_alone
 from isr_rag.references.protocol import Case, Estimate, Reference, consult, target_of
@@ -69,8 +70,9 @@ class ISRGate:
             literal rule, which answers whenever ISR >= 1, in either direction.
         cascade: score 3 orderings first and go on to 6 and m only near the boundary; stop at once when no remaining
             ordering could bring ISR to 1. The decision says how many passes it took and which m it stands for.
-        focus: words of evidence to read; longer evidence is cut to the sentences that matter. ``"auto"`` takes the
-            scorer's own limit, which only the embedded model has. None reads everything.
+        focus: words of evidence to read at most, titles included; longer evidence is cut to the sentences that matter,
+            and chunks for which nothing is left are left out. ``"auto"`` takes the scorer's own limit, which only the
+            embedded model has. None reads everything that fits the model's window.
         on_error: ``raise`` a typed error when a scorer or reference fails, or ``abstain`` with that reason. Bad
             input raises always.
 
@@ -145,16 +147,16 @@ class ISRGate:
         other.rule = replace(self.rule, h_star=h_star)
         return other
 
-    def _algorithm_1(self, item: CheckedItem) -> Steps:
+    def _algorithm_1(self, item: CheckedItem, reading: Reading) -> Steps:
         """Algorithm 1 (Section 2.5), asking for scores where it needs them."""
         blank, predicate, reference = self._blank(item), item.predicate, item.reference
-        if not item.chunks:
+        if not reading.chunks:
+            blank = replace(blank, left_out=reading.left_out(len(item.chunks)))
             return _close(blank, Reason.NO_EVIDENCE, item.can_acquire)
         # line 1: orderings of the evidence; one stands for all where the model cannot see the order
-        read, focus = cut_to_focus(item.chunks, predicate.query, self.focus) if self.focus else (item.chunks, None)
-        prompt = predicate.render(read, topic_first=self.scorer.layout != "late")
+        prompt = predicate.render(reading.chunks, topic_first=self.scorer.layout != "late")
         m = 1 if blank.invariant else self.m
-        orderings = draw_orderings(len(item.chunks), m, family=self.orderings, seed=self.seed, bands=self.bands)
+        orderings = draw_orderings(len(reading.chunks), m, family=self.orderings, seed=self.seed, bands=self.bands)
         scored, estimate = Probabilities(len(prompt.labels)), None
         for stage in stages(len(orderings), self.cascade):
             # lines 2 and 3: the model's probability of each label, for each ordering
@@ -173,7 +175,8 @@ class ISRGate:
             )
             # a calibration belongs to one m, which is why fewer orderings may stop only where the stop is exact
             if exact or (not reference.needs_scores and far_from_boundary(q, verdict, self.rule, q_high)):
-                known = replace(blank, q=q, orderings=orderings[: len(q)], passes=scored.passes, focus=focus)
+                known = replace(blank, q=q, orderings=reading.orderings(orderings[: len(q)]), passes=scored.passes)
+                known = replace(known, focus=reading.focus, left_out=reading.left_out(len(item.chunks)))
                 known = replace(known, m=self.m if exact else len(q), q_high=q_high if q_high != q else ())
                 return self._conclude(known, verdict, estimate, item.can_acquire)
         raise AssertionError("the last stage has every ordering, which makes it exact")
@@ -181,12 +184,23 @@ class ISRGate:
     def _steps(self, item: CheckedItem) -> Steps:
         """Algorithm 1 under the gate's policy for a scorer or reference that fails."""
         try:
-            return (yield from self._algorithm_1(item))
+            return (yield from self._within_window(item))
         except (ScorerError, ReferenceFailedError) as error:
             if self.on_error == "raise":
                 raise
             reason = Reason.SCORER_FAILED if isinstance(error, ScorerError) else Reason.REFERENCE_FAILED
             return replace(self._blank(item), reason=reason, detail=str(error))
+
+    def _within_window(self, item: CheckedItem) -> Steps:
+        """Algorithm 1 for what the focus leaves of the evidence, without chunks that do not fit the model's window."""
+        reading, detail = choose(item.chunks, item.predicate.query, self.focus), ""
+        while True:
+            try:
+                return replace((yield from self._algorithm_1(item, reading)), detail=detail)
+            except PromptTooLongError as error:
+                if not error.without:
+                    raise
+                reading, detail = reading.without(error.without), str(error)
 
     def _case(self, item: CheckedItem, scored: Probabilities) -> Case:
         """What the item's reference may look at."""
@@ -239,7 +253,7 @@ class ISRGate:
                 ``reference``: overrides the gate's reference for this item.
 
         Raises:
-            InvalidInputError: for empty, unknown or contradictory input, or a prompt that does not fit the model.
+            InvalidInputError: for empty, unknown or contradictory input, or a question that does not fit the model.
             InvalidTypeError: for input of the wrong type.
             NoReferenceError: if neither the gate nor the call has a reference.
             ScorerError: if the scorer fails and ``on_error="raise"``.

@@ -70,13 +70,16 @@ def chunk_text(text: str, title: str | None = None, *, words: int = CHUNK_WORDS)
         words: a chunk is closed when the next paragraph would take it beyond this.
     """
     gathered: list[str] = []
+    size = 0
     for paragraph in text.split("\n\n"):
         folded = one_line(paragraph)
         if not folded:
             continue
-        if gathered and sum(len(part.split()) for part in gathered) + len(folded.split()) > words:
+        more = len(folded.split())
+        if gathered and size + more > words:
             yield Chunk(" ".join(gathered), title)
-            gathered = []
+            gathered, size = [], 0
         gathered.append(folded)
+        size += more
     if gathered:
         yield Chunk(" ".join(gathered), title)

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isr_rag import ISRGate, Supported
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 from isr_rag.evidence import Chunk, as_chunks, neutralise, one_line, quote
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
 
 MARKERS = [
     "<|im_start|>",
@@ -138,3 +141,15 @@ def test_ordinary_text_is_left_alone() -> None:
     text = "if a < b and c > d | e: x[INSTANCE] = <html>, [1], 5 <s> 6".replace("<s>", "s")
     assert neutralise(text) == text
     assert neutralise(text, ["<|x|>"]) == text
+
+
+@pytest.mark.parametrize(
+    ("broken", "mended"), [("a\ud800b", "a\ufffdb"), ("\udc00", "\ufffd"), ("\ud83d\ude00", "\U0001f600")]
+)
+def test_halves_of_surrogate_pairs_are_joined_or_replaced(broken: str, mended: str) -> None:
+    assert one_line(broken) == mended
+    assert quote(Chunk(broken, broken)) == f"> {mended}: {mended}\n"
+    predicate = Supported(question=broken, answer=broken)
+    assert mended in predicate.render([Chunk(broken)]).suffix
+    gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0), focus=3)
+    assert gate.decide([f"{broken} one two three."], claim=broken).answered

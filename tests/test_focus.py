@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isr_rag import ISRGate
+from isr_rag import Decision, ISRGate
+from isr_rag.decision import Focus
+from isr_rag.errors import PromptTooLongError
 from isr_rag.evidence import Chunk
-from isr_rag.focus import focus, words
+from isr_rag.focus import choose, words
 from isr_rag.references import Oracle
+from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
+
+
+def focus(chunks: list[Chunk], query: str, budget: int) -> tuple[tuple[Chunk, ...], Focus | None]:
+    reading = choose(chunks, query, budget)
+    return reading.chunks, reading.focus
+
 
 FILLER = "Weather was discussed at length by everyone. Nothing else happened on that day. "
 LONG = FILLER * 5 + "Kepler published the harmonic law in 1619. " + FILLER * 5
@@ -26,15 +37,42 @@ def test_the_sentence_that_matters_is_kept_and_the_gap_is_marked() -> None:
     kept, said = focus([Chunk(LONG, "Kepler")], "When was the harmonic law published?", 20)
     assert "Kepler published the harmonic law in 1619." in kept[0].text
     assert kept[0].title == "Kepler" and "…" in kept[0].text
-    assert said is not None and said.words_total == words(LONG) and said.words_read <= 20 == said.budget
+    assert said is not None and said.words_total == words(LONG) + 1 and said.words_read <= 20 == said.budget
 
 
-def test_every_chunk_keeps_a_sentence_its_place_and_its_title() -> None:
+def test_every_chunk_keeps_a_sentence_its_place_and_its_title_while_the_words_last() -> None:
     chunks = [Chunk(f"Number {i} comes first. " + FILLER, f"T{i}") for i in range(6)]
-    kept, said = focus(chunks, "Kepler", 1)
+    kept, said = focus(chunks, "Kepler", 60)
     assert [chunk.title for chunk in kept] == [f"T{i}" for i in range(6)]
     assert all(chunk.text for chunk in kept)
-    assert said is not None and said.words_read >= 6
+    assert said is not None and said.words_read <= 60
+
+
+def test_the_budget_is_a_cap_and_whole_chunks_are_left_out_for_it() -> None:
+    chunks = [Chunk(f"Chunk {i} says nothing of use at all. " + FILLER, "A title") for i in range(100)]
+    chunks[70] = Chunk("Kepler published the harmonic law in 1619. " + FILLER, "A title")
+    reading = choose(chunks, "When did Kepler publish the harmonic law?", 50)
+    assert reading.focus is not None and reading.focus.words_read <= 50
+    assert sum(words(chunk.text) + words(chunk.title or "") for chunk in reading.chunks) <= 50
+    assert 70 in reading.places and reading.places == tuple(sorted(reading.places))
+    assert sorted((*reading.places, *reading.left_out(100))) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 2_000_000, "漢字" * 7000, "a " * 50_000, "ไทย" * 5000, "https://a.b/" + "c" * 99_999]
+)
+@pytest.mark.parametrize("title", [None, "x" * 100_000, "title " * 5000])
+def test_no_text_or_title_is_read_beyond_the_budget(text: str, title: str | None) -> None:
+    reading = choose([Chunk(text, title)], "anything", 600)
+    assert reading.focus is not None and 0 < reading.focus.words_read <= 600 < reading.focus.words_total
+    assert sum(len(chunk.text) + len(chunk.title or "") for chunk in reading.chunks) <= 600 * 25
+
+
+def test_words_are_counted_where_a_script_has_no_spaces() -> None:
+    assert words("Paris is the capital of France.") == 6
+    assert words("巴黎是法国的首都") == 8
+    assert words("internationalisation") == 1
+    assert words("a" * 240) == 10
 
 
 def test_kept_sentences_stay_in_order() -> None:
@@ -64,15 +102,17 @@ def test_text_without_sentence_ends_is_cut_all_the_same() -> None:
     st.sampled_from(["the of", "Kepler 1619", "?", "法", "unknown words"]),
     st.integers(1, 30),
 )
-def test_any_text_and_query_leave_every_chunk_with_text(texts: list[str], query: str, budget: int) -> None:
+def test_any_text_and_query_leave_something_to_read_within_the_budget(
+    texts: list[str], query: str, budget: int
+) -> None:
     chunks = [Chunk(text) for text in texts]
-    kept, said = focus(chunks, query, budget)
-    assert len(kept) == len(chunks)
-    assert all(chunk.text.replace("\u200b", "").strip() for chunk in kept)
+    reading = choose(chunks, query, budget)
+    assert reading.chunks and len(reading.chunks) == len(reading.places)
+    assert all(chunk.text.replace("\u200b", "").strip() for chunk in reading.chunks)
     assert chunks == [Chunk(text) for text in texts]
-    if said is not None:
-        assert 0 < said.words_read <= said.words_total
-        assert (kept, said) == focus(chunks, query, budget)
+    if reading.focus is not None:
+        assert 0 < reading.focus.words_read <= min(budget, reading.focus.words_total)
+        assert reading == choose(chunks, query, budget)
 
 
 class TestInTheGate:
@@ -85,6 +125,33 @@ class TestInTheGate:
         assert seen == [Chunk(LONG), Chunk("Short.")]
         assert "1619" in scorer.requests[0].prompt.chunks[0] and len(scorer.requests[0].prompt.chunks[0]) < len(LONG)
         assert "words" in str(decision)
+
+    def test_orderings_and_what_was_left_out_name_the_callers_chunks(self) -> None:
+        chunks = [FILLER * 3, LONG, FILLER * 4, LONG]
+        gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0), focus=16)
+        decision = gate.decide(chunks, question="When was the harmonic law published?", answer="1619")
+        assert decision.left_out == (0, 2) and set(decision.orderings) == {(1, 3), (3, 1)}
+        assert "2 of 4" in str(decision)
+        assert Decision.from_json(decision.to_json()) == decision
+
+    def test_chunks_too_long_for_the_window_are_left_out_and_named(self) -> None:
+        class Windowed(FixedScorer):
+            def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+                for request in requests:
+                    long = [i for i, chunk in enumerate(request.prompt.chunks) if len(chunk) > 50]
+                    if long:
+                        raise PromptTooLongError(f"evidence[{long[0]}] is too long", long)
+                return super().score(requests)
+
+        gate = ISRGate(scorer=Windowed([0.97]), reference=Oracle(1.0))
+        decisions = gate.decide_batch(
+            [{"claim": "c", "evidence": ["a", "b" * 60, "c"]}, {"claim": "c", "evidence": ["a"]}]
+        )
+        assert [decision.left_out for decision in decisions] == [(1,), ()]
+        assert set(decisions[0].orderings) == {(0, 2), (2, 0)} and decisions[0].answered
+        nothing = gate.decide(["b" * 60], claim="c")
+        assert (nothing.action, nothing.reason, nothing.left_out) == ("abstain", "no_evidence", (0,))
+        assert "too long" in nothing.detail
 
     def test_focus_is_off_for_an_ordinary_scorer(self) -> None:
         scorer = FixedScorer([0.9])

@@ -9,13 +9,14 @@ are the only text in which control tokens are recognised: evidence, questions an
 from __future__ import annotations
 
 import hashlib
-import itertools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from isr_rag.errors import InvalidInputError, LabelError, PromptTooLongError
+from isr_rag.errors import InvalidInputError, LabelError, MissingDependencyError, PromptTooLongError
 from isr_rag.evidence import neutralise
 from isr_rag.prompt import Ordering, Prompt
 
@@ -47,6 +48,16 @@ def around_plain(instruction: str) -> Around:
 def fingerprint(around: Callable[[str], Around]) -> str:
     """Hash of a template: 12 hexadecimal digits, the same for every instruction."""
     return hashlib.sha256("\0".join(around("\1")).encode()).hexdigest()[:12]
+
+
+_KEPT = 2**25
+"""Bytes of texts and their ids that are kept, so that a chunk is tokenised once for all questions about it."""
+
+_LONGEST_KEPT = 2**16
+"""Characters of the longest text that is kept."""
+
+_COMPOSED = 4
+"""Characters that a tokenizer's normaliser may fold into one before it looks for tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ class PromptEncoder:
 
     Raises:
         LabelError: if ``chat`` is asked for and the tokenizer has no chat template.
+        MissingDependencyError: if cachetools is not installed.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | FastTokenizer, *, chat: bool | None = None) -> None:
@@ -112,8 +124,17 @@ class PromptEncoder:
         named = {i for i, token in added.items() if len(str(token)) > 1 and str(token).strip()}
         self._control_ids = frozenset(special | named - {unknown})
         self._start = [] if self.chat else list(tokenizer("")["input_ids"])
-        self._ids = lru_cache(maxsize=4096)(self._encode)
         self._labels = lru_cache(maxsize=64)(self._resolve_labels)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the ids that are kept, and with them a lock that a fork may have left locked."""
+        try:
+            from cachetools import LRUCache, cached
+        except ImportError as error:
+            raise MissingDependencyError("tokenising prompts", "cachetools", "local") from error
+        kept: LRUCache[Any, tuple[str, tuple[int, ...]]] = LRUCache(_KEPT, getsizeof=_nbytes)
+        self._kept_ids = cached(kept, key=lambda text: (text,), lock=Lock())(lambda text: (text, self._encode(text)))
 
     @property
     def fingerprint(self) -> str:
@@ -125,13 +146,15 @@ class PromptEncoder:
 
         Args:
             prompt: the segments.
-            window: context window in tokens; None for no limit.
+            window: context window in tokens; None for no limit. A text that cannot fit is not even tokenised.
             beside: the chunks stand beside one another, so that only the longest counts against the window.
 
         Raises:
             LabelError: if the labels are no single tokens, or share one.
             PromptTooLongError: if the prompt exceeds the window; says by how much, and at which chunk.
         """
+        if window is not None:
+            self._check_lengths(prompt, window)
         head, tail = self.around(self._safe(prompt.instruction))
         encoded = EncodedPrompt(
             head=(*self._start, *self._outside(prompt.prefix, head=head)),
@@ -144,8 +167,29 @@ class PromptEncoder:
         else:
             needed = encoded.length
         if window is not None and needed > window:
-            raise _too_long(encoded, needed, window)
+            raise _too_long(encoded, needed, window, beside=beside)
         return encoded
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Characters of a text that one token can stand for, at most."""
+        return _COMPOSED * max(map(len, self._tokenizer.get_vocab()), default=1)
+
+    def _check_lengths(self, prompt: Prompt, window: int) -> None:
+        """Refuse texts that have more tokens than the window by their length alone."""
+        most = window * self._longest_token
+        if len(prompt.prefix) > most or len(prompt.suffix) > most:
+            raise PromptTooLongError(
+                f"the question has {max(len(prompt.prefix), len(prompt.suffix)):,} characters, which are more than the "
+                f"model's window of {window} tokens: ask a shorter one"
+            )
+        too_long = tuple(i for i, chunk in enumerate(prompt.chunks) if len(chunk) > most)
+        if too_long:
+            raise PromptTooLongError(
+                f"evidence[{too_long[0]}] has {len(prompt.chunks[too_long[0]]):,} characters, which are more than the "
+                f"model's window of {window} tokens. {_REMEDY}",
+                too_long,
+            )
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text as evidence."""
@@ -166,6 +210,9 @@ class PromptEncoder:
 
     def _safe(self, text: str) -> str:
         return neutralise(text, self.control_tokens)
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return self._kept_ids(text)[1] if len(text) <= _LONGEST_KEPT else self._encode(text)
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
@@ -231,20 +278,34 @@ class PromptEncoder:
         return tuple(resolved)
 
 
-def _too_long(encoded: EncodedPrompt, needed: int, window: int) -> PromptTooLongError:
+def _nbytes(entry: tuple[str, tuple[int, ...]]) -> int:
+    text, ids = entry
+    return sys.getsizeof(text) + 36 * len(ids)  # a pointer and an integer each
+
+
+_REMEDY = "Pass fewer or shorter chunks, or let the gate cut them to the sentences that matter: ISRGate(focus=400)"
+
+
+def _too_long(encoded: EncodedPrompt, needed: int, window: int, *, beside: bool) -> PromptTooLongError:
     sizes = [len(chunk) for chunk in encoded.chunks]
     room = window - len(encoded.head) - len(encoded.tail)
+    without: list[int] = []
     if sizes and room > 0:
-        ends = list(itertools.accumulate(sizes))
-        overflow = next((i for i, end in enumerate(ends) if end > room), len(ends) - 1)
+        used = 0
+        for i, size in enumerate(sizes):
+            if used + size > room:
+                without.append(i)
+            elif not beside:
+                used += size
         longest = max(range(len(sizes)), key=sizes.__getitem__)
         detail = (
-            f"evidence[{overflow}] is the first that does not fit, "
+            f"evidence[{without[0]}] is the first that does not fit, "
             f"evidence[{longest}] with {sizes[longest]} tokens the longest"
         )
     else:
         detail = "the question alone does not fit, without any evidence"
     return PromptTooLongError(
         f"the prompt needs {needed} tokens, {needed - window} more than the model's window of {window}; {detail}. "
-        "Pass fewer or shorter chunks, or let the gate cut them to the sentences that matter: ISRGate(focus=400)"
+        f"{_REMEDY}",
+        tuple(without),
     )

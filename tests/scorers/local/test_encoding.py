@@ -17,6 +17,7 @@ from isr_rag.prompt import Prompt
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from isr_rag.scorers.local import encoding
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from tests.scorers import tiny
 
@@ -258,3 +259,37 @@ class TestWindow:
         prompt = Sufficient("why " * 400).render([Chunk("a"), Chunk("b")])
         with pytest.raises(PromptTooLongError, match="without any evidence"):
             encoder.encode(prompt, window=200)
+
+    def test_what_cannot_fit_is_refused_by_its_length_and_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        encoder = PromptEncoder(tiny.tokenizer("chatml"))
+        encoder.encode(Supported(claim="c").render([Chunk("a")]), window=200)
+        monkeypatch.setattr(encoder, "_encode", lambda text: pytest.fail(f"{len(text)} characters were tokenised"))
+        prompt = Supported(claim="c").render([Chunk("a"), Chunk("word " * 400_000), Chunk("b"), Chunk("x" * 2_000_000)])
+        with pytest.raises(PromptTooLongError, match=r"evidence\[1\] has 2,000,002 characters") as caught:
+            encoder.encode(prompt, window=200)
+        assert caught.value.without == (1, 3)
+        with pytest.raises(PromptTooLongError, match="the question has"):
+            encoder.encode(Supported(claim="word " * 400_000).render([Chunk("a")]), window=200)
+
+    def test_the_chunks_without_which_it_fits_are_named(self) -> None:
+        encoder = PromptEncoder(tiny.tokenizer("chatml"))
+        short, long = Chunk("aa bb"), Chunk("long " * 60)
+        prompt = Supported(claim="c").render([short, long, short, long, short])
+        needed = encoder.encode(Supported(claim="c").render([short] * 3)).length
+        for beside in (False, True):
+            with pytest.raises(PromptTooLongError) as caught:
+                encoder.encode(prompt, window=needed, beside=beside)
+            assert caught.value.without == (1, 3)
+
+
+def test_texts_are_kept_up_to_a_number_of_bytes_and_long_ones_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_KEPT", 100_000)
+    encoder = PromptEncoder(tiny.tokenizer("chatml"))
+    kept = encoder._kept_ids.cache
+    encoder.count_tokens("short")
+    before = kept.currsize
+    encoder.count_tokens("word " * 20_000)
+    assert kept.currsize == before
+    for i in range(100):
+        assert encoder.count_tokens(f"{i} " + "word " * 60) == len(encoder._encode(f"{i} " + "word " * 60))
+    assert before < kept.currsize <= 100_000

@@ -129,12 +129,17 @@ def test_several_token_variants_of_a_label_are_summed() -> None:
 
 
 class TestBadInput:
-    def test_too_long_a_prompt_is_an_error_before_anything_is_computed(self) -> None:
+    def test_a_chunk_too_long_for_the_window_is_left_out_and_a_question_too_long_is_an_error(self) -> None:
         one = scorer("gpt2")
         assert one.window == 1024
         gate = ISRGate(scorer=one, reference=Oracle(1))
-        with pytest.raises(PromptTooLongError, match=r"more than the model's window of 1024; evidence\[1\]"):
-            gate.decide(["short", "long and longer " * 600], claim="c")
+        decision = gate.decide(["short", "long and longer " * 600], claim="c")
+        assert decision.left_out == (1,)
+        assert decision.q == gate.decide(["short"], claim="c").q
+        nothing = gate.decide(["long and longer " * 600], claim="c")
+        assert nothing.reason == "no_evidence" and "more than the model's window of 1024" in nothing.detail
+        with pytest.raises(PromptTooLongError):
+            gate.decide(["short"], claim="long and longer " * 600)
         with pytest.raises(ValueError):
             ISRGate(scorer=scorer("llama", window=50), reference=Oracle(1)).decide(["a"], claim="c")
 
