@@ -56,7 +56,6 @@ def contrast(
     from isr_rag import ISRGate
     from isr_rag.calibration.artefact import write_atomically
     from isr_rag.factory import build_scorer
-    from isr_rag.references import Oracle
 
     documents, denials = load_documents()[:limit], load_denials()[:limit]
     reference = _reference(embedded=not server and model is None, adapter=adapter, calibration=calibration)
@@ -66,7 +65,7 @@ def contrast(
         scorer = build_scorer(
             model=model, servers=server, tokenizer=tokenizer, adapter=adapter, cache=cache or Path(scratch)
         )
-        gate = ISRGate(scorer=scorer, reference=reference or Oracle(1.0), m=m)
+        gate = ISRGate(scorer=scorer, reference=reference, m=m)
         with Progress(*columns("asking"), console=console) as bar:
             task = bar.add_task("", total=len(documents) + len(denials))
             rows = ask(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from isr_lab.contrast.data import ContrastDocument, Denial
 from isr_rag.errors import ScorerError
 from isr_rag.gate import ISRGate
+from isr_rag.references import Oracle
 
 Part = Literal["twins", "drafts", "sufficiency", "denials"]
 Setting = Literal["alone", "among"]
@@ -28,7 +29,7 @@ class ContrastRow:
         setting: which chunks were shown.
         label: 1 where the evidence carries what was asked.
         q: the model's mean probability that it does.
-        p_ref: the reference's; None for a scorer without a calibration.
+        p_ref: the reference's; None without a calibration, or where it refuses to speak of the case.
         answered: for each h*, whether the gate answers; empty without a calibration.
         words_kept: of a twin.
     """
@@ -63,12 +64,11 @@ def ask(
     """Ask a gate everything; all that is asked of one document goes into one batch.
 
     Args:
-        gate: decides once for every h*, so its scorer should have a cache
+        gate: asked once for q and once for every h*, so its scorer should have a cache
             (`isr_rag.scorers.cache.CachedScorer`).
         documents: with twins and questions.
         denials: each with its own evidence.
-        h_stars: target hallucination rates to decide at. Empty where the gate's reference says nothing: rows then hold
-            q alone.
+        h_stars: target hallucination rates to decide at with the gate's own reference. Empty: rows hold q alone.
         progress: told how many documents and denials are done.
 
     Raises:
@@ -89,18 +89,17 @@ def ask(
 
 def _decide(gate: ISRGate, questions: Sequence[_ToAsk], h_stars: Sequence[float]) -> Iterator[ContrastRow]:
     items = [question.item for question in questions]
-    gates = {h_star: gate.with_h_star(h_star) for h_star in h_stars} or {gate.h_star: gate}
-    decided = {h_star: one.decide_batch(items) for h_star, one in gates.items()}
+    # q without the gate's own reference, which may refuse to speak of a case
+    scored = gate.decide_batch([{**item, "reference": Oracle(1.0)} for item in items])
+    decided = {h_star: gate.with_h_star(h_star).decide_batch(items) for h_star in h_stars}
     for k, question in enumerate(questions):
-        decisions = {h_star: batch[k] for h_star, batch in decided.items()}
-        first = next(iter(decisions.values()))
-        if first.q_bar is None:  # a gate that abstains when its scorer fails would look careful
-            raise ScorerError(f"{question.row['id']} was not scored: {first.reason.value} {first.detail}".rstrip())
+        if (q := scored[k].q_bar) is None:  # a gate that abstains when its scorer fails would look careful
+            raise ScorerError(f"{question.row['id']} was not scored: {scored[k].detail or scored[k].reason.value}")
         yield ContrastRow(
             **question.row,
-            q=first.q_bar,
-            p_ref=first.p_ref if h_stars else None,
-            answered={h_star: decisions[h_star].answered for h_star in h_stars},
+            q=q,
+            p_ref=decided[h_stars[0]][k].p_ref if h_stars else None,
+            answered={h_star: decisions[k].answered for h_star, decisions in decided.items()},
         )
 
 

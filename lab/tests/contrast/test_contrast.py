@@ -25,6 +25,7 @@ from isr_rag import ISRGate
 from isr_rag.errors import ScorerError
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import Oracle
+from isr_rag.references.protocol import Case
 from isr_rag.scorers.embedded import is_ready, model_directory
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
@@ -213,6 +214,16 @@ def test_each_h_star_is_decided_by_the_gate_itself() -> None:
     told = markdown(report(found, scorer="s", reference="r"))
     assert "at h* = 0.1 8 of 8 true and 8 of 8 false answered" in told.replace("\\", "")
     assert "Denials, reports" not in told
+
+
+def test_cases_that_the_reference_does_not_speak_of_still_have_a_q() -> None:
+    def refuses(case: Case) -> float:
+        raise ValueError("outside")
+
+    gate = ISRGate(scorer=FixedScorer([0.97], layout="late"), reference=Oracle(refuses), on_error="abstain")
+    rows = ask(gate, load_documents()[:1], h_stars=(0.05,))
+    assert {(round(row.q, 2), row.p_ref, row.answered[0.05]) for row in rows} == {(0.97, None, False)}
+    assert figures(rows)["twins"]["among"]["all"]["auroc_p_ref"] is None
 
 
 def test_a_failing_scorer_is_not_taken_for_a_careful_one() -> None:
