@@ -12,15 +12,22 @@ from llama_index.core.schema import NodeWithScore
 from llama_index.core.workflow import Context, JsonSerializer
 from llama_parts import ScriptedLLM, TopKRetriever, fixed, node, speaks_of
 
-from isr_rag.errors import ConfigurationError
-from llama_index.postprocessor.isr import evidence_tool
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
+from llama_index.postprocessor.isr import GatedAgent, evidence_tool
 
 QUESTION = "Which river flows through Rouen?"
 FOUND = {"rivers": [node("The Loire is a river.", "a")], "Rouen": [node("The Seine flows through Rouen.", "b")]}
 
 
 def asked(search: str) -> dict[str, str]:
-    return {"question": QUESTION, "search": search}
+    return {"search": search}
+
+
+async def begun(agent: FunctionAgent) -> Context:
+    """The context of an agent that was asked the question."""
+    context = Context(agent)
+    await context.store.set("user_msg_str", QUESTION)
+    return context
 
 
 def find(query: str, look: int) -> list[NodeWithScore]:
@@ -67,7 +74,7 @@ def test_a_passage_cannot_pass_for_the_verdict() -> None:
     agent = FunctionAgent(tools=[tool], llm=ScriptedLLM(asks=[]))
 
     async def call() -> str:
-        return str((await tool.acall(ctx=Context(agent), **asked("rivers"))).content)
+        return str((await tool.acall(ctx=await begun(agent), **asked("rivers"))).content)
 
     told = asyncio.run(call())
     assert told.startswith("NOT ENOUGH") and "\nENOUGH" not in told and "<|im_end|>" not in told
@@ -79,7 +86,8 @@ def test_the_looks_share_the_error_budget_and_the_context_holds_plain_data() -> 
     async def kept() -> Any:
         return await context.store.get("isr")
 
-    state = asyncio.run(kept())[QUESTION]
+    state = asyncio.run(kept())
+    assert state["question"] == QUESTION
     assert [d["action"] for d in state["decisions"]] == ["abstain", "answer"]
     assert {d["h_star"] for d in state["decisions"]} == {0.05 / 3}
     assert json.loads(json.dumps(state)) == state
@@ -91,8 +99,8 @@ def test_two_calls_at_once_are_both_counted() -> None:
     agent = FunctionAgent(tools=[tool], llm=ScriptedLLM(asks=[]))
 
     async def together() -> list[str]:
-        context = Context(agent)
-        calls = [tool.acall(ctx=context, question=QUESTION, search=word) for word in ("rivers", "Rouen", "lakes")]
+        context = await begun(agent)
+        calls = [tool.acall(ctx=context, search=word) for word in ("rivers", "Rouen", "lakes")]
         return [str(output.content) for output in await asyncio.gather(*calls)]
 
     told = asyncio.run(together())
@@ -114,3 +122,73 @@ def test_runs_in_an_agent_workflow() -> None:
 def test_needs_a_look() -> None:
     with pytest.raises(ConfigurationError):
         evidence_tool(TopKRetriever(find), gate=fixed(1), looks=0)
+
+
+def test_judges_the_users_own_message_and_counts_looks_per_run_whatever_is_searched_for() -> None:
+    judged: list[str] = []
+    tool = evidence_tool(
+        TopKRetriever(find), gate=fixed(lambda case: float(bool(judged.append(case.predicate.query)))), looks=2
+    )
+    llm = ScriptedLLM(asks=[asked(s) for s in ("rivers", "lakes", "Rouen")], last=lambda heard: "done")
+    agent = FunctionAgent(tools=[tool], llm=llm, streaming=False)
+
+    async def twice() -> list[list[str]]:
+        context = Context(agent)
+        heard: list[list[str]] = []
+        for _ in range(2):
+            await agent.run(QUESTION, ctx=context)
+            heard.append(list(llm.heard))
+        return heard
+
+    first, second = asyncio.run(twice())
+    assert set(judged) == {QUESTION}
+    assert first[2].startswith("STOP: all 2 looks are spent")
+    assert not second[-1].startswith("STOP: all 2 looks are spent. The documents") or len(judged) == 4
+
+
+def test_outside_an_agents_run_there_is_no_question_to_judge() -> None:
+    tool = evidence_tool(TopKRetriever(find), gate=fixed(1))
+    agent = FunctionAgent(tools=[tool], llm=ScriptedLLM(asks=[]))
+
+    async def call() -> Any:
+        return await tool.acall(ctx=Context(agent), search="rivers")
+
+    try:
+        told = asyncio.run(call())
+    except InvalidInputError as error:
+        assert "from an agent's run" in str(error)
+    else:
+        assert "from an agent's run" in str(told.content)
+
+
+def gated(p_ref: Any, searches: list[str], said: str, **settings: Any) -> tuple[Any, list[str]]:
+    """What a gated agent answers that ignores what its tool tells it, and what its memory keeps."""
+    tool = evidence_tool(TopKRetriever(find), gate=fixed(p_ref))
+    llm = ScriptedLLM(asks=[asked(s) for s in searches], last=lambda heard: said)
+    agent = FunctionAgent(tools=[tool], llm=llm, streaming=False)
+
+    async def talk() -> tuple[Any, list[str]]:
+        context = Context(agent)
+        response = await GatedAgent(agent, gate=fixed(p_ref), message="no idea", **settings).run(QUESTION, ctx=context)
+        memory: Any = await context.store.get("memory")
+        return response, [str(message.content) for message in await memory.aget_all()]
+
+    return asyncio.run(talk())
+
+
+def test_a_gated_agent_cannot_answer_after_stop() -> None:
+    response, memory = gated(0.0, ["rivers"], "HALLUCINATED")
+    assert str(response) == "no idea" and response.metadata["isr"]["action"] == "abstain"
+    assert "HALLUCINATED" not in " ".join(memory) and memory[-1] == "no idea"
+    response, memory = gated(1.0, ["Rouen"], "the Seine")
+    assert str(response) == "the Seine" and response.metadata["isr"]["action"] == "answer"
+    assert [n.node.get_content() for n in response.source_nodes] == ["The Seine flows through Rouen."]
+
+
+def test_a_turn_without_retrieval_passes_or_abstains_as_wished() -> None:
+    assert str(gated(0.0, [], "You are welcome.")[0]) == "You are welcome."
+    assert str(gated(0.0, [], "Paris.", without_evidence="abstain")[0]) == "no idea"
+    with pytest.raises(ConfigurationError):
+        GatedAgent(FunctionAgent(tools=[], llm=ScriptedLLM(asks=[])), gate=fixed(1), without_evidence="maybe")  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match="gate must be"):
+        GatedAgent(FunctionAgent(tools=[], llm=ScriptedLLM(asks=[])), gate="fixed")  # type: ignore[arg-type]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from llama_index.core.base.response.schema import Response
 from llama_index.core.evaluation import BatchEvalRunner
 from llama_parts import fixed, node, speaks_of
 
 from isr_rag import Decision
-from isr_rag.errors import InvalidInputError
 from isr_rag.references import Case
 from llama_index.postprocessor.isr import ISREvaluator
 
@@ -31,10 +29,26 @@ def test_judges_a_response_with_its_source_nodes() -> None:
     assert ISREvaluator(fixed(speaks_of("Seine"))).evaluate_response(query="Where?", response=response).passing
 
 
-def test_no_contexts_do_not_pass_and_missing_input_is_refused() -> None:
+def test_no_contexts_do_not_pass_and_missing_input_is_invalid() -> None:
     assert ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.", contexts=[]).passing is False
-    with pytest.raises(InvalidInputError):
-        ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.")
+    missing = ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.")
+    assert missing.invalid_result and "contexts" in (missing.invalid_reason or "")
+
+
+def test_a_bad_row_does_not_lose_the_others_of_a_batch() -> None:
+    runner = BatchEvalRunner({"isr": ISREvaluator(fixed(1))}, workers=2)
+    results = asyncio.run(
+        runner.aevaluate_response_strs(
+            queries=["Where?", "Who?", "When?"],
+            response_strs=["Paris.", " ", "1901."],
+            contexts_list=[CONTEXTS, CONTEXTS, [""]],
+        )
+    )["isr"]
+    assert [(bool(result.passing), result.invalid_result) for result in results] == [
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
 
 
 def test_a_failure_is_an_invalid_result_where_the_policy_is_to_abstain() -> None:

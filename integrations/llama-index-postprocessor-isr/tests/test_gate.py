@@ -167,12 +167,25 @@ def test_nodes_without_any_text_are_no_evidence() -> None:
     assert raised.value.decision.reason is Reason.NO_EVIDENCE
 
 
-def test_the_title_of_a_document_is_read() -> None:
-    titles: list[Any] = []
+def test_what_the_llm_reads_is_judged_and_nothing_else() -> None:
+    judged: list[str] = []
     gate = fixed(1)
-    gate.reference = Oracle(lambda case: float(not titles.append(case.chunks[0].title)))
-    ISRGate(gate=gate).postprocess_nodes([node("t", title="Seine")], query_str="q?")
-    assert titles[-1] == "Seine"
+    gate.reference = Oracle(lambda case: float(not judged.append(case.chunks[0].text)))
+    shown, hidden = node("It flows through Paris.", title="Seine"), node("It flows through Paris.", title="Loire")
+    hidden.node.excluded_llm_metadata_keys = ["title"]
+    for one in (shown, hidden):
+        ISRGate(gate=gate).postprocess_nodes([one], query_str="q?")
+        assert judged[-1] == one.node.get_content(MetadataMode.LLM)
+    assert "title: Seine" in judged[-2] and "Loire" not in judged[-1]
+
+
+def test_an_adapters_gate_is_no_gate_of_the_core_and_says_so() -> None:
+    with pytest.raises(InvalidTypeError, match="gate must be an isr_rag.ISRGate"):
+        ISRGate(gate=ISRGate())  # type: ignore[arg-type]
+
+
+def test_the_gate_has_a_json_schema() -> None:
+    assert {"gate", "h_star", "on_abstain"} <= set(ISRGate.model_json_schema()["properties"])
 
 
 @pytest.mark.parametrize("wrong", [ISRGate(gate=fixed(1)), "gate", fixed])
@@ -203,16 +216,27 @@ class TestInAnIndex:
 
     def test_an_empty_abstention_calls_no_llm(self) -> None:
         calls: list[str] = []
-        response = self.engine(calls, ISRGate(gate=fixed(0))).query("Where?")
+        response = self.engine(calls, ISRGate(gate=fixed(0), on_abstain="empty")).query("Where?")
         assert str(response) == "Empty Response" and not calls
+
+    def test_the_text_judged_is_the_text_that_the_llm_is_given(self) -> None:
+        judged: list[str] = []
+        calls: list[str] = []
+        gate = fixed(lambda case: float(not judged.extend(chunk.text for chunk in case.chunks)))
+        document = Document(text="It flows through Paris.", metadata={"river": "Seine", "secret": "Loire"})
+        document.excluded_llm_metadata_keys = ["secret"]
+        index = VectorStoreIndex.from_documents([document], embed_model=MockEmbedding(embed_dim=8))
+        llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "drafted")  # type: ignore[func-returns-value]
+        index.as_query_engine(llm=llm, node_postprocessors=[ISRGate(gate=gate)]).query("Where?")
+        assert judged[0] in calls[0] and "Seine" in judged[0] and "Loire" not in judged[0]
 
     def test_generation_mode_calls_the_llm_all_the_same_unless_the_gate_raises(self) -> None:
         calls: list[str] = []
         mode = {"response_mode": ResponseMode.GENERATION}
-        self.engine(calls, ISRGate(gate=fixed(0)), **mode).query("Where?")
+        self.engine(calls, ISRGate(gate=fixed(0), on_abstain="empty"), **mode).query("Where?")
         assert len(calls) == 1
         with pytest.raises(AbstainedError):
-            self.engine(calls, ISRGate(gate=fixed(0), on_abstain="raise"), **mode).query("Where?")
+            self.engine(calls, ISRGate(gate=fixed(0)), **mode).query("Where?")
         assert len(calls) == 1
 
     def test_answers_when_the_evidence_is_enough_and_the_prompt_holds_no_decision(self) -> None:
@@ -226,6 +250,10 @@ class TestInAnIndex:
         llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "drafted")  # type: ignore[func-returns-value]
         gate = ISRGate(gate=fixed(lambda case: float("Seine" in case.predicate.query)))
         chat = self.index().as_chat_engine(chat_mode="context", llm=llm, node_postprocessors=[gate])
-        assert str(chat.chat("Who won the cup?")) == "Empty Response" and not calls
+        with pytest.raises(AbstainedError) as raised:
+            chat.chat("Who won the cup?")
+        assert not calls and len(raised.value.nodes) == 2
         assert str(chat.chat("Where is the Seine?")) == "drafted" and len(calls) == 1
-        assert "".join(chat.stream_chat("Who won the cup?").response_gen) == "Empty Response"
+        with pytest.raises(AbstainedError):
+            "".join(chat.stream_chat("Who won the cup?").response_gen)
+        assert len(calls) == 1

@@ -25,7 +25,7 @@ from isr_rag import Decision
 from isr_rag import ISRGate as CoreGate
 from isr_rag.references import Case, Verifier
 from isr_rag.sources import chunk_text
-from llama_index.postprocessor.isr import ISREvaluator, ISRGate, ISRQueryEngine, evidence_tool
+from llama_index.postprocessor.isr import AbstainedError, ISREvaluator, ISRGate, ISRQueryEngine, evidence_tool
 
 pytestmark = pytest.mark.model
 
@@ -94,8 +94,11 @@ def test_the_default_gate_drops_into_a_vector_index_and_keeps_the_llm_quiet(node
     index = VectorStoreIndex(nodes, embed_model=WordLlamaEmbedding())
     drafting = DraftingLLM(write=lambda prompt: calls.append(prompt) or "drafted")  # type: ignore[func-returns-value]
     settings: dict[str, Any] = {"llm": drafting, "similarity_top_k": 3}
-    response = index.as_query_engine(node_postprocessors=[ISRGate()], **settings).query(OFF_TOPIC)
+    response = index.as_query_engine(node_postprocessors=[ISRGate(on_abstain="empty")], **settings).query(OFF_TOPIC)
     assert str(response) == "Empty Response" and not calls
+    with pytest.raises(AbstainedError):
+        index.as_query_engine(node_postprocessors=[ISRGate()], **settings).query(OFF_TOPIC)
+    assert not calls
     noted = index.as_query_engine(node_postprocessors=[ISRGate(on_abstain="annotate")], **settings).query(QUESTION)
     decision = Decision.from_dict(noted.source_nodes[0].node.metadata["isr"])
     assert decision.chunks == 3 and decision.invariant and 0.0 < decision.q[0] < 1.0
@@ -134,8 +137,8 @@ def test_an_agent_around_a_local_model_asks_for_evidence_and_answers_from_it(nod
     tool = evidence_tool(BM25Retriever(nodes=nodes, similarity_top_k=2), gate=CoreGate(reference=Verifier(on_topic)))
     scripted = ScriptedLLM(
         asks=[
-            {"question": QUESTION, "search": "lambda"},
-            {"question": QUESTION, "search": "pass statement"},
+            {"search": "lambda"},
+            {"search": "pass statement"},
         ],
         last=lambda heard: str(llm.complete(f"{heard[-1]}\n{QUESTION}")) if heard[-1].startswith("ENOUGH") else MESSAGE,
     )

@@ -14,7 +14,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
 
 from isr_rag.decision import Decision, Reason
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.evidence import quote
 from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
@@ -22,7 +22,7 @@ from llama_index.postprocessor.isr.gate import core_gate
 
 _DESCRIPTION = (
     "Search the documents, and learn whether everything found so far is enough to answer the question. "
-    "Keep the question as the user asked it; change the search words at each call. "
+    "The question is the user's own message; change the search words at each call. "
     "Answer only after ENOUGH; after STOP say that the documents do not hold the answer."
 )
 _ADVICE = {
@@ -34,31 +34,36 @@ _ADVICE = {
 def evidence_tool(
     retriever: BaseRetriever, *, gate: ISRGate | None = None, looks: int = 3, name: str = "search_evidence"
 ) -> FunctionTool:
-    """A tool for ``FunctionAgent``: ``search_evidence(question, search)``.
+    """A tool for `FunctionAgent` and `ReActAgent`: `search_evidence(search)`.
 
-    The tool retrieves by itself and keeps what it found in the agent's context, so that it judges what the documents
-    say and never what the agent claims they say. Each call is one look; h* is split over the looks, which are counted
-    for each question in one context.
+    The tool retrieves by itself and keeps what it found in the agent's context: it judges what the documents say,
+    never what the agent claims they say. The question is the user's own message, which the agent cannot reword. Each
+    call is one look, and looks are counted per run of the agent, whatever it searches for.
+
+    The tool tells; it cannot keep an agent from answering after STOP. `GatedAgent` does.
 
     Args:
         retriever: what the search words go to.
         gate: decides; the embedded model with its shipped calibration by default.
-        looks: calls allowed for one question, >= 1; further ones are told to stop, and retrieve nothing.
+        looks: calls allowed in one run, >= 1; further ones are told to stop, and retrieve nothing.
         name: the tool's name.
 
     Raises:
         ConfigurationError: if looks < 1.
-        InvalidTypeError: for a gate that is not one of `isr_rag`.
+        InvalidTypeError: if `gate` is not a gate of `isr_rag`.
+        InvalidInputError: from a call outside an agent's run, where there is no message of a user.
     """
     if looks < 1:
         raise ConfigurationError(f"looks must be at least 1, got {looks}")
     whole = core_gate(gate)
     share = whole.with_h_star(whole.h_star / looks)
 
-    async def search_evidence(ctx: Context, question: str, search: str) -> str:
+    async def search_evidence(ctx: Context, search: str) -> str:
         async with ctx.store.edit_state() as state:  # an agent may call a tool twice at once, and both calls count
-            kept: dict[str, Any] = state.get(KEY, {})
-            seen = kept.get(question, {"nodes": [], "decisions": []})
+            question = str(state.get("user_msg_str") or "")
+            if not question.strip():
+                raise InvalidInputError("search_evidence judges the user's message: call it from an agent's run")
+            seen = _this_run(state, question)
             if len(seen["decisions"]) >= looks:
                 return f"STOP: all {looks} looks are spent. The documents do not hold enough: say so."
             before = [_restored(node) for node in seen["nodes"]]
@@ -70,12 +75,28 @@ def evidence_tool(
             found = await agather(share, look, question=question)
             decisions = [*seen["decisions"], found.decision.to_dict()]
             nodes = [{"node": doc_to_json(node.node), "score": node.score} for node in found.nodes]
-            state[KEY] = {**kept, question: {"nodes": nodes, "decisions": decisions}}
+            state[KEY] = {**seen, "nodes": nodes, "decisions": decisions}
         return _report(question, found.decision, found.nodes, len(before), looks - len(decisions))
 
     # The tool finds its context by the annotation itself, not by its name.
     search_evidence.__annotations__.update(get_type_hints(search_evidence))
     return FunctionTool.from_defaults(async_fn=search_evidence, name=name, description=_DESCRIPTION)
+
+
+def _this_run(state: Any, question: str) -> dict[str, Any]:
+    """What this run of the agent has found and decided so far; empty where its first call begins it."""
+    turn = int(state.get("num_iterations", 0))  # the agent counts its turns from 0 in every run
+    seen: dict[str, Any] = state.get(KEY, {})
+    if seen.get("question") != question or turn < seen["turn"]:
+        return {"question": question, "turn": turn, "nodes": [], "decisions": []}
+    return {**seen, "turn": turn}
+
+
+async def kept_nodes(context: Context) -> Nodes | None:
+    """What the tool found in the present run of an agent; None where it was not called."""
+    async with context.store.edit_state() as state:
+        seen = _this_run(state, str(state.get("user_msg_str") or ""))
+    return [_restored(node) for node in seen["nodes"]] if seen["decisions"] else None
 
 
 def _restored(kept: dict[str, Any]) -> NodeWithScore:
@@ -97,8 +118,8 @@ def _report(question: str, decision: Decision, nodes: Sequence[NodeWithScore], k
 
 
 def _missing(question: str, nodes: Sequence[NodeWithScore]) -> list[str]:
-    """The words of a question that stand in no passage."""
-    texts = [question, *(f"{chunk_of(node).title or ''} {chunk_of(node).text}" for node in nodes)]
+    """The words of a question that appear in no passage."""
+    texts = [question, *(chunk_of(node).text for node in nodes)]
     tokens = cast(list[list[str]], bm25s.tokenize(texts, stopwords="en_plus", return_ids=False, show_progress=False))
     asked, found = tokens[0], set(chain.from_iterable(tokens[1:]))
     return [word for word in dict.fromkeys(asked) if word not in found]

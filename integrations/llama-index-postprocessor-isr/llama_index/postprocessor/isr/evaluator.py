@@ -9,7 +9,7 @@ from llama_index.core.evaluation import BaseEvaluator, EvaluationResult
 from llama_index.core.prompts.mixin import PromptDictType
 
 from isr_rag.decision import Decision
-from isr_rag.errors import InvalidInputError
+from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.gate import core_gate
 
@@ -46,16 +46,20 @@ class ISREvaluator(BaseEvaluator):
     ) -> EvaluationResult:
         """Judge one response.
 
-        Raises:
-            InvalidInputError: without a response or contexts.
-            ISRError: as :meth:`isr_rag.ISRGate.decide`.
+        A row that cannot be judged (no response or contexts, an empty text, a scorer that fails) is a result with
+        `invalid_result=True` and the reason: a batch runner keeps its other rows.
         """
-        if response is None or contexts is None:
-            raise InvalidInputError("ISREvaluator needs a response and its contexts (a list, which may be empty)")
-        if query is None:
-            decision = await self._gate.adecide(list(contexts), claim=response)
-        else:
-            decision = await self._gate.adecide(list(contexts), question=query, answer=response)
+        try:
+            if response is None or contexts is None:
+                raise InvalidInputError("ISREvaluator needs a response and its contexts (a list, which may be empty)")
+            if query is None:
+                decision = await self._gate.adecide(list(contexts), claim=response)
+            else:
+                decision = await self._gate.adecide(list(contexts), question=query, answer=response)
+        except ISRError as error:
+            return EvaluationResult(
+                query=query, response=response, contexts=contexts, invalid_result=True, invalid_reason=str(error)
+            )
         return _result(decision, query, response, contexts)
 
 

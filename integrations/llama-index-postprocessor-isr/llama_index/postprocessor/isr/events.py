@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.instrumentation.events import BaseEvent
+from llama_index.core.schema import NodeWithScore
 
 from isr_rag.decision import Decision
 from isr_rag.errors import ISRError
@@ -30,11 +32,13 @@ class AbstainedError(ISRError):
 
     Attributes:
         decision: why.
+        nodes: the evidence that was not enough.
     """
 
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(decision)
+    def __init__(self, decision: Decision, nodes: Sequence[NodeWithScore] = ()) -> None:
+        super().__init__(decision, list(nodes))
         self.decision = decision
+        self.nodes = list(nodes)
 
     def __str__(self) -> str:
         return f"no answer: {self.decision.reason.value}. Give more or better evidence, or let the gate abstain quietly"

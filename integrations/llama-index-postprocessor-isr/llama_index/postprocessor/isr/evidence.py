@@ -94,7 +94,7 @@ def _report_decisions(trail: Trail, nodes: Nodes) -> Gathered:
 
 
 def _keep(nodes: Nodes, found: Sequence[NodeWithScore]) -> list[Chunk]:
-    """Add what is new, told apart by title and text (ids repeat); equal nodes of one look are all kept."""
+    """Add what is new, told apart by the text that the LLM reads (ids repeat); equal nodes of one look are all kept."""
     there = Counter(map(chunk_of, nodes))
     for node in found:
         chunk = chunk_of(node)
@@ -106,9 +106,12 @@ def _keep(nodes: Nodes, found: Sequence[NodeWithScore]) -> list[Chunk]:
 
 
 def chunk_of(node: NodeWithScore) -> Chunk:
-    """What the gate reads of a node: its text, and the title in its metadata if there is one."""
-    title = node.node.metadata.get("title")
-    return Chunk(node.node.get_content(MetadataMode.NONE), title if isinstance(title, str) else None)
+    """A node as a chunk of evidence: exactly the text that a response synthesizer puts before the LLM.
+
+    That is the node's content with the metadata the LLM sees (`MetadataMode.LLM`): nothing that
+    `excluded_llm_metadata_keys` hides, and everything that it does not.
+    """
+    return Chunk(node.node.get_content(MetadataMode.LLM))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from llama_index.core.bridge.pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -26,6 +33,7 @@ dispatcher = get_dispatcher(__name__)
 OnAbstain = Literal["empty", "raise", "annotate"]
 _LIVE = ("gate", "retriever")
 _OF_THE_GATE = {"h_star", "on_error"}
+_SHOWN = WithJsonSchema({"type": "object"})
 
 
 _loading = threading.Lock()
@@ -64,16 +72,17 @@ class ISRGate(BaseNodePostprocessor):
     ``index.as_query_engine(node_postprocessors=[ISRGate()])`` works as it stands. Nodes are let through as copies
     with the decision in ``metadata["isr"]``, hidden from the LLM and from embeddings.
 
-    No nodes is not quite an abstention: engines then answer the literal ``Empty Response``, and one in GENERATION
-    mode still calls the LLM. Where that matters, raise, or use
-    :class:`~llama_index.postprocessor.isr.ISRQueryEngine`.
+    After an abstention a query stops with `AbstainedError`: whatever comes next would answer ungated. Put the gate last
+    in the list, since a postprocessor after it that rewrites nodes changes what it judged. To answer with a message
+    instead of an error, use `ISRQueryEngine`.
 
     Args:
         h_star: target hallucination rate of the embedded gate, in (0, 1).
-        on_error: ``raise`` or ``abstain`` when the embedded gate's scorer or a retriever fails.
+        on_error: `raise` or `abstain` when the embedded gate's scorer or a retriever fails.
         gate: a gate of your own (scorer, reference, h*, policy) instead of the embedded one.
-        on_abstain: ``empty``: no nodes. ``raise``: :class:`~llama_index.postprocessor.isr.AbstainedError`.
-            ``annotate``: the nodes pass, and what to do about the decision is left to you.
+        on_abstain: `raise`: `AbstainedError`. `empty`: no nodes; engines then answer the literal `Empty Response`,
+            which chat memory keeps, and an engine in GENERATION mode or a chat engine still calls the LLM, without
+            evidence and ungated. `annotate`: the nodes pass, and what to do about the decision is left to you.
         retriever: where to look for more evidence while it is not enough: at ``similarity_top_k`` times ``factor``,
             then deeper. None: what comes in is all there is.
         looks: with a retriever, how often to look at most, what came in included, >= 1; h* is split over the looks.
@@ -91,11 +100,11 @@ class ISRGate(BaseNodePostprocessor):
 
     h_star: float = Field(default=0.05, gt=0, lt=1)
     on_error: OnError = "raise"
-    on_abstain: OnAbstain = "empty"
+    on_abstain: OnAbstain = "raise"
     looks: int = Field(default=2, ge=1)
     factor: int = Field(default=2, ge=2)
-    gate: isr_rag.ISRGate | None = Field(default=None, exclude=True)
-    retriever: BaseRetriever | None = Field(default=None, exclude=True)
+    gate: Annotated[isr_rag.ISRGate | None, _SHOWN] = Field(default=None, exclude=True)
+    retriever: Annotated[BaseRetriever | None, _SHOWN] = Field(default=None, exclude=True)
 
     @field_validator("gate", mode="before")
     @classmethod
@@ -156,7 +165,7 @@ class ISRGate(BaseNodePostprocessor):
         if decision.answered or self.on_abstain == "annotate":
             passed = [_annotated(node, decision) for node in gathered.nodes]
         elif self.on_abstain == "raise":
-            raise AbstainedError(decision)
+            raise AbstainedError(decision, gathered.nodes)
         dispatcher.event(ReRankEndEvent(nodes=passed))
         return passed
 

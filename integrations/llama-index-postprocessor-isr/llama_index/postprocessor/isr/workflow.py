@@ -52,7 +52,7 @@ class TokenEvent(Event):
 class ISRWorkflow(Workflow):
     """Gathers evidence look by look, gates it, and answers through a query engine or stops with a message.
 
-    ``await workflow.run(question=...)`` gives a Response with ``metadata["isr"]``. :class:`LookEvent`,
+    `await workflow.run(question=...)` (or `query=...`) gives a Response with ``metadata["isr"]``. :class:`LookEvent`,
     :class:`GatheredEvent` and :class:`TokenEvent` are streamed. Between two steps the context holds plain data and
     nodes only, so that it can be written and taken up again.
 
@@ -93,7 +93,7 @@ class ISRWorkflow(Workflow):
     @step
     async def gather(self, ctx: Context, event: StartEvent) -> GatheredEvent:
         """Look for evidence until it is enough, or the looks are spent."""
-        question = str(event.get("question", ""))
+        question = str(event.get("question") or event.get("query") or "")
         rounds = EngineRounds(self._engine, self._rounds, QueryBundle(question))
 
         async def look(query: str, number: int, previous: Decision | None) -> Nodes:

@@ -1,0 +1,90 @@
+"""An agent whose answer goes out only when the evidence that it found supports it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from llama_index.core.agent.workflow import BaseWorkflowAgent
+from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.base.response.schema import Response
+from llama_index.core.memory import BaseMemory
+from llama_index.core.workflow import Context
+
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate import ISRGate
+from llama_index.postprocessor.isr.agent import kept_nodes
+from llama_index.postprocessor.isr.evidence import Nodes, agather
+from llama_index.postprocessor.isr.gate import core_gate
+from llama_index.postprocessor.isr.query_engine import MESSAGE
+
+WithoutEvidence = Literal["pass", "abstain"]
+
+
+class GatedAgent:
+    """Runs an agent that has an `evidence_tool`, and releases its answer only if what that found supports it.
+
+    The agent may ignore what the tool tells it; its answer is judged all the same, and after an abstention `message`
+    takes its place, in the response and in the agent's memory. Nothing of a run is streamed before the decision.
+
+    Args:
+        agent: a `FunctionAgent` or `ReActAgent` with an `evidence_tool` among its tools.
+        gate: decides; the embedded model with its shipped calibration by default.
+        without_evidence: what becomes of an answer in a run in which the tool was not called (a greeting, a
+            thank-you): `"pass"` lets it out, `"abstain"` does not.
+        message: what the reader gets after an abstention.
+
+    Raises:
+        ConfigurationError: for another `without_evidence`.
+        InvalidTypeError: if `gate` is not a gate of `isr_rag`.
+    """
+
+    def __init__(
+        self,
+        agent: BaseWorkflowAgent,
+        *,
+        gate: ISRGate | None = None,
+        without_evidence: WithoutEvidence = "pass",
+        message: str = MESSAGE,
+    ) -> None:
+        if without_evidence not in ("pass", "abstain"):
+            raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
+        self._agent, self._without_evidence, self._message = agent, without_evidence, message
+        self._gate = core_gate(gate)
+
+    async def run(self, user_msg: str, *, ctx: Context | None = None, **settings: Any) -> Response:
+        """Run the agent on a user's message.
+
+        Args:
+            user_msg: what the user says; the question that the evidence is judged by.
+            ctx: the agent's context, to carry a conversation on.
+            settings: of the agent's own `run`, such as `max_iterations`.
+
+        Returns:
+            The answer with its evidence in `source_nodes` and the decision in `metadata["isr"]`; `metadata` is None
+            where nothing was judged.
+
+        Raises:
+            ISRError: as `isr_rag.ISRGate.decide`.
+        """
+        context: Context = Context(self._agent) if ctx is None else ctx
+        run: Any = self._agent.run  # its overloads do not know settings passed on
+        draft = str(await run(user_msg=user_msg, ctx=context, **settings))
+        nodes = await kept_nodes(context)
+        if nodes is None and self._without_evidence == "pass":
+            return Response(draft)
+
+        async def found(query: str, look: int, previous: object) -> Nodes:
+            return nodes or []
+
+        decided = await agather(self._gate, found, question=user_msg, answer=draft)
+        text = draft if decided.decision.answered else self._message
+        if text != draft:
+            await self._forget(context, draft)
+        return Response(text, source_nodes=decided.nodes, metadata=decided.metadata())
+
+    async def _forget(self, context: Context, draft: str) -> None:
+        """Put the message in the place of the withheld answer in the agent's memory."""
+        memory = cast(BaseMemory, await context.store.get("memory"))
+        messages = await memory.aget_all()
+        if messages and messages[-1].role == MessageRole.ASSISTANT and draft in str(messages[-1].content):
+            await memory.aset([*messages[:-1], ChatMessage(role=MessageRole.ASSISTANT, content=self._message)])
