@@ -10,9 +10,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import torch
-from measuring import machine, matmul_ceiling, write_json
+from measuring import machine, matmul_ceiling
 from scoring import Bench
 from torch.profiler import ProfilerActivity, profile
+
+from isr_rag.files import write_json
 
 KINDS = {
     "aten::mm": "linear layers",

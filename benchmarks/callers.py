@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measuring import machine, plot_lines, real_chunks, write_json
+from measuring import machine, plot_lines, real_chunks
 from transformers import AutoTokenizer
 
 from isr_rag import ISRGate
+from isr_rag.files import write_json
 from isr_rag.scorers import embedded
 
 

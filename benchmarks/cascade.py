@@ -13,10 +13,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from measuring import machine, write_json
+from measuring import machine
 
 from isr_lab.slice.sample import load_sample
 from isr_rag import ISRGate, TransformersScorer
+from isr_rag.files import write_json
 from isr_rag.references import Oracle
 from isr_rag.scorers import embedded
 

@@ -14,7 +14,9 @@ import sys
 import time
 from pathlib import Path
 
-from measuring import machine, write_json
+from measuring import machine
+
+from isr_rag.files import write_json
 
 FIRST_DECISION = """
 import time

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import interleaved, machine, plot_lines, real_chunks, write_json
+from measuring import interleaved, machine, plot_lines, real_chunks
 from transformers import AutoTokenizer
 
 from isr_rag import Chunk, Supported
+from isr_rag.files import write_json
 from isr_rag.orderings import draw_orderings
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.scorer import LocalScorer

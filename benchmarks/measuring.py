@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from isr_rag.calibration.plots import COLOURS, MARKERS
+from isr_rag.machine import usable_cores
 
 
 def real_chunks(tokenizer: Any, size: int, count: int, start: int = 0) -> list[str]:
@@ -85,7 +86,7 @@ def machine() -> dict[str, Any]:
     return {
         "processor": _processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
@@ -97,14 +98,6 @@ def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a report, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
-    temporary.replace(path)
 
 
 def plot_lines(

@@ -14,7 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from measuring import machine, write_json
+from measuring import machine
+
+from isr_rag.files import write_json
 
 ONE = """
 import json, resource, sys

@@ -18,11 +18,12 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from measuring import machine, write_json
+from measuring import machine
 from transformers import AutoTokenizer
 
 from isr_lab.slice.sample import load_sample
 from isr_rag import Chunk
+from isr_rag.files import write_json
 from isr_rag.orderings import draw_orderings
 from isr_rag.predicates import predicate_for
 from isr_rag.scorers import embedded

@@ -23,10 +23,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
-from measuring import machine, plot_lines, write_json
+from measuring import machine, plot_lines
 
 from isr_rag import Supported
 from isr_rag.evidence import Chunk
+from isr_rag.files import write_json
 from isr_rag.orderings import draw_orderings
 from isr_rag.scorers.protocol import ScoreRequest
 from isr_rag.scorers.remote import RemoteScorer, remote_scorer, scorer

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from measuring import COLOURS, MARKERS, machine, write_json
+from measuring import COLOURS, MARKERS, machine
 from tasks import make_gate, write_items
 
+from isr_rag.files import write_json
 from isr_rag.items import check_file, check_file_on_ray
 from isr_rag.items.lines import BATCH
 

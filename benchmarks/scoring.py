@@ -32,11 +32,11 @@ from measuring import (
     matmul_ceiling,
     plot_lines,
     real_chunks,
-    write_json,
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isr_rag import Chunk, Supported, TransformersScorer
+from isr_rag.files import write_json
 from isr_rag.orderings import Family, draw_orderings
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.lean import has_onednn

@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 import psutil
-from measuring import COLOURS, MARKERS, machine, write_json
+from measuring import COLOURS, MARKERS, machine
 from tasks import make_gate, write_items
 
+from isr_rag.files import write_json
 from isr_rag.items import check_file, check_file_on_ray
 
 

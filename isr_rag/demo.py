@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from isr_rag.acquisition import acquire, widen
+from isr_rag.bm25 import Bm25
 from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate
 from isr_rag.predicates import Supported
@@ -56,21 +57,14 @@ class Library:
     def __init__(self) -> None:
         from pydoc_data.topics import topics
 
-        import bm25s
-
         self.chunks: tuple[Chunk, ...] = tuple(
             chunk for topic, text in sorted(topics.items()) for chunk in chunk_text(text, topic)
         )
-        self._tokenize = bm25s.tokenize
-        self._index = bm25s.BM25(k1=1.2, b=0.75)
-        corpus = bm25s.tokenize([f"{c.title} {c.text}" for c in self.chunks], stopwords="en", show_progress=False)
-        self._index.index(corpus, show_progress=False)
+        self._index = Bm25([f"{chunk.title} {chunk.text}" for chunk in self.chunks])
 
     def search(self, query: str, top_k: int) -> Sequence[Chunk]:
         """The top_k chunks nearest to a query."""
-        tokens = self._tokenize([query], stopwords="en", show_progress=False)
-        found, _ = self._index.retrieve(tokens, k=min(top_k, len(self.chunks)), show_progress=False)
-        return [self.chunks[int(i)] for i in found[0]]
+        return [self.chunks[i] for i in self._index.best(query, top_k)]
 
 
 def run() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import platform
 from collections.abc import Iterator
 
 from isr_rag import __version__
 from isr_rag.errors import ISRError
 from isr_rag.findings import Finding
+from isr_rag.machine import usable_cores
 
 _OPTIONAL = {
     "torch": ("local models", "local"),
@@ -27,7 +27,7 @@ _OPTIONAL = {
 def diagnose() -> Iterator[Finding]:
     """Findings, one after the other, the slow ones last."""
     yield Finding(f"isr-rag {__version__}, Python {platform.python_version()}, {platform.machine()}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = usable_cores()
     yield Finding(f"cores this process may use: {cores}")
     for name, (purpose, extra) in _OPTIONAL.items():
         yield _package(name, purpose, extra)

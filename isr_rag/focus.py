@@ -12,12 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from isr_rag.bm25 import Bm25
 from isr_rag.decision import Focus
 from isr_rag.evidence import Chunk, one_line, well_formed
 from isr_rag.prompt import Ordering
@@ -96,7 +95,7 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
     sentences = [list(_sentences(chunk.text)) for chunk in chunks]
     sizes = [[words(sentence) for sentence in row] for row in sentences]
     places = [(c, s) for c, row in enumerate(sentences) for s in range(len(row))]
-    scores = _bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places], one_line(query))
+    scores = Bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places]).scores(one_line(query))
     ranked = [places[int(i)] for i in np.argsort(-scores, kind="stable")]
 
     left = budget
@@ -162,24 +161,6 @@ def _parts(text: str) -> Iterator[str]:
         yield text[start:end]
         start = end
     yield text[start:]
-
-
-def _bm25(texts: list[str], query: str) -> NDArray[np.float64]:
-    """BM25 of each text for the query; zeros where they share no word."""
-    import bm25s
-
-    def tokens(lines: list[str]) -> list[list[str]]:
-        found = bm25s.tokenize(lines, stopwords="en", return_ids=False, show_progress=False)
-        return cast(list[list[str]], found)
-
-    corpus = tokens(texts)
-    vocabulary = set(chain.from_iterable(corpus))
-    known = [token for token in tokens([query])[0] if token in vocabulary]
-    if not known:
-        return np.zeros(len(texts))
-    index = bm25s.BM25(k1=1.2, b=0.75)
-    index.index(corpus, show_progress=False)
-    return np.asarray(index.get_scores(known), dtype=np.float64)
 
 
 def _joined(sentences: list[str], kept: list[int]) -> str:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from isr_rag.calibration.combination import Combination
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.calibration.ltt import Cut, Scope
 from isr_rag.calibration.venn_abers import VennAbers
+from isr_rag.files import write_atomically
 from isr_rag.wording import Wording
 
 SCHEMA_VERSION = 1
@@ -243,21 +243,6 @@ class CalibrationArtefact:
             "belongs_to": asdict(self.belongs_to),
             "predicates": {name: part.to_dict() for name, part in self.predicates.items()},
         }
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _no_such_number(token: str) -> float:

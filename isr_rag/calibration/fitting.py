@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration import combination
 from isr_rag.calibration.artefact import BelongsTo, CalibrationArtefact, PredicateCalibration
 from isr_rag.calibration.checks import labelled_scores, normalised, refuse_duplicates, refuse_leakage
@@ -86,7 +87,7 @@ class FittedCalibration:
 
 def reference_at_target(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
     """The gate's guard p_ref >= 1 - h_star: with no dispersion over orderings it is the whole rule (METHOD)."""
-    return p_ref >= 1.0 - h_star - 1e-9
+    return p_ref >= 1.0 - h_star - TOLERANCE
 
 
 def fit_artefact(
@@ -282,7 +283,7 @@ def _figures(held: HeldOut, h_stars: Sequence[float], resamples: int, seed: int)
         summary = summarise(scores, held.labels, groups=held.groups, resamples=resamples, seed=seed)
         figures[name] = {metric: [i.estimate, i.lower, i.upper] for metric, i in summary.items()}
     for h_star in sorted(set(h_stars)):
-        answered = held.lower >= 1.0 - h_star - 1e-9
+        answered = held.lower >= 1.0 - h_star - TOLERANCE
         count, wrong = int(answered.sum()), int((answered & (held.labels == 0)).sum())
         entry: dict[str, Any] = {"answered": count, "wrong": wrong, "coverage": count / len(held.ids)}
         entry["recall"] = float(answered[held.labels == 1].mean())

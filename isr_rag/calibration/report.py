@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isr_rag.calibration.artefact import write_atomically
 from isr_rag.calibration.checks import enough_of_each_class
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
+from isr_rag.files import write_atomically
 
 Floats = NDArray[np.float64]
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError
+from isr_rag.machine import usable_cores
 
 Value = TypeVar("Value")
 
@@ -54,7 +55,7 @@ def cluster(ray: Any, workers: int | None) -> Generator[None]:
     else:
         ray.init(
             address="local",
-            num_cpus=workers or os.cpu_count(),
+            num_cpus=workers or usable_cores(),
             object_store_memory=OBJECT_STORE,
             include_dashboard=False,
             log_to_driver=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from isr_rag.decision import Decision
 from isr_rag.errors import InvalidInputError, MissingDependencyError
+from isr_rag.files import sha256_of
 from isr_rag.items.lines import BATCH, FIELDS, Extent, Index, ItemLine, as_line
 
 try:
@@ -60,10 +60,8 @@ class ParquetItems:
     def index(self) -> Index:
         """Hash and batches."""
         rows = self._ends[-1]
-        with self._path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         starts = range(0, rows, BATCH)
-        return Index(sha256, rows, [*starts, rows], [start + 1 for start in starts])
+        return Index(sha256_of(self._path), rows, [*starts, rows], [start + 1 for start in starts])
 
     def read(self, extent: Extent) -> list[ItemLine]:
         """The rows of one batch."""

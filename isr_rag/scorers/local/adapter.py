@@ -6,7 +6,6 @@ with what this package must know besides: the layout it was trained in, the base
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from isr_rag.errors import ModelCorruptError, ModelNotFoundError
+from isr_rag.files import sha256_of
 from isr_rag.scorers.protocol import Layout
 
 WEIGHTS, CONFIG, CARD = "adapter_model.safetensors", "adapter_config.json", "isr_rag.json"
@@ -68,8 +68,7 @@ def read_adapter(directory: Path) -> Adapter:
         raise ModelCorruptError(f"the adapter in {directory} has a damaged description: {error!r}") from error
     if adapter.layout not in get_args(Layout):
         raise ModelCorruptError(f"the adapter in {directory} has the unknown layout {adapter.layout!r}")
-    with (directory / WEIGHTS).open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256_of(directory / WEIGHTS)
     if found != adapter.sha256:
         raise ModelCorruptError(f"{directory / WEIGHTS} has sha256 {found[:16]}..., not {adapter.sha256[:16]}...")
     return adapter

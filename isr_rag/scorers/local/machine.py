@@ -1,54 +1,24 @@
-"""What of the machine a forward pass may take: memory and cores, as a container allows."""
+"""Memory and threads of a forward pass."""
 
 from __future__ import annotations
 
-import math
 import os
-from pathlib import Path
 
-from isr_rag.errors import MissingDependencyError
+from isr_rag import machine
+from isr_rag.machine import usable_cores
 from isr_rag.scorers.local.loading import torch
-
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device; in a container no more than its limit leaves.
+    """Bytes that are free on a device; on a CPU no more than a container's limit leaves.
 
     Raises:
         MissingDependencyError: if psutil is not installed.
     """
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        import psutil
-    except ImportError as error:
-        raise MissingDependencyError("a local model", "psutil", "local") from error
-    free = int(psutil.virtual_memory().available)
-    limit, used = (_number(_CGROUP / name) for name in ("memory.max", "memory.current"))
-    return free if limit is None or used is None else min(free, max(limit - used, 0))
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: those it is bound to, and no more than a container's share of time."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text("ascii").split()
-    except (OSError, ValueError):
-        return bound
-    return bound if quota == "max" else max(1, min(bound, math.ceil(int(quota) / int(period))))
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else machine.free_memory()
 
 
 def use_no_more_threads_than_cores() -> None:
     """Lower torch's threads to the usable cores; more of them wait for one another. What the user set stays."""
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > usable_cores():
         torch.set_num_threads(usable_cores())
-
-
-def _number(path: Path) -> int | None:
-    """What a control group's file says; None where there is none, or no limit."""
-    try:
-        text = path.read_text("ascii").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None

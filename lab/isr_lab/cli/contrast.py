@@ -54,8 +54,8 @@ def contrast(
     from isr_lab.contrast import ask, figures, load_denials, load_documents, report
     from isr_lab.experiments.report import markdown
     from isr_rag import ISRGate
-    from isr_rag.calibration.artefact import write_atomically
     from isr_rag.factory import build_scorer
+    from isr_rag.files import write_atomically
 
     documents, denials = load_documents()[:limit], load_denials()[:limit]
     reference = _reference(embedded=not server and model is None, adapter=adapter, calibration=calibration)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import sys
 from pathlib import Path
 
 from isr_rag import __version__
+from isr_rag.machine import usable_cores
 
 PACKAGES = (
     "numpy", "scipy", "scikit-learn", "statsmodels", "linearmodels", "venn-abers", "matplotlib", "torch",
@@ -18,7 +18,7 @@ PACKAGES = (
 
 def environment() -> dict[str, str]:
     """Python, machine and package versions, as plain text under plain names."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = usable_cores()
     found = {
         "Python": platform.python_version(),
         "Machine": f"{platform.system()} {platform.machine()}, {_processor()}, {cores} cores usable",

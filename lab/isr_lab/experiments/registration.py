@@ -17,8 +17,8 @@ from isr_lab.experiments.protocol import Experiment
 from isr_lab.experiments.trials import Trial
 from isr_lab.slice.schema import SliceItem
 from isr_rag import __version__
-from isr_rag.calibration.artefact import write_atomically
 from isr_rag.errors import ConfigurationError
+from isr_rag.files import sha256_of, write_atomically
 
 _FORMAT = 1
 
@@ -116,7 +116,7 @@ def _short(value: Any) -> str:
 def _plain(value: Any) -> Any:
     """A setting as JSON holds it, so that it compares equal to what is read back."""
     if isinstance(value, Path):
-        return {"file": value.name, "sha256": hashlib.sha256(value.read_bytes()).hexdigest()}
+        return {"file": value.name, "sha256": sha256_of(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(part) for key, part in cast(Mapping[object, Any], value).items()}
     if isinstance(value, (set, frozenset)):

@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import quote
 
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
-from isr_rag.calibration.artefact import write_atomically
 from isr_rag.calibration.plots import DPI
 from isr_rag.errors import InvalidInputError, MissingDependencyError
+from isr_rag.files import write_atomically
 
 NONE = "—"
 """What stands in a table where a figure is undefined."""

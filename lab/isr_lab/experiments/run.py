@@ -28,8 +28,8 @@ from isr_lab.experiments.trials import (
     score_trials,
 )
 from isr_lab.slice.schema import SliceItem
-from isr_rag.calibration.artefact import write_atomically
 from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError
+from isr_rag.files import write_atomically
 from isr_rag.scorers.protocol import Scorer
 
 CONFIG, RESULT, SCORES = "config.json", "result.json", "scores.jsonl"

@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import bm25s
 import numpy as np
 
 from isr_lab.mix.text import sentences, squeeze, tokens
 from isr_lab.slice.schema import SliceChunk
+from isr_rag.bm25 import Bm25
 
 CHUNK_TOKENS = 90
 BUDGET_TOKENS = 310
@@ -38,19 +38,9 @@ def judged(text: str, title: str | None = None) -> Document:
     return Document(parts, squeeze(title) if title else None, frozenset(range(len(parts))))
 
 
-def _words(text: str) -> list[str]:
-    return [str(word) for word in bm25s.tokenize([text], stopwords="en", show_progress=False, return_ids=False)[0]]
-
-
 def scores(query: str, texts: Sequence[str]) -> list[float]:
     """BM25 scores (k1 = 1.2, b = 0.75) of the texts for the query."""
-    corpus = bm25s.tokenize(list(texts), stopwords="en", show_progress=False, return_ids=False)
-    words = _words(query)
-    if not words or not any(corpus):
-        return [0.0] * len(texts)
-    index = bm25s.BM25(k1=1.2, b=0.75)
-    index.index(corpus, show_progress=False)
-    return [round(float(score), 4) for score in index.get_scores(words)]
+    return [round(float(score), 4) for score in Bm25(texts).scores(query)]
 
 
 def ranked(query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
@@ -133,17 +123,11 @@ class Pool:
     def __init__(self, documents: Sequence[Document]) -> None:
         self._documents = list(documents)
         texts = [f"{doc.title or ''} {' '.join(doc.sentences)}" for doc in self._documents]
-        self._index = bm25s.BM25(k1=1.2, b=0.75)
-        self._index.index(
-            bm25s.tokenize(texts, stopwords="en", show_progress=False, return_ids=False), show_progress=False
-        )
+        self._index = Bm25(texts)
 
     def near(self, query: str, k: int, fits: Callable[[Document], bool]) -> list[Document]:
         """The k best documents for the query among those that fit, best first; fewer where fewer fit."""
-        words = _words(query)
-        if not words:
-            return []
-        found = np.round(np.asarray(self._index.get_scores(words), dtype=np.float64), 4)
+        found = np.round(self._index.scores(query), 4)
         wide = min(len(found), 40 + 10 * k)
         least = max(float(np.partition(found, -wide)[-wide]), 1e-4)
         best = np.flatnonzero(found >= least)

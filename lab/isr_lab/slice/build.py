@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -14,7 +13,6 @@ from isr_lab.slice.config import PASSAGE_CAP, SliceConfig
 from isr_lab.slice.contexts import Assembler, weak_support
 from isr_lab.slice.download import check_lock, fetch_originals
 from isr_lab.slice.drafts import Drafter, Names
-from isr_lab.slice.files import sha256
 from isr_lab.slice.items import Case, ItemMaker
 from isr_lab.slice.passages import as_passages, pack, pages_of
 from isr_lab.slice.pool import Pool
@@ -32,6 +30,7 @@ from isr_lab.slice.schema import SliceItem
 from isr_lab.slice.splits import SHARES, assign, drop_repeated
 from isr_lab.slice.statistics import gather
 from isr_lab.slice.text import TokenCap, digest, fold
+from isr_rag.files import sha256_of, write_atomically
 
 StepProgress = Callable[[str, int, int], None]
 """Called with a step's name, what is done and what there is to do."""
@@ -175,7 +174,7 @@ def _write(
         chosen = sorted((item for item in items if item.split == split), key=lambda item: digest(item.id))
         report.counts[split] = len(chosen)
         lines = (item.model_dump_json(exclude_none=True) + "\n" for item in chosen)
-        report.outputs[f"{split}.jsonl"] = write_atomically(out / f"{split}.jsonl", lines)
+        report.outputs[f"{split}.jsonl"] = _written(out / f"{split}.jsonl", lines)
     held = {
         split: {
             "pages": sorted({p for i, r in enumerate(records) if splits[i][0] == split for p in r.pages}),
@@ -184,9 +183,9 @@ def _write(
         for split in ("val", "test")
     }
     text = json.dumps(held, ensure_ascii=False, indent=0, sort_keys=True) + "\n"
-    report.outputs["held_out.json"] = write_atomically(out / "held_out.json", [text])
+    report.outputs["held_out.json"] = _written(out / "held_out.json", [text])
     card = write_card(config, report, gather(items))
-    report.outputs["DATA_CARD.md"] = write_atomically(out / "DATA_CARD.md", [card])
+    report.outputs["DATA_CARD.md"] = _written(out / "DATA_CARD.md", [card])
     account = {
         "config": config.as_dict(),
         "counts": report.counts,
@@ -199,12 +198,7 @@ def _write(
     write_atomically(out / "report.json", [json.dumps(account, ensure_ascii=False, indent=1) + "\n"])
 
 
-def write_atomically(path: Path, parts: Iterable[str]) -> str:
+def _written(path: Path, parts: Iterable[str]) -> str:
     """Write a text file whole or not at all; returns its sha256."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8", newline="\n"
-    ) as stream:
-        stream.writelines(parts)
-    Path(stream.name).chmod(0o644)
-    Path(stream.name).replace(path)
-    return sha256(path)
+    write_atomically(path, parts)
+    return sha256_of(path)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
-from isr_lab.slice.files import sha256
 from isr_rag.errors import ISRError, MissingDependencyError
+from isr_rag.files import sha256_of, write_json
 
 if TYPE_CHECKING:
     import httpx
@@ -138,7 +138,7 @@ def fetch_originals(
             hashes[original.path] = _one(raw, original, expected, http, progress)
             if lock.get(original.path) != hashes[original.path]:
                 lock[original.path] = hashes[original.path]
-                _write_lock(raw / LOCK, lock)
+                write_json(raw / LOCK, dict(sorted(lock.items())))
     return hashes
 
 
@@ -160,7 +160,7 @@ def _one(raw: Path, original: Original, expected: str | None, http: httpx.Client
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(target.name + ".part")
         _fetch(original, part, http, progress)
-        found = sha256(part)
+        found = sha256_of(part)
         if expected is not None and found != expected:
             raise HashMismatchError(
                 f"{original.path} came with sha256 {found}, expected {expected}. It stays at {part}: delete it and "
@@ -168,7 +168,7 @@ def _one(raw: Path, original: Original, expected: str | None, http: httpx.Client
             )
         part.replace(target)
         return found
-    found = sha256(target)
+    found = sha256_of(target)
     if expected is not None and found != expected:
         raise HashMismatchError(f"{target} has sha256 {found}, expected {expected}: delete it and fetch it again")
     return found
@@ -234,9 +234,3 @@ def _read_lock(path: Path) -> dict[str, str]:
     if not isinstance(lock, dict) or not all(isinstance(v, str) for v in cast("dict[str, object]", lock).values()):
         raise HashMismatchError(f"the lock file {path} is no object of hashes: restore it or delete it")
     return cast("dict[str, str]", lock)
-
-
-def _write_lock(path: Path, lock: Mapping[str, str]) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(dict(sorted(lock.items())), indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)

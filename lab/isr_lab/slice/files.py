@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
 import io
 import json
 import zipfile
@@ -15,6 +14,7 @@ from typing import cast
 
 from isr_lab.slice.records import SourceReport
 from isr_rag.errors import InvalidInputError
+from isr_rag.files import sha256_of
 
 Row = Mapping[str, object]
 
@@ -36,15 +36,9 @@ def find(raw: Path, *names: str) -> Path | None:
     return None
 
 
-def sha256(path: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def opened(path: Path, report: SourceReport) -> None:
     """Note a raw file and its sha256, under its folder's name and its own."""
-    report.files[f"{path.parent.name}/{path.name}"] = sha256(path)
+    report.files[f"{path.parent.name}/{path.name}"] = sha256_of(path)
 
 
 def read_text(path: Path, report: SourceReport) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from isr_rag.files import write_atomically
+
 _COLUMNS = ("n", "supported", "auroc", "accuracy", "balanced_accuracy", "ece", "brier", "precision_surest_fifth")
 
 Figures = Mapping[str, Mapping[str, float]]
@@ -44,9 +46,7 @@ def write_card(run: Path, results: Mapping[str, Figures], notes: Sequence[str] =
     for name, figures in results.items():
         parts += [f"## {name}", _figures(figures)]
     path = folder / "README.md"
-    temporary = path.with_suffix(".part")
-    temporary.write_text("\n\n".join([*parts, *notes]) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_atomically(path, "\n\n".join([*parts, *notes]) + "\n")
     return path
 
 

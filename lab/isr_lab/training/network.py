@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from isr_lab.training.llama import PROJECTIONS, Layer, Shape, Step
 from isr_rag.errors import ConfigurationError
+from isr_rag.files import sha256_of, write_json
 from isr_rag.scorers.local.packed.attention import AttentionPlan
 from isr_rag.scorers.local.packed.pack import Pack
 from isr_rag.scorers.protocol import Layout
@@ -166,7 +166,7 @@ class PackedLlama:
             "layers_to_transform": list(range(self.first_layer, self.shape.layers)),
             "inference_mode": True,
         }
-        write_json(folder / "adapter_config.json", config)
+        write_json(folder / "adapter_config.json", config, indent=2)
 
 
 def low_rank(change: Tensor, rank: int) -> tuple[Tensor, Tensor]:
@@ -200,24 +200,12 @@ def write_description(folder: Path, layout: Layout, base: Path) -> None:
     if manifest.is_file():
         source = str(json.loads(manifest.read_text(encoding="utf-8"))["source_sha256"])
     else:
-        source = _sha256(base / "model.safetensors")
+        source = sha256_of(base / "model.safetensors")
     description = {
         "layout": layout,
         "positions": POSITIONS if layout != "full" else "as in the assembled prompt",
         "templates": TEMPLATES,
         "base_sha256": source,
-        "adapter_sha256": _sha256(folder / "adapter_model.safetensors"),
+        "adapter_sha256": sha256_of(folder / "adapter_model.safetensors"),
     }
-    write_json(folder / "isr_rag.json", description)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write JSON atomically, keys in the order given."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_json(folder / "isr_rag.json", description, indent=2)

@@ -17,8 +17,9 @@ from isr_lab.slice.reading import read_items
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.card import table, write_card
 from isr_lab.training.evaluate import ScoredItem, evaluate, shown, summary
-from isr_lab.training.network import write_description, write_json
+from isr_lab.training.network import write_description
 from isr_rag import __version__
+from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration import (
     BelongsTo,
     CalibrationArtefact,
@@ -28,6 +29,7 @@ from isr_rag.calibration import (
     fit_artefact,
 )
 from isr_rag.calibration.metrics import wilson_interval
+from isr_rag.files import write_json
 from isr_rag.scorers.embedded import FOCUS_WORDS, ShowLine, adjudicator_directory, embedded_scorer, model_directory
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS
 from isr_rag.scorers.protocol import Layout, Scorer
@@ -240,7 +242,7 @@ def gate_figures(test: Scored, artefact: CalibrationArtefact) -> dict[str, dict[
         )
         labels = np.asarray([record.label for record in own])
         for h_star in TARGETS:
-            answered = lower >= 1.0 - h_star - 1e-9
+            answered = lower >= 1.0 - h_star - TOLERANCE
             count, wrong = int(answered.sum()), int((answered & (labels == 0)).sum())
             entry = {"answered": float(count), "wrong": float(wrong), "coverage": float(answered[labels == 1].mean())}
             if count:

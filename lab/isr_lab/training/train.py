@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,8 +29,10 @@ from isr_lab.training.data import (
     unmarked_sources,
 )
 from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
-from isr_lab.training.network import PackedLlama, write_description, write_json
+from isr_lab.training.network import PackedLlama, write_description
 from isr_rag.errors import ConfigurationError
+from isr_rag.files import write_json
+from isr_rag.machine import usable_cores
 from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant
 from isr_rag.scorers.protocol import Layout
@@ -360,7 +361,7 @@ def spread(items: list[SliceItem], count: int) -> list[SliceItem]:
 
 def _work(rank: int, config: TrainConfig, meeting: str, results: Any) -> None:
     if config.workers > 1:
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // config.workers))
+        torch.set_num_threads(max(1, usable_cores() // config.workers))
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=config.workers)
     result = _Run(config, rank).run()
     if config.workers > 1:

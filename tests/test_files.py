@@ -1,0 +1,39 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isr_rag.files import sha256_of, write_atomically, write_json
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file.txt"
+    write_atomically(path, "old\n")
+
+    def parts() -> Iterator[str]:
+        yield "new"
+        raise RuntimeError("the source broke off")
+
+    with pytest.raises(RuntimeError):
+        write_atomically(path, parts())
+    assert path.read_text("utf-8") == "old\n" and list(path.parent.iterdir()) == [path]
+
+
+def test_text_parts_and_bytes_are_written_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in ("é\r\n", ["é", "\r\n"], "é\r\n".encode()):
+        write_atomically(path, content)
+        assert path.read_bytes() == "é\r\n".encode()
+    assert sha256_of(path) == hashlib.sha256("é\r\n".encode()).hexdigest()
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_numbers_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        write_json(tmp_path / "file.json", {"a": float("nan")})
+    assert not list(tmp_path.iterdir())
