@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from isr_rag.errors import InvalidInputError, MissingDependencyError
+from isr_rag.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -220,7 +221,7 @@ class Decision:
         if self.detail:
             lines.append(f"  {self.detail}")
         lines += [f"  {name:<22}{value}" for name, value in self._rows()]
-        return "\n".join(lines)
+        return "\n".join(printable(line, None) for line in lines)
 
     def _rows(self) -> list[tuple[str, str]]:
         """The numbers that were computed, as a person reads them."""

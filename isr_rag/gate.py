@@ -39,6 +39,7 @@ from isr_rag.evidence import EvidenceLike, as_chunks
 from isr_rag.focus import Reading, choose
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
 from isr_rag.predicates import evidence_alone
+from isr_rag.printable import printable
 from isr_rag.references.protocol import Case, Estimate, Reference, consult, target_of
 from isr_rag.scorers.protocol import (
     AsyncScorer,
@@ -189,7 +190,7 @@ class ISRGate:
             if self.on_error == "raise":
                 raise
             reason = Reason.SCORER_FAILED if isinstance(error, ScorerError) else Reason.REFERENCE_FAILED
-            return replace(self._blank(item), reason=reason, detail=str(error))
+            return replace(self._blank(item), reason=reason, detail=printable(str(error)))
 
     def _within_window(self, item: CheckedItem) -> Steps:
         """Algorithm 1 for what the focus leaves of the evidence, without chunks that do not fit the model's window."""
@@ -200,7 +201,7 @@ class ISRGate:
             except PromptTooLongError as error:
                 if not error.without:
                     raise
-                reading, detail = reading.without(error.without), str(error)
+                reading, detail = reading.without(error.without), printable(str(error))
 
     def _case(self, item: CheckedItem, scored: Probabilities) -> Case:
         """What the item's reference may look at."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isr_rag import __version__
+from isr_rag import __version__, strict_json
 from isr_rag.algorithm import weigh
 from isr_rag.calibration.artefact import BelongsTo
 from isr_rag.calibration.errors import CalibrationError
@@ -132,8 +132,8 @@ def _read_labelled(path: Path) -> Iterator[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                item = json.loads(line)
-            except json.JSONDecodeError as error:
+                item = strict_json.loads(line)
+            except ValueError as error:
                 raise InvalidInputError(f"{path}, line {number}: not JSON: {error}") from error
             known = {*_OWN, "question", "answer", "claim", "evidence"}
             if not isinstance(item, dict) or not {"id", "label", "evidence"} <= set(item) <= known:

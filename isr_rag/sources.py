@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from isr_rag import strict_json
 from isr_rag.errors import InvalidInputError
 from isr_rag.evidence import Chunk, as_chunks, one_line
 
@@ -54,7 +54,7 @@ def _parse(text: str, name: str, title: str | None) -> Iterator[Chunk]:
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 try:
-                    yield as_chunks([json.loads(line)])[0]
+                    yield as_chunks([strict_json.loads(line)])[0]
                 except (ValueError, TypeError) as error:
                     raise InvalidInputError(f"{name}, line {number}: {error}") from error
     else:

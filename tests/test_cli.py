@@ -66,7 +66,9 @@ def test_jsonl_in_jsonl_out_and_nonzero_when_a_line_was_bad(run, tmp_path: Path)
     assert json.loads(target.read_text("utf-8"))["decision"]["action"] == "answer"
     source.write_text('{"id": 1, "claim": "c", "evidence": ["a"]}\nbad\n', "utf-8")
     code, _, err = run("check", "--jsonl", str(source), "--out", str(target), "--p-ref", "1")
-    assert code == 1
+    assert (code, "there already" in err.replace("\n", " ")) == (1, True)
+    code, _, err = run("check", "--jsonl", str(source), "--out", str(target), "--p-ref", "1", "--force")
+    assert code == 4
     assert "1 bad" in err
 
 
@@ -126,3 +128,39 @@ def test_help_loads_no_torch() -> None:
     program = "import sys, isr_rag.cli; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_files_that_cannot_be_read_or_written_are_one_line(run, evidence: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": 1, "claim": "c", "evidence": ["a"]}\n', "utf-8")
+    for out in (tmp_path / "nowhere" / "out.jsonl", tmp_path):
+        code, _, err = run("check", "--jsonl", str(source), "--out", str(out), "--p-ref", "1")
+        assert code in (1, 5) and err.count("error:") == 1
+        assert "Traceback" not in err and len(err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--claim", "c", "-e", "\x1b[31mred\x9b2J"),
+        ("--claim", "c", "-e", "f", "--engine", "\x1b]0;title\x07"),
+        ("--claim", "c", "-e", "f", "--focus", "\x1b[2J"),
+        ("--\x1b[2J",),
+    ],
+)
+def test_control_characters_do_not_reach_the_terminal(run, arguments: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = run("check", *arguments, "--p-ref", "1")
+    assert code in (1, 2) and err
+    assert not {c for c in out + err if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160)}
+
+
+def test_a_scorer_that_dies_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, run, evidence: Path) -> None:  # type: ignore[no-untyped-def]
+    def gate(**_: object) -> ISRGate:
+        def die(case: object) -> float:
+            raise RuntimeError("gone")
+
+        return ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(die))
+
+    monkeypatch.setattr(isr_rag.factory, "build_gate", gate)
+    code, _, err = run("check", "--claim", "c", "-e", str(evidence))
+    assert (code, "gone" in err) == (5, True)

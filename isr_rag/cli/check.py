@@ -10,7 +10,7 @@ import typer
 from rich.progress import Progress
 
 from isr_rag.cli.options import Model, Servers, Tokenizer, check_scorer_options, words
-from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_BAD, columns, console
+from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_LINES, columns, console, say
 
 if TYPE_CHECKING:
     from isr_rag.items.cluster import MakeGate
@@ -35,6 +35,9 @@ def check(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output of --items: JSONL, or .parquet.")] = None,
+    force: Annotated[
+        bool, typer.Option(help="Replace a finished output, and drop what a run with other settings had begun.")
+    ] = False,
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="Where --items is decided: in this process, or on Ray workers.")
     ] = "local",
@@ -57,7 +60,9 @@ def check(
 ) -> None:
     """Decide about one item, or about every line of a file.
 
-    Exit code of one decision: 0 answer, 3 abstain. With --items: 1 if a line was bad, else 0.
+    Exit codes: 0 answered, or a whole file decided; 3 abstained; 4 a file decided without some bad lines. Nothing was
+    decided: 1 bad input, 2 bad options. 5 the scorer, the network or a disk failed, 130 interrupted: what is done of a
+    file is kept, and the same command goes on.
     """
     if (items is None) == (evidence is None) or (items is None) != (out is None):
         raise typer.BadParameter("give --evidence for one decision, or --items (or --jsonl) together with --out")
@@ -88,16 +93,16 @@ def check(
     )
     if items is not None and out is not None:
         gpus = model is not None and not server
-        raise typer.Exit(_check_file(make_gate, items, out, engine=engine, workers=workers, gpus=gpus))
+        raise typer.Exit(_check_file(make_gate, items, out, engine=engine, workers=workers, gpus=gpus, force=force))
     from isr_rag.sources import read_evidence
 
     decision = make_gate().decide(read_evidence(evidence or []), question=question, answer=answer, claim=claim)
-    print(decision.to_json() if as_json else decision)
+    say(decision.to_json() if as_json else decision)
     raise typer.Exit(0 if decision.answered else EXIT_ABSTAIN)
 
 
 def _check_file(
-    make_gate: MakeGate, source: Path, target: Path, *, engine: str, workers: int | None, gpus: bool
+    make_gate: MakeGate, source: Path, target: Path, *, engine: str, workers: int | None, gpus: bool, force: bool
 ) -> int:
     from isr_rag.items import check_file, check_file_on_ray
 
@@ -108,10 +113,12 @@ def _check_file(
             bar.update(task, completed=done, total=items)
 
         if engine == "ray":
-            summary = check_file_on_ray(make_gate, source, target, workers=workers, gpus=gpus, progress=progress)
+            summary = check_file_on_ray(
+                make_gate, source, target, workers=workers, gpus=gpus, progress=progress, force=force
+            )
         else:
-            summary = check_file(make_gate(), source, target, progress=progress)
+            summary = check_file(make_gate(), source, target, progress=progress, force=force)
     console.print(f"{summary.decided} decided ({summary.resumed} lines done before), {summary.bad} bad")
     if summary.bad:
         console.print(f"bad lines with their errors: {target}.errors.jsonl", style="yellow")
-    return EXIT_BAD if summary.bad else 0
+    return EXIT_LINES if summary.bad else 0

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from isr_rag.cli.terminal import EXIT_BAD
+from isr_rag.cli.terminal import EXIT_BAD, say
 
 
 def doctor(
@@ -42,6 +42,6 @@ def doctor(
         findings = examine(server, model=model, tokenizer=tokenizer, local=reference)
     healthy = True
     for line in findings:
-        print(line.text)
+        say(line.text)
         healthy &= line.healthy
     raise typer.Exit(0 if healthy else EXIT_BAD)

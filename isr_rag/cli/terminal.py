@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+from typing import Any
 
 import typer
 
-from isr_rag.errors import ISRError, MissingDependencyError
+from isr_rag.errors import ISRError, MissingDependencyError, ReferenceFailedError, ScorerError
+from isr_rag.printable import printable
 
 try:
     from rich.console import Console
@@ -15,7 +18,28 @@ except ImportError as error:
     raise MissingDependencyError("the command line", error.name or "rich", "cli") from error
 
 EXIT_BAD, EXIT_USAGE, EXIT_ABSTAIN = 1, 2, 3
-console = Console(stderr=True)
+EXIT_LINES = 4
+"""A file was decided, without some bad lines."""
+EXIT_STOPPED = 5
+"""The scorer, the reference, a disk or the network failed; the same command goes on from there."""
+EXIT_INTERRUPTED = 130
+"""Stopped from the keyboard, as shells count it."""
+
+
+class _PlainConsole(Console):
+    """Shows texts from outside, such as names of files and words of servers, without what would control a terminal."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """As rich's own."""
+        super().print(*(printable(o, None) if isinstance(o, str) else o for o in objects), **settings)
+
+
+console = _PlainConsole(stderr=True)
+
+
+def say(text: object) -> None:
+    """Print a result, without what would control a terminal."""
+    print(printable(str(text), None))
 
 
 def columns(doing: str) -> tuple[ProgressColumn, ...]:
@@ -24,11 +48,33 @@ def columns(doing: str) -> tuple[ProgressColumn, ...]:
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run a command line: errors of this package become one line and exit code 1."""
+    """Run a command line: every error that can be expected becomes one line and an exit code that says its kind."""
     try:
-        app()
-    except ISRError as error:
-        console.print(f"error: {error}", style="red", markup=False, highlight=False)
-        for note in getattr(error, "__notes__", []):
-            console.print(f"  {note}", markup=False, highlight=False)
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        _complain("stopped; where a file was being decided, the same command goes on from there")
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stderr.close()
         sys.exit(EXIT_BAD)
+    except (ScorerError, ReferenceFailedError, OSError, sqlite3.Error) as error:
+        _complain(f"error: {error}", error)
+        sys.exit(EXIT_STOPPED)
+    except ISRError as error:
+        _complain(f"error: {error}", error)
+        sys.exit(EXIT_BAD)
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # of the command line itself: typer carries its own click
+        if usage is None:
+            raise
+        _complain(f"error: {usage()}")
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            _complain(f"  {context.command_path} --help lists the options")
+        sys.exit(getattr(error, "exit_code", EXIT_USAGE))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(text: str, error: BaseException | None = None) -> None:
+    for line in (text, *(f"  {note}" for note in getattr(error, "__notes__", []))):
+        console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)

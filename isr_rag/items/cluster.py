@@ -35,6 +35,7 @@ def check_file_on_ray(
     workers: int | None = None,
     gpus: bool = True,
     progress: ItemProgress = lambda done, items: None,
+    force: bool = False,
 ) -> Summary:
     """As :func:`~isr_rag.items.check_file`, on Ray: the same files, and the same bits where the gate computes in fp32.
 
@@ -50,9 +51,11 @@ def check_file_on_ray(
         gpus: give each worker a GPU where the cluster has them, or an equal share when there are more workers. Say
             False for a gate that needs none.
         progress: told how many items are done, of how many.
+        force: replace a finished output, and drop what a run with another input or gate had begun.
 
     Raises:
         InvalidInputError: if there is no input file, or a Parquet file has other columns.
+        OutputError: if the output is the input, is there already, or another process writes it.
         ConfigurationError: if the cluster is too small for the workers.
         MissingDependencyError: if Ray or pyarrow is not installed.
         ClusterError: if workers make different gates, or Ray gives up; what is done is kept.
@@ -64,7 +67,7 @@ def check_file_on_ray(
         size, share = pool(ray.cluster_resources(), workers, gpus)
         describe = ray.remote(num_cpus=1, num_gpus=share)(_describe)
         gate: str = ray.get(describe.remote(make_gate))
-        with Run(source, target, gate, progress) as run:
+        with Run(source, target, gate, progress, force=force) as run:
             if tasks := list(_tasks(list(run.to_do()))):
                 arguments = (make_gate, gate, str(source.resolve()))
                 for table in tables(ray, Worker, arguments, tasks, size, share):

@@ -1,46 +1,67 @@
-"""What a run has decided so far, on disk: whole batches in any order, and nothing twice."""
+"""What a run has decided so far, on disk: whole batches in any order, nothing twice, and nothing that was damaged."""
 
 from __future__ import annotations
 
 import json
+import os
+import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from isr_rag.errors import OutputError
+from isr_rag.evidence import well_formed
+from isr_rag.items.locked import open_locked, sync_directory
+
 Record = dict[str, Any]
 """``{"line", "id", "decision"}`` or ``{"line", "id", "error"}``."""
 
-_FORMAT = "1"
+_FORMAT = "2"
 _NOT_DONE = -1
 
 
 class Journal:
-    """The finished batches of one run, one a line of ``<target>.part``.
+    """The finished batches of one run, one a line of ``<target>.part``, which no other process can write meanwhile.
 
-    A batch is there when its line is whole, and then stays: it is never decided again. What a crash cut short is
-    dropped. The file beside it, ``<target>.part.json``, says which run it belongs to; a part of another run is not
-    continued.
+    A batch is there when its line is whole and its checksum right, and then stays: it is never decided again. What a
+    crash cut short or a disk spoilt is dropped. The file beside it, ``<target>.part.json``, says which run it belongs
+    to.
 
     Args:
         part: the file.
         run: what the records depend on.
         batches: number of batches of the whole run.
+        force: drop the part of another run.
+
+    Attributes:
+        continued: the part of a stopped run was found.
+
+    Raises:
+        OutputError: if another process writes the file, or it holds what another run decided.
+        OSError: if it cannot be written.
     """
 
-    def __init__(self, part: Path, run: dict[str, str], batches: int) -> None:
+    def __init__(self, part: Path, run: dict[str, str], batches: int, *, force: bool = False) -> None:
         self._part, self._sidecar = part, Path(f"{part}.json")
         self._places = array("q", [_NOT_DONE]) * batches
-        belongs = json.dumps({**run, "format": _FORMAT})
-        if part.is_file() and self._sidecar.is_file() and self._sidecar.read_text("utf-8") == belongs:
-            end = self._find()
-        else:
-            part.write_bytes(b"")
-            self._sidecar.write_text(belongs, "utf-8")
-            end = 0
-        self._file = part.open("r+b")
-        self._file.truncate(end)
-        self._file.seek(end)
+        belongs = json.dumps({**run, "format": _FORMAT}).encode()
+        self._file = open_locked(part)
+        try:
+            self.continued = self._sidecar.is_file() and self._sidecar.read_bytes() == belongs
+            if not self.continued and not force and os.fstat(self._file.fileno()).st_size:
+                raise OutputError(
+                    f"{part} holds what a run with another input, other settings or another version decided: go on "
+                    "with those, give another output, or drop it with --force (force=True)"
+                )
+            end = self._find() if self.continued else 0
+            self._file.truncate(end)
+            self._file.seek(end)
+            if not self.continued:
+                write_whole(self._sidecar, belongs)
+        except BaseException:
+            self._file.close()
+            raise
 
     def __contains__(self, batch: int) -> bool:
         return self._places[batch] != _NOT_DONE
@@ -54,9 +75,13 @@ class Journal:
         """
         if batch in self:
             return False
-        place = self._file.tell()
-        self._file.write(f"{batch}\t{records}\n".encode())
-        self._file.flush()
+        place, line = self._file.tell(), records.encode()
+        try:
+            self._file.write(b"%d\t%08x\t%s\n" % (batch, _checksum(batch, line), line))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror}; what was decided before is kept", str(self._part)) from error
         self._places[batch] = place
         return True
 
@@ -65,33 +90,62 @@ class Journal:
         with self._part.open("rb") as file:
             for place in self._places:
                 file.seek(place)
-                yield json.loads(file.readline().split(b"\t", 1)[1])
+                yield json.loads(file.readline().split(b"\t", 2)[2])
 
     def close(self) -> None:
         """Close the file; it stays where it is."""
         self._file.close()
 
     def remove(self) -> None:
-        """Close and delete both files."""
+        """Delete both files and close."""
+        self._part.unlink(missing_ok=True)
+        self._sidecar.unlink(missing_ok=True)
         self.close()
-        self._part.unlink()
-        self._sidecar.unlink()
+
+    @property
+    def empty(self) -> bool:
+        """Whether no batch is there."""
+        return all(place == _NOT_DONE for place in self._places)
 
     def _find(self) -> int:
-        """Note where each whole line begins; returns the end of the last."""
+        """Note where each good line begins; returns the end of the last whole one."""
         end = 0
-        with self._part.open("rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._places[int(line.split(b"\t", 1)[0])] = end
-                end += len(line)
+        self._file.seek(0)
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            batch = self._good(line[:-1])
+            if batch is not None:
+                self._places[batch] = end
+            end += len(line)
         return end
+
+    def _good(self, line: bytes) -> int | None:
+        """The batch of a line that is as it was written; None for any other line."""
+        number, _, rest = line.partition(b"\t")
+        checksum, _, records = rest.partition(b"\t")
+        if not number.isdigit() or len(number) > 18 or int(number) >= len(self._places):
+            return None
+        return int(number) if checksum == b"%08x" % _checksum(int(number), records) else None
+
+
+def _checksum(batch: int, records: bytes) -> int:
+    return zlib.crc32(records, zlib.crc32(b"%d" % batch))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    fresh = Path(f"{path}.new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
 
 
 def encode(records: Sequence[Record]) -> str:
-    """Records as one line of JSON."""
-    return json.dumps(records, ensure_ascii=False, allow_nan=False)
+    """Records as one line of JSON that can be written as UTF-8."""
+    return well_formed(json.dumps(records, ensure_ascii=False, allow_nan=False))
 
 
 class Decisions(Protocol):
@@ -133,7 +187,33 @@ def publish(journal: Journal, target: Path) -> int:
     Returns:
         Number of bad lines; they are in ``<target>.errors.jsonl``, which is not there when there are none.
     """
-    fresh, wrong, errors = Path(f"{target}.new"), Path(f"{target}.errors.new"), Path(f"{target}.errors.jsonl")
+    _, _, errors, fresh, wrong = written(target)
+    try:
+        bad = _split(journal, target, fresh, wrong)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        wrong.unlink(missing_ok=True)
+        raise
+    if bad:
+        wrong.replace(errors)
+    else:
+        wrong.unlink()
+        errors.unlink(missing_ok=True)
+    fresh.replace(target)
+    sync_directory(target.parent)
+    journal.remove()
+    return bad
+
+
+def written(target: Path) -> tuple[Path, Path, Path, Path, Path]:
+    """What a run writes beside its output: the part and what it belongs to, errors, and both outputs unfinished."""
+    part = Path(f"{target}.part")
+    fresh = target.with_name(f"{target.name}.new")
+    return part, Path(f"{part}.json"), Path(f"{target}.errors.jsonl"), fresh, Path(f"{target}.errors.new")
+
+
+def _split(journal: Journal, target: Path, fresh: Path, wrong: Path) -> int:
+    """Write both outputs; returns the number of bad lines."""
     bad, output = 0, decisions_file(target)(fresh)
     with wrong.open("w", encoding="utf-8") as err:
         for records in journal.records():
@@ -143,13 +223,9 @@ def publish(journal: Journal, target: Path) -> int:
                     bad += 1
                     err.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
     output.close()
-    if bad:
-        wrong.replace(errors)
-    else:
-        wrong.unlink()
-        errors.unlink(missing_ok=True)
-    fresh.replace(target)
-    journal.remove()
+    for path in (fresh, wrong):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
     return bad
 
 

@@ -8,12 +8,14 @@ one go, in several, or by many workers in any order.
 from __future__ import annotations
 
 import hashlib
-import json
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+from isr_rag import strict_json
+from isr_rag.printable import printable
 
 BATCH = 16
 """Lines decided together, and the least that is done again after a stop."""
@@ -27,7 +29,7 @@ class ItemLine:
 
     Attributes:
         number: of the line (or row) in the file, from 1.
-        id: the item's id; None where it could not be read.
+        id: the item's id, a string or an integer; None where it could not be read.
         item: the arguments of :meth:`isr_rag.ISRGate.decide`.
         error: why the line cannot be decided; None for an item.
     """
@@ -130,10 +132,13 @@ def as_line(number: int, plain: dict[str, Any]) -> ItemLine:
     """An item, or what its fields lack."""
     identifier = plain.pop("id", None)
     unknown = sorted(set(plain) - set(FIELDS))
-    if identifier is None:
-        wrong = "no id"
+    if isinstance(identifier, bool) or not isinstance(identifier, (int, str)):
+        wrong = "no id" if identifier is None else f"an id is a string or an integer, not {type(identifier).__name__}"
+        identifier = None
+    elif identifier != (cleaned := printable(identifier, None) if isinstance(identifier, str) else identifier):
+        identifier, wrong = None, f"the id {cleaned!r:.80} holds control characters or half a surrogate pair"
     elif unknown:
-        wrong = f"unknown fields {unknown}; a line has id, {', '.join(FIELDS)}"
+        wrong = f"unknown fields {printable(str(unknown))}; a line has id, {', '.join(FIELDS)}"
     elif "evidence" not in plain:
         wrong = "no evidence: a list of chunks is needed, which may be empty"
     else:
@@ -144,19 +149,14 @@ def as_line(number: int, plain: dict[str, Any]) -> ItemLine:
 def _parse(number: int, text: str) -> ItemLine:
     try:
         text.encode("utf-8")
-        plain = json.loads(text, parse_constant=_refuse)
-        json.dumps(plain, ensure_ascii=False).encode("utf-8")
+        plain = strict_json.loads(text.removeprefix("\ufeff") if number == 1 else text)
     except UnicodeEncodeError:
         return ItemLine(number, None, {}, "not UTF-8")
-    except (ValueError, RecursionError) as error:
-        return ItemLine(number, None, {}, f"not JSON: {error}")
+    except ValueError as error:
+        return ItemLine(number, None, {}, f"not JSON: {printable(str(error))}")
     if not isinstance(plain, dict):
         return ItemLine(number, None, {}, f"a JSON object is needed, not {type(plain).__name__}")
-    return as_line(number, plain)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
+    return as_line(number, cast(dict[str, Any], plain))
 
 
 def _text(raw: bytes) -> str:

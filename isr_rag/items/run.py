@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from isr_rag.errors import InvalidInputError, InvalidTypeError
+from isr_rag.decision import Decision, Reason
+from isr_rag.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    InvalidTypeError,
+    MissingDependencyError,
+    ModelCorruptError,
+    ModelNotFoundError,
+    OutputError,
+    ReferenceFailedError,
+    ScorerError,
+)
+from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate
-from isr_rag.items.journal import Journal, Record, decisions_file, encode, publish
+from isr_rag.items.journal import Journal, Record, decisions_file, encode, publish, written
 from isr_rag.items.lines import BATCH, Extent, ItemLine, Reader
 from isr_rag.items.reading import open_items
+from isr_rag.predicates import Supported
+from isr_rag.printable import printable
+from isr_rag.scorers.protocol import ScoreRequest
 
 ItemProgress = Callable[[int, int], None]
 """Told how many items are done, of how many; at the start and after each batch."""
@@ -40,18 +56,31 @@ class Run:
         target: the output; replaced when everything is decided.
         gate: ``repr`` of the gate that decides. A stopped run is continued only for the same input and the same gate.
         progress: see :data:`ItemProgress`.
+        force: replace a finished output, and drop what a run with other settings had begun.
 
     Raises:
         InvalidInputError: if there is no input file, or it has other columns than items.
+        OutputError: if the output is the input, is there already, or another process writes it.
         MissingDependencyError: for Parquet without pyarrow.
+        OSError: if a file cannot be read or written.
     """
 
-    def __init__(self, source: Path, target: Path, gate: str, progress: ItemProgress) -> None:
+    def __init__(self, source: Path, target: Path, gate: str, progress: ItemProgress, *, force: bool = False) -> None:
         self.reader: Reader = open_items(source)
+        for path in (target, *written(target)):
+            if path.exists() and path.samefile(source):
+                raise OutputError(f"the output {target} would overwrite the input {source}: give another output")
         decisions_file(target)  # that it can be written is known before anything is decided
+        self._source, self._stamp = source, _stamp(source)
         self._index, self._target, self._progress = self.reader.index(), target, progress
         identity = {"input_sha256": self._index.sha256, "gate": gate, "batch": str(BATCH)}
-        self._journal = Journal(Path(f"{target}.part"), identity, len(self._index))
+        self._journal = Journal(Path(f"{target}.part"), identity, len(self._index), force=force)
+        if target.exists() and not force and not self._journal.continued:
+            self._journal.remove()
+            raise OutputError(
+                f"{target} is there already, complete, and was left as it is: give another output, or decide anew "
+                "with --force (force=True)"
+            )
         self._resumed = sum(self._index.size(b) for b in range(len(self._index)) if b in self._journal)
         self._done = self._resumed
         progress(self._done, self._index.items)
@@ -62,7 +91,10 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._journal.close()
+        if self._journal.empty:
+            self._journal.remove()
+        else:
+            self._journal.close()
 
     def to_do(self) -> Iterator[Extent]:
         """The batches that are not done, in the order of the file."""
@@ -75,55 +107,122 @@ class Run:
             self._progress(self._done, self._index.items)
 
     def finish(self) -> Summary:
-        """Write the output once every batch is there."""
+        """Write the output once every batch is there.
+
+        Raises:
+            OutputError: if the input changed meanwhile, so that the decisions belong to no file.
+        """
+        if _stamp(self._source) != self._stamp:
+            raise OutputError(f"{self._source} changed while it was read: decide anew with --force (force=True)")
         bad = publish(self._journal, self._target)
         return Summary(decided=self._index.items - bad, bad=bad, resumed=self._resumed)
 
 
 def check_file(
-    gate: ISRGate, source: Path, target: Path, *, progress: ItemProgress = lambda done, items: None
+    gate: ISRGate,
+    source: Path,
+    target: Path,
+    *,
+    progress: ItemProgress = lambda done, items: None,
+    force: bool = False,
 ) -> Summary:
     """Decide about every item of a JSONL or Parquet file.
 
-    A line (or row) has ``id``, any of ``question``, ``answer`` and ``claim``, and ``evidence``: a list of texts or of
-    ``{"text", "title"}``. The output has ``{"id", "decision": {...}}`` for each good line, in order (in Parquet the
-    fields of the decision are columns). Bad lines go with their number and error to ``<target>.errors.jsonl``.
-    Finished batches gather in ``<target>.part`` until everything is done; a run that was stopped goes on where it
-    was, if neither the input nor the gate has changed.
+    A line (or row) has ``id`` (a string or an integer), any of ``question``, ``answer`` and ``claim``, and
+    ``evidence``: a list of texts or of ``{"text", "title"}``. The output has ``{"id", "decision": {...}}`` for each
+    good line, in order (in Parquet the fields of the decision are columns). Lines that cannot be decided, because of
+    what they hold or because the scorer or the reference fails at them alone, go with their number and error to
+    ``<target>.errors.jsonl``. Finished batches gather in ``<target>.part`` until everything is done; a run that was
+    stopped goes on where it was, for the same input and the same gate.
 
     Args:
         gate: decides.
         source: the input; Parquet if its name ends in ``.parquet``, else JSONL.
-        target: the output, likewise; replaced when everything is decided.
+        target: the output, likewise. It appears when everything is decided.
         progress: told how many items are done, of how many.
+        force: replace a finished output, and drop what a run with another input or gate had begun.
 
     Raises:
         InvalidInputError: if there is no input file, or a Parquet file has other columns.
+        OutputError: if the output is the input, is there already, or another process writes it.
         MissingDependencyError: for Parquet without pyarrow.
-        ISRError: if the scorer or a reference fails and the gate's policy is to raise; what is done is kept.
+        ScorerError: if the scorer fails altogether and the gate's policy is to raise; what is done is kept.
+        ReferenceFailedError: likewise for the reference.
+        OSError: if a file cannot be read or written; what is done is kept.
     """
-    with Run(source, target, repr(gate), progress) as run:
+    with Run(source, target, repr(gate), progress, force=force) as run:
         for extent in run.to_do():
             run.keep(extent.batch, encode(decide_lines(gate, run.reader.read(extent))))
         return run.finish()
 
 
 def decide_lines(gate: ISRGate, lines: Sequence[ItemLine]) -> list[Record]:
-    """A record for each line of a batch. Where one item is bad input, each is decided alone."""
+    """A record for each line of a batch: a decision, or what is wrong with the line.
+
+    Raises:
+        ScorerError: if the scorer fails at a line, and then also at a line that nothing is wrong with.
+        ReferenceFailedError: if the reference fails at every line.
+        ConfigurationError: if the gate cannot decide about anything.
+    """
     good = [line for line in lines if line.error is None]
-    records: dict[int, Record] = {
-        line.number: {"line": line.number, "id": line.id, "error": line.error} for line in lines if line.error
-    }
-    try:
-        decisions = gate.decide_batch([line.item for line in good])
-    except (InvalidInputError, InvalidTypeError) as error:
-        if len(good) == 1:
-            alone = good[0]
-            records[alone.number] = {"line": alone.number, "id": alone.id, "error": str(error)}
+    outcomes = dict(zip((line.number for line in good), _decide(_abstaining(gate), good), strict=True))
+    if gate.on_error == "raise":
+        outcomes = {number: _failure(outcome) for number, outcome in outcomes.items()}
+        _stop_for_good(gate, list(outcomes.values()))
+    records: list[Record] = []
+    for line in lines:
+        outcome = outcomes.get(line.number)
+        record: Record = {"line": line.number, "id": line.id}
+        if isinstance(outcome, Decision):
+            record["decision"] = outcome.to_dict()
         else:
-            for line in good:
-                records[line.number] = decide_lines(gate, [line])[0]
-    else:
-        for line, decision in zip(good, decisions, strict=True):
-            records[line.number] = {"line": line.number, "id": line.id, "decision": decision.to_dict()}
-    return [records[line.number] for line in lines]
+            record["error"] = line.error if outcome is None else printable(str(outcome) or type(outcome).__name__)
+        records.append(record)
+    return records
+
+
+def _decide(gate: ISRGate, lines: Sequence[ItemLine]) -> list[Decision | Exception]:
+    """Decide about items together; where one of them cannot be decided about, about each alone."""
+    try:
+        return [*gate.decide_batch([line.item for line in lines])]
+    except (ConfigurationError, MissingDependencyError, ModelNotFoundError, ModelCorruptError):
+        raise
+    except Exception as error:
+        return [error] if len(lines) == 1 else [_decide(gate, [line])[0] for line in lines]
+
+
+def _failure(outcome: Decision | Exception) -> Decision | Exception:
+    """The error behind a decision that was not made because something failed."""
+    if isinstance(outcome, Decision) and outcome.reason is Reason.SCORER_FAILED:
+        return ScorerError(outcome.detail)
+    if isinstance(outcome, Decision) and outcome.reason is Reason.REFERENCE_FAILED:
+        return ReferenceFailedError(outcome.detail)
+    return outcome
+
+
+def _stop_for_good(gate: ISRGate, outcomes: Sequence[Decision | Exception]) -> None:
+    """Raise what went wrong, where it was not the lines."""
+    of_lines = (Decision, InvalidInputError, InvalidTypeError)
+    failed = [outcome for outcome in outcomes if not isinstance(outcome, of_lines)]
+    if not failed:
+        return
+    if any(isinstance(error, ScorerError) for error in failed):
+        probe = Supported(claim="Paris is a city.").render([Chunk("Paris is a city.")])
+        try:
+            gate.scorer.score([ScoreRequest(prompt=probe, orderings=((0,),))])
+        except Exception:
+            raise failed[0] from None
+    elif len(failed) == len(outcomes):
+        raise failed[0]
+
+
+def _abstaining(gate: ISRGate) -> ISRGate:
+    """The same gate, which abstains where one item fails and decides about the others."""
+    other = copy.copy(gate)
+    other.on_error = "abstain"
+    return other
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns

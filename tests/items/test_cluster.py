@@ -76,7 +76,7 @@ def decisions(path: Path) -> list[tuple[Any, Decision]]:
 def in_journal(part: Path) -> set[str]:
     """Claims of the batches that a run has finished."""
     whole = [line for line in part.read_bytes().split(b"\n")[:-1]]
-    return {f"c{record['id']}c" for line in whole for record in json.loads(line.split(b"\t", 1)[1])}
+    return {f"c{record['id']}c" for line in whole for record in json.loads(line.split(b"\t", 2)[2])}
 
 
 def test_a_killed_worker_costs_no_item_and_doubles_none(cluster: str, tmp_path: Path, notes: Path) -> None:

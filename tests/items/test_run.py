@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from isr_rag import Decision, ISRGate
-from isr_rag.errors import InvalidInputError, ScorerError
+from isr_rag.errors import InvalidInputError, OutputError, ReferenceFailedError, ScorerError
 from isr_rag.items import Summary, check_file
+from isr_rag.items.journal import encode
 from isr_rag.items.lines import BATCH
+from isr_rag.items.run import Run, decide_lines
 from isr_rag.references import Oracle
 from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
@@ -104,7 +106,7 @@ def test_a_stopped_run_goes_on_where_it_was_and_ends_the_same(tmp_path: Path) ->
         check_file(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
     assert not target.exists()
     with (tmp_path / "out.jsonl.part").open("a") as part:
-        part.write('999\t[{"line": 999, "id": "cut sho')  # the crash came while a line was written
+        part.write('999\t0badbeef\t[{"line": 999, "id": "cut sho')  # the crash came while a line was written
     stopping.left = 100
     stopping.requests.clear()
     summary = check_file(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
@@ -131,12 +133,16 @@ def test_the_same_lines_are_scored_together_after_a_stop(tmp_path: Path) -> None
     assert together == [BATCH] * 3
 
 
-def test_a_part_of_another_input_or_gate_is_not_continued(tmp_path: Path) -> None:
+def test_a_part_of_another_input_or_gate_is_neither_continued_nor_lost(tmp_path: Path) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(2 * BATCH)), tmp_path / "out.jsonl"
     with pytest.raises(ScorerError):
         check_file(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
+    kept = (tmp_path / "out.jsonl.part").read_bytes()
     other = ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1.0), h_star=0.1)
-    assert check_file(other, source, target).resumed == 0
+    with pytest.raises(OutputError, match="other settings"):
+        check_file(other, source, target)
+    assert (tmp_path / "out.jsonl.part").read_bytes() == kept
+    assert check_file(other, source, target, force=True).resumed == 0
 
 
 @pytest.mark.parametrize(
@@ -156,15 +162,143 @@ def test_a_part_decided_under_other_settings_is_not_continued(
     with pytest.raises(ScorerError):
         check_file(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
     other = ISRGate(scorer=FixedScorer([0.97]), reference=reference, **settings)
-    assert check_file(other, source, target).resumed == 0
+    with pytest.raises(OutputError, match="other settings"):
+        check_file(other, source, target)
+    assert check_file(other, source, target, force=True).resumed == 0
 
 
 def test_an_existing_output_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(BATCH + 1)), tmp_path / "out.jsonl"
     target.write_text("old")
+    with pytest.raises(OutputError, match="there already"):
+        check_file(ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(1.0)), source, target)
+    assert target.read_text() == "old" and sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
     with pytest.raises(ScorerError):
-        check_file(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target)
+        check_file(ISRGate(scorer=Stopping(1), reference=Oracle(1.0)), source, target, force=True)
     assert target.read_text() == "old"
+    summary = check_file(ISRGate(scorer=Stopping(9), reference=Oracle(1.0)), source, target)
+    assert (summary.resumed, len(read(target))) == (BATCH, BATCH + 1)
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "./in.jsonl", "link.jsonl", "hard.jsonl"])
+def test_an_output_that_is_the_input_is_refused(gate: ISRGate, tmp_path: Path, name: str) -> None:
+    source = write(tmp_path / "in.jsonl", lines(3))
+    (tmp_path / "link.jsonl").symlink_to(source)
+    (tmp_path / "hard.jsonl").hardlink_to(source)
+    before = source.read_bytes()
+    with pytest.raises(OutputError, match="overwrite the input"):
+        check_file(gate, source, tmp_path / name, force=True)
+    assert source.read_bytes() == before
+
+
+def test_the_errors_of_a_run_can_be_its_next_input_but_not_where_they_would_be_replaced(
+    gate: ISRGate, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "out.jsonl.errors.jsonl", lines(3))
+    with pytest.raises(OutputError, match="overwrite the input"):
+        check_file(gate, source, tmp_path / "out.jsonl")
+
+
+def test_what_a_disk_spoilt_is_decided_again(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", lines(4 * BATCH)), tmp_path / "out.jsonl"
+    with pytest.raises(ScorerError):
+        check_file(ISRGate(scorer=Stopping(3), reference=Oracle(1.0)), source, target)
+    part = tmp_path / "out.jsonl.part"
+    whole = part.read_bytes()
+    first, second, third = whole.splitlines(keepends=True)
+    spoilt = {
+        "a block of zeros": (first + bytes(len(second)) + third, 1),
+        "a changed digit": (first + second.replace(b"0.97", b"0.17", 1) + third, 2),
+        "a line of another file": (first + b"so it goes\n" + second + third, 3),
+        "a batch beyond the file": (whole + b"77\t00000000\t[]\n", 3),
+        "a cut line": (whole[:-40], 2),
+    }
+    for what, (content, good) in spoilt.items():
+        part.write_bytes(content)
+        with pytest.raises(ScorerError):
+            check_file(ISRGate(scorer=Stopping(0), reference=Oracle(1.0)), source, target)
+        with Run(source, target, repr(ISRGate(scorer=Stopping(0), reference=Oracle(1.0))), lambda *_: None) as run:
+            assert len(list(run.to_do())) == 4 - good, what
+    summary = check_file(ISRGate(scorer=Stopping(9), reference=Oracle(1.0)), source, target)
+    assert summary.decided == 4 * BATCH and [record["id"] for record in read(target)] == [f"i{i}" for i in range(64)]
+
+
+def test_one_output_is_written_by_one_process(gate: ISRGate, tmp_path: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", lines(2 * BATCH)), tmp_path / "out.jsonl"
+    with Run(source, target, repr(gate), lambda *_: None) as first:
+        for force in (False, True):
+            with pytest.raises(OutputError, match="another process"):
+                check_file(gate, source, target, force=force)
+        for extent in first.to_do():
+            first.keep(extent.batch, encode(decide_lines(gate, first.reader.read(extent))))
+        assert first.finish().decided == 2 * BATCH
+    assert len(read(target)) == 2 * BATCH
+
+
+class Choosy(FixedScorer):
+    """A scorer that refuses some items for good."""
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        if any("claim 7" in request.prompt.suffix for request in requests):
+            raise RuntimeError("status 400")
+        return super().score(requests)
+
+
+def test_an_item_that_the_scorer_refuses_is_an_error_line_and_the_rest_is_decided(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", lines(2 * BATCH)), tmp_path / "out.jsonl"
+    gate = ISRGate(scorer=Choosy([0.97]), reference=Oracle(1.0))
+    assert check_file(gate, source, target) == Summary(decided=2 * BATCH - 1, bad=1, resumed=0)
+    (error,) = read(tmp_path / "out.jsonl.errors.jsonl")
+    assert (error["line"], error["id"]) == (8, "i7") and "status 400" in str(error["error"])
+
+
+def test_an_item_that_the_reference_fails_at_is_an_error_line_and_a_dead_reference_stops(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", lines(BATCH)), tmp_path / "out.jsonl"
+    scorer = FixedScorer([0.97])
+    choosy = ISRGate(scorer=scorer, reference=Oracle(lambda case: 1 / (case.predicate.query != "claim 7")))
+    assert check_file(choosy, source, target).bad == 1
+    with pytest.raises(ReferenceFailedError):
+        check_file(ISRGate(scorer=scorer, reference=Oracle(lambda case: 1 / 0)), source, target, force=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": 1e999, "claim": "c", "evidence": ["a"]}',
+        '{"id": 1.5, "claim": "c", "evidence": ["a"]}',
+        '{"id": true, "claim": "c", "evidence": ["a"]}',
+        '{"id": ["nested"], "claim": "c", "evidence": ["a"]}',
+        f'{{"id": {"[" * 990}{"]" * 990}, "claim": "c", "evidence": ["a"]}}',
+        '{"id": 1, "claim": "c", "claim": "d", "evidence": ["a"]}',
+        '{"id": 1, "claim": "c", "evidence": [{"text": "a", "text": "b"}]}',
+        '{"id": "\\u001b[31m", "claim": "c", "evidence": ["a"]}',
+        '{"id": 1, "claim": 1e999, "evidence": ["a"]}',
+        '{"id": 1, "\\ud800": 1, "evidence": ["a"]}',
+    ],
+)
+def test_no_line_stops_a_file(gate: ISRGate, tmp_path: Path, line: str) -> None:
+    source = write(tmp_path / "in.jsonl", [lines(1)[0], line, lines(2)[1]])
+    assert check_file(gate, source, tmp_path / "out.jsonl") == Summary(decided=2, bad=1, resumed=0)
+
+
+def test_many_chunks_and_half_pairs_are_decided(gate: ISRGate, tmp_path: Path) -> None:
+    many = json.dumps({"id": 1, "claim": "c", "evidence": ["a"] * 12_000})
+    source = write(tmp_path / "in.jsonl", [many, '{"id": 2, "claim": "a\\ud800", "evidence": ["b\\udfff"]}'])
+    assert check_file(gate, source, tmp_path / "out.jsonl").decided == 2
+
+
+def test_a_byte_order_mark_is_no_bad_line(gate: ISRGate, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(lines(1)[0], "utf-8-sig")
+    assert check_file(gate, tmp_path / "in.jsonl", tmp_path / "out.jsonl").decided == 1
+
+
+def test_an_input_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "in.jsonl", lines(3)), tmp_path / "out.jsonl"
+    gate = ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(1.0))
+    changed = lambda done, items: done and write(source, lines(5))  # noqa: E731
+    with pytest.raises(OutputError, match="changed"):
+        check_file(gate, source, target, progress=changed)
+    assert not target.exists()
 
 
 def test_a_missing_input_is_said(gate: ISRGate, tmp_path: Path) -> None:
