@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from isr_rag.errors import ISRError
     from isr_rag.evidence import Chunk
     from isr_rag.gate import ISRGate
-    from isr_rag.predicates import Choice, Custom, Sufficient, Supported
+    from isr_rag.predicates import Choice, Custom, Refuted, Sufficient, Supported
     from isr_rag.scorers.cache import CachedScorer
     from isr_rag.scorers.transformers import TransformersScorer
 
@@ -30,6 +30,7 @@ _HOMES = {
     "ISRError": "isr_rag.errors",
     "ISRGate": "isr_rag.gate",
     "Reason": "isr_rag.decision",
+    "Refuted": "isr_rag.predicates",
     "Sufficient": "isr_rag.predicates",
     "Supported": "isr_rag.predicates",
     "Trail": "isr_rag.acquisition",
@@ -48,6 +49,7 @@ __all__ = [
     "ISRError",
     "ISRGate",
     "Reason",
+    "Refuted",
     "Sufficient",
     "Supported",
     "Trail",

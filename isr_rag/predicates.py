@@ -146,6 +146,48 @@ class Supported:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuted:
+    """Does the evidence contradict this claim?
+
+    Together with ``Supported(claim=...)`` it tells three verdicts apart: supported, refuted, and neither.
+
+    Raises:
+        InvalidInputError: if the claim is empty.
+        InvalidTypeError: if the claim is not a string.
+    """
+
+    claim: str
+
+    def __post_init__(self) -> None:
+        _topic(self.claim, "claim")
+
+    @property
+    def template(self) -> str:
+        """``refuted-claim/1``."""
+        return "refuted-claim/1"
+
+    @property
+    def query(self) -> str:
+        """The claim."""
+        return self.claim
+
+    @property
+    def target(self) -> int:
+        """The label "1"."""
+        return 0
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """``("refuted", "not refuted")``."""
+        return ("refuted", "not refuted")
+
+    def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
+        """The prompt in segments."""
+        topic = f"Claim: {one_line(self.claim)}"
+        return _prompt(chunks, topic, "Does the evidence contradict the claim? Reply 1 or 0.", topic_first=topic_first)
+
+
+@dataclass(frozen=True, slots=True)
 class Sufficient:
     """Does the evidence hold enough to answer this question?
 

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.evidence import Chunk
-from isr_rag.predicates import Choice, Custom, Predicate, Sufficient, Supported, predicate_for
+from isr_rag.predicates import Choice, Custom, Predicate, Refuted, Sufficient, Supported, predicate_for
 
 CHUNKS = [Chunk("Paris is the capital of France.", "Paris"), Chunk("Lyon is a city.")]
 ALL: list[Predicate] = [
     Supported(claim="Paris is a capital."),
     Supported(question="What is the capital?", answer="Paris"),
+    Refuted("Paris is a capital."),
     Sufficient("What is the capital?"),
     Choice("What is the capital?", ["Paris", "Lyon"]),
     Custom("rule", "Rule: {rule}", "Is the rule kept? Reply 1 or 0.", {"rule": "no shouting"}),
@@ -102,6 +103,7 @@ def test_templates_and_queries_are_stable() -> None:
     assert [predicate.template for predicate in ALL] == [
         "supported-claim/1",
         "supported-answer/1",
+        "refuted-claim/1",
         "sufficient/1",
         "choice-2/1",
         "custom-rule",
@@ -109,6 +111,18 @@ def test_templates_and_queries_are_stable() -> None:
     prompt = Supported(question="q?", answer="a").render([Chunk("t")])
     assert prompt.prefix == "Question: q?\nAnswer: a\nEvidence:\n"
     assert prompt.suffix == "Question: q?\nAnswer: a\nDoes the evidence support this answer? Reply 1 or 0."
+
+
+def test_refuted_asks_for_a_contradiction() -> None:
+    refuted = Refuted("Lyon is the capital.")
+    assert refuted.label_names == ("refuted", "not refuted") and refuted.target == 0
+    prompt, supported = (asked.render(CHUNKS) for asked in (refuted, Supported(claim="Lyon is the capital.")))
+    assert prompt.suffix == "Claim: Lyon is the capital.\nDoes the evidence contradict the claim? Reply 1 or 0."
+    assert (prompt.prefix, prompt.chunks, prompt.labels) == (supported.prefix, supported.chunks, supported.labels)
+    with pytest.raises(InvalidInputError):
+        Refuted(" ")
+    with pytest.raises(InvalidTypeError):
+        Refuted(3)  # type: ignore[arg-type]
 
 
 hostile = st.lists(
