@@ -30,7 +30,7 @@ import transformers.models.llama.modeling_llama
 lap("import transformers")
 from isr_rag import ISRGate
 from isr_rag.scorers import embedded
-embedded.verify(embedded.model_directory())
+embedded.verify()
 lap("check hashes")
 embedded.embedded_scorer()
 lap("load, merge, probe (and check again)")

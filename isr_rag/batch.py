@@ -221,7 +221,7 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
         raise NoReferenceError(
             "a gate without a reference has nothing to trust: give reference=Oracle(...), ToolChoice(...), "
             "Verifier(...), CalibratedMixture(...) or CrossEncoder(...) from isr_rag.references, "
-            "or use the embedded model with its shipped calibration (ISRGate() with no scorer)"
+            "or use an adjudicator with its shipped calibration (ISRGate() with no scorer)"
         )
     return CheckedItem(predicate, chunks, reference, bool(item.get("can_acquire", False)))
 

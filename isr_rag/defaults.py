@@ -1,28 +1,36 @@
-"""What a gate uses when nothing else is given: the calibration that belongs to the embedded model."""
+"""What a gate uses when nothing else is given: the calibration that belongs to its adjudicator."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from isr_rag.adjudicators import AdjudicatorName, adjudicator_named
 from isr_rag.calibration.artefact import CalibrationArtefact
 from isr_rag.errors import ModelNotFoundError
 from isr_rag.references.calibrated_mixture import CalibratedMixture
 from isr_rag.references.protocol import Reference
-from isr_rag.scorers.embedded import adjudicator_directory
 
 
-def default_reference(adapter: Path | None = None) -> Reference:
-    """The calibration that belongs to the embedded model with its adapter.
+def default_reference(adapter: Path | None = None, *, adjudicator: AdjudicatorName | None = None) -> Reference:
+    """The calibration that belongs to an adjudicator with its adapter.
 
     Args:
-        adapter: folder of the adapter, as for `embedded_scorer`.
+        adapter: folder of the adapter, as for `isr_rag.scorers.embedded.embedded_scorer`.
+        adjudicator: which one; the default one for None.
 
     Raises:
-        ModelNotFoundError: if the package lacks it.
+        ModelNotFoundError: if there is none.
         CalibrationCorruptError: if it was altered.
+        ConfigurationError: if there is no adjudicator of that name.
     """
-    path = (adapter or adjudicator_directory()) / "calibration.json"
+    wanted = adjudicator_named(adjudicator)
+    path = (adapter or wanted.directory) / "calibration.json"
     if not path.is_file():
-        remedy = "calibrate it" if adapter else "install the package again"
+        remedy = (
+            "calibrate it with isr-rag calibrate"
+            if adapter
+            else f"the adjudicator {wanted.name!r} has no calibration in this version: choose another one, or give "
+            "a reference or a calibration"
+        )
         raise ModelNotFoundError(f"there is no {path}: {remedy}")
     return CalibratedMixture(CalibrationArtefact.load(path))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from isr_rag.acquisition import acquire, widen
+from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.bm25 import Bm25
 from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate
@@ -67,16 +68,20 @@ class Library:
         return [self.chunks[i] for i in self._index.best(query, top_k)]
 
 
-def run() -> None:
-    """Print one decision after the other, an acquisition loop, and what the default gate makes of the first scene."""
+def run(adjudicator: AdjudicatorName | None = None) -> None:
+    """Print one decision after the other, an acquisition loop, and what the default gate makes of the first scene.
+
+    Args:
+        adjudicator: which one judges; the default one for None.
+    """
     console = Console(highlight=False)
     library = Library()
     console.print(f"{len(library.chunks)} chunks of the Python language reference, retrieved by BM25.")
     console.print(
-        "The embedded model scores. Its training was short and on Wikipedia, so a plain verifier is the reference:\n"
+        "The adjudicator scores. Its training was short and on Wikipedia, so a plain verifier is the reference:\n"
         "p_ref is 1 when at least 90% of the words of the draft stand in the evidence, and 0 otherwise.\n"
     )
-    gate = ISRGate(reference=Verifier(words_stand_in_evidence))
+    gate = ISRGate(adjudicator=adjudicator, reference=Verifier(words_stand_in_evidence))
     for scene in SCENES:
         console.rule(scene.title)
         console.print(f"question: {scene.question}\ndraft:    {scene.answer}", markup=False)
@@ -90,7 +95,9 @@ def run() -> None:
     console.rule("ISRGate() with no arguments, on the first draft")
     console.print("The shipped calibration decides. It was fitted on text like Wikipedia, and is not sure of this one.")
     first = SCENES[0]
-    default = ISRGate().decide(library.search(first.question, TOP_K), question=first.question, answer=first.answer)
+    default = ISRGate(adjudicator=adjudicator).decide(
+        library.search(first.question, TOP_K), question=first.question, answer=first.answer
+    )
     console.print(str(default), markup=False)
 
 

@@ -6,9 +6,11 @@ import importlib.metadata
 import importlib.util
 import platform
 from collections.abc import Iterator
+from typing import get_args
 
 from isr_rag import __version__
-from isr_rag.errors import ISRError
+from isr_rag.adjudicators import DEFAULT, AdjudicatorName
+from isr_rag.errors import ISRError, ModelNotFoundError
 from isr_rag.findings import Finding
 from isr_rag.machine import usable_cores
 
@@ -33,7 +35,7 @@ def diagnose() -> Iterator[Finding]:
         yield _package(name, purpose, extra)
     if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
         yield from _device()
-        yield from _embedded()
+        yield from _adjudicators()
 
 
 def _package(name: str, purpose: str, extra: str) -> Finding:
@@ -49,28 +51,38 @@ def _device() -> Iterator[Finding]:
     if torch.cuda.is_available():
         yield Finding(f"device: {torch.cuda.get_device_name()} (bfloat16)")
     else:
-        from isr_rag.scorers.local.lean import has_onednn
+        from isr_rag.scorers.local.lean import computes_bfloat16, has_onednn
 
-        yield Finding(f"device: CPU with {torch.get_num_threads()} threads (float32)")
+        fast = " and bfloat16" if computes_bfloat16() else ""
+        yield Finding(f"device: CPU with {torch.get_num_threads()} threads (float32{fast})")
         if not has_onednn(torch.bfloat16):
             yield Finding("bfloat16: this processor computes it in software, many times slower than float32")
 
 
-def _embedded() -> Iterator[Finding]:
+def _adjudicators() -> Iterator[Finding]:
+    for name in get_args(AdjudicatorName):
+        yield from _adjudicator(name)
+
+
+def _adjudicator(name: AdjudicatorName) -> Iterator[Finding]:
+    """The state of one adjudicator; only the default one has to be there."""
     from isr_rag import defaults
     from isr_rag.scorers import embedded
 
+    title = f"adjudicator {name}{' (default)' if name == DEFAULT else ''}"
     try:
-        scorer = embedded.embedded_scorer()
-        yield Finding(f"embedded model: {scorer.identity}")
-        defaults.default_reference()
-        yield Finding("calibration: the shipped one is intact")
+        scorer = embedded.embedded_scorer(adjudicator=name)
+        yield Finding(f"{title}: {scorer.identity}")
+        defaults.default_reference(adjudicator=name)
+        yield Finding("  calibration: the shipped one is intact")
     except ISRError as error:
-        yield Finding(f"embedded model: {error}", healthy=False)
+        fine = name != DEFAULT and isinstance(error, ModelNotFoundError)
+        yield Finding(f"{title}: {error}", healthy=fine)
         return
+    yield Finding(f"  linear layers in {str(scorer.engine.network.dtype).removeprefix('torch.')}")
     floor = "unknown" if scorer.noise_floor is None else f"{scorer.noise_floor:.2e}"
-    yield Finding(f"noise floor: {floor} in log-odds between equal ways to compute a score")
+    yield Finding(f"  noise floor: {floor} in log-odds between equal ways to compute a score")
     yield Finding(
-        f"memory: at most {scorer.bytes_per_token / 1e3:.0f} MB for 1,000 tokens of a forward pass, "
+        f"  memory: at most {scorer.bytes_per_token / 1e3:.0f} MB for 1,000 tokens of a forward pass, "
         f"{scorer.memory / 1e9:.1f} GB allowed"
     )

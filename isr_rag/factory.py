@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.calibration.artefact import CalibrationArtefact
 from isr_rag.defaults import default_reference
 from isr_rag.errors import ConfigurationError
@@ -23,6 +24,7 @@ def build_gate(
     calibration: Path | None = None,
     p_ref: float | None = None,
     cache: Path | None = None,
+    adjudicator: AdjudicatorName | None = None,
     alike: bool = False,
     **settings: Any,
 ) -> ISRGate:
@@ -33,6 +35,8 @@ def build_gate(
     Raises:
         ConfigurationError: for settings that exclude each other.
     """
+    if adjudicator is not None and (servers or model is not None):
+        raise ConfigurationError("adjudicator names one that comes with the package: give neither model nor servers")
     if calibration is not None and p_ref is not None:
         raise ConfigurationError("give a calibration or p_ref, not both")
     reference: Any = None
@@ -42,10 +46,18 @@ def build_gate(
         reference = Oracle(p_ref)
     scorer: Scorer | None = None
     if servers or model is not None or cache is not None or alike:
-        scorer = build_scorer(model=model, servers=servers, tokenizer=tokenizer, cache=cache, keep_states=not alike)
+        scorer = build_scorer(
+            model=model,
+            servers=servers,
+            tokenizer=tokenizer,
+            cache=cache,
+            adjudicator=adjudicator,
+            keep_states=not alike,
+        )
         if not servers and model is None:
-            reference = reference or default_reference()
-    return ISRGate(scorer=scorer, reference=reference, **settings)
+            reference = reference or default_reference(adjudicator=adjudicator)
+        return ISRGate(scorer=scorer, reference=reference, **settings)
+    return ISRGate(adjudicator=adjudicator, reference=reference, **settings)
 
 
 def build_scorer(
@@ -55,17 +67,19 @@ def build_scorer(
     tokenizer: str | None = None,
     cache: Path | None = None,
     adapter: Path | None = None,
+    adjudicator: AdjudicatorName | None = None,
     keep_states: bool = True,
 ) -> Scorer:
-    """The scorer that these options describe; the embedded one by default.
+    """The scorer that these options describe; an adjudicator by default.
 
     Args:
         model: Hub name, folder or ``.gguf`` file; or the name that servers serve it under.
         servers: URLs of replicas of one model.
         tokenizer: of the served model.
         cache: directory that remembers every score.
-        adapter: folder of an adapter of the embedded model, instead of the one that comes along.
-        keep_states: for the embedded model; see `isr_rag.scorers.embedded.embedded_scorer`.
+        adapter: folder of an adapter of the adjudicator's base model, instead of the one that comes with the package.
+        adjudicator: which one, where neither model nor servers are given; the default one for None.
+        keep_states: for an adjudicator; see `isr_rag.scorers.embedded.embedded_scorer`.
     """
     if servers:
         scorer = _pool(servers, model, tokenizer)
@@ -76,7 +90,7 @@ def build_scorer(
     else:
         from isr_rag.scorers.embedded import embedded_scorer
 
-        scorer = embedded_scorer(adapter, keep_states=keep_states)
+        scorer = embedded_scorer(adapter, adjudicator=adjudicator, keep_states=keep_states)
     if cache is not None:
         from isr_rag.scorers.cache import CachedScorer
 

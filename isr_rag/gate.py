@@ -11,6 +11,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from isr_rag import bounds
+from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.algorithm import Convention, Rule, Verdict, weigh
 from isr_rag.batch import (
     Asked,
@@ -61,8 +62,10 @@ class ISRGate:
         h_star: target hallucination rate h* in (0, 1); the target reliability is p* = 1 - h*.
         m: number of orderings, >= 1. Part of the gate's identity: the lowest q over more orderings is lower, so
             calibrations are tied to it.
-        scorer: gives label probabilities; the embedded model by default.
-        reference: gives p_ref; with the embedded model its shipped calibration by default. May be given per item.
+        adjudicator: ``"small"`` or ``"standard"``: the model of this package that judges, with its shipped
+            calibration; `isr_rag.adjudicators.DEFAULT` where neither this nor a scorer is given.
+        scorer: gives label probabilities, in place of an adjudicator.
+        reference: gives p_ref; with an adjudicator its shipped calibration by default. May be given per item.
         orderings: family of orderings, see :func:`~isr_rag.orderings.draw_orderings`.
         bands: number of bands of the ``banded`` family.
         seed: seed of the orderings.
@@ -72,13 +75,14 @@ class ISRGate:
         cascade: score 3 orderings first and go on to 6 and m only near the boundary; stop at once when no remaining
             ordering could bring ISR to 1. The decision says how many passes it took and which m it stands for.
         focus: words of evidence to read at most, titles included; longer evidence is cut to the sentences that matter,
-            and chunks for which nothing is left are left out. ``"auto"`` takes the scorer's own limit, which only the
-            embedded model has. None reads everything that fits the model's window.
+            and chunks for which nothing is left are left out. ``"auto"`` takes the scorer's own limit, which only
+            the adjudicators have. None reads everything that fits the model's window.
         on_error: ``raise`` a typed error when a scorer or reference fails, or ``abstain`` with that reason. Bad
             input raises always.
 
     Raises:
         ConfigurationError: for a setting out of range.
+        ModelNotFoundError: if the adjudicator is not set up, or has no adapter or calibration in this version.
         InvalidTypeError: for a scorer or reference that is none.
     """
 
@@ -87,6 +91,7 @@ class ISRGate:
         *,
         h_star: float = 0.05,
         m: int = 6,
+        adjudicator: AdjudicatorName | None = None,
         scorer: Scorer | None = None,
         reference: Reference | None = None,
         orderings: Family = "auto",
@@ -108,12 +113,13 @@ class ISRGate:
             focus in ("auto", None) or (_is_count(focus) and int(focus) >= 1),
             f"focus must be a number of words, 'auto' or None, got {focus!r}",
         )
+        _require(scorer is None or adjudicator is None, "give an adjudicator or a scorer, not both")
         if scorer is None:
             from isr_rag.defaults import default_reference
             from isr_rag.scorers.embedded import embedded_scorer
 
-            scorer = embedded_scorer()
-            reference = reference if reference is not None else default_reference()
+            scorer = embedded_scorer(adjudicator=adjudicator)
+            reference = reference if reference is not None else default_reference(adjudicator=adjudicator)
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is no scorer: it needs identity, layout and score()")
         self.m, self.bands, self.seed = m, bands, seed
@@ -280,7 +286,7 @@ class ISRGate:
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
         """Compute and keep what depends on these chunks alone, so that questions about them cost little.
 
-        Helps where a scorer keeps the chunks' states (the embedded model does) and for evidence within ``focus``
+        Helps where a scorer keeps the chunks' states (the adjudicators do) and for evidence within ``focus``
         words: longer evidence is cut to other sentences for every question.
 
         Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.options import Model, Servers, Tokenizer, check_scorer_options, words
+from isr_rag.cli.options import AdjudicatorOption, Model, Servers, Tokenizer, check_scorer_options, words
 from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_LINES, columns, console, say
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def check(
     convention: Annotated[str, typer.Option(help="safe, or paper (the paper's literal rule).")] = "safe",
     cascade: Annotated[bool, typer.Option(help="Start with 3 orderings, go on near the boundary.")] = False,
     focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
+    adjudicator: AdjudicatorOption = None,
     model: Model = None,
     server: Servers = None,
     tokenizer: Tokenizer = None,
@@ -72,11 +73,12 @@ def check(
         raise typer.BadParameter("--workers are those of --engine ray")
     if calibration is not None and p_ref is not None:
         raise typer.BadParameter("give --calibration or --p-ref, not both")
-    check_scorer_options(model=model, servers=server, tokenizer=tokenizer)
+    check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adjudicator=adjudicator)
     from isr_rag.factory import build_gate
 
     make_gate = partial(
         build_gate,
+        adjudicator=adjudicator,
         model=model,
         servers=server or [],
         tokenizer=tokenizer,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, cast, get_args
 
 import typer
-from rich.progress import Progress
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from isr_rag.cli.options import Model, Servers, Tokenizer, words
+from isr_rag.adjudicators import DEFAULT, AdjudicatorName
+from isr_rag.cli.options import AdjudicatorOption, Model, Servers, Tokenizer, check_scorer_options, words
 from isr_rag.cli.terminal import columns, console
 
 
@@ -22,26 +23,23 @@ def calibrate(
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
     orderings: Annotated[str, typer.Option(help="Family of orderings.")] = "auto",
     focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
+    adjudicator: AdjudicatorOption = None,
     model: Model = None,
     server: Servers = None,
     tokenizer: Tokenizer = None,
     cache: Annotated[Path | None, typer.Option(help="Directory that remembers every score.")] = None,
 ) -> None:
     """Calibrate a model on your own labelled items, and look for a cut with a finite-sample guarantee."""
+    check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adjudicator=adjudicator)
     from isr_rag.calibration import calibration_report
-    from isr_rag.factory import build_gate
+    from isr_rag.factory import build_scorer
+    from isr_rag.gate import ISRGate
     from isr_rag.labelled import calibrate as fit
     from isr_rag.labelled import read_labelled, score_labelled
+    from isr_rag.orderings import Family
 
-    gate = build_gate(
-        model=model,
-        servers=server or [],
-        tokenizer=tokenizer,
-        cache=cache,
-        m=m,
-        orderings=orderings,
-        focus=words(focus),
-    )
+    scorer = build_scorer(model=model, servers=server, tokenizer=tokenizer, cache=cache, adjudicator=adjudicator)
+    gate = ISRGate(scorer=scorer, m=m, orderings=cast(Family, orderings), focus=words(focus))
     items = read_labelled(labelled)
     with Progress(*columns("scoring"), console=console) as bar:
         task = bar.add_task("", total=len(items))
@@ -59,15 +57,40 @@ def calibrate(
     console.print(f"calibration: {out / 'calibration.json'}")
 
 
-def setup() -> None:
-    """Fetch, check and convert the embedded model, once."""
+def setup(
+    adjudicator: Annotated[
+        Literal["small", "standard", "all"] | None, typer.Option(help=f"Which one, or all. Default: {DEFAULT}.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="The GGUF file of its base model, where you have it already.")
+    ] = None,
+) -> None:
+    """Fetch, check and convert the model of an adjudicator, once."""
     from isr_rag.scorers.embedded import setup as set_up
 
-    set_up(report=console.print)
+    if adjudicator == "all" and file is not None:
+        raise typer.BadParameter("--file is the base model of one adjudicator: name it")
+    names = list(get_args(AdjudicatorName)) if adjudicator == "all" else [adjudicator]
+    bars: dict[str, TaskID] = {}
+    shown = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*shown, console=console) as progress:
+
+        def show_progress(doing: str, done: int, total: int) -> None:
+            if doing not in bars:
+                bars[doing] = progress.add_task(doing, total=total)
+            progress.update(bars[doing], completed=done)
+
+        for name in names:
+            set_up(
+                lambda line: console.print(line, markup=False, highlight=False),
+                adjudicator=name,
+                file=file,
+                show_progress=show_progress,
+            )
 
 
-def demo() -> None:
+def demo(adjudicator: AdjudicatorOption = None) -> None:
     """Watch the gate answer, abstain and fetch more evidence, over the documents that come with Python."""
     from isr_rag.demo import run
 
-    run()
+    run(adjudicator)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from isr_rag.adjudicators import DEFAULT, AdjudicatorName
 
 Model = Annotated[
     str | None,
     typer.Option(
-        help="A model of transformers: Hub name, folder or .gguf file. Default: the embedded one. "
+        help="A model of transformers: Hub name, folder or .gguf file. Default: an adjudicator of this package. "
         "With --server: the name it is served under."
     ),
 ]
@@ -23,12 +25,19 @@ Tokenizer = Annotated[
 ]
 
 
+AdjudicatorOption = Annotated[
+    AdjudicatorName | None,
+    typer.Option("--adjudicator", help=f"The model of this package that judges. Default: {DEFAULT}."),
+]
+
+
 def check_scorer_options(
     *,
     model: str | None = None,
     servers: list[str] | None = None,
     tokenizer: str | None = None,
     adapter: Path | None = None,
+    adjudicator: str | None = None,
 ) -> None:
     """Whether the options of a scorer go together.
 
@@ -38,17 +47,21 @@ def check_scorer_options(
     if tokenizer is not None and not servers:
         raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
     if adapter is not None and (servers or model is not None):
-        raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
+        raise typer.BadParameter("--adapter is one of an adjudicator: give neither --model nor --server")
+    if adjudicator is not None and (servers or model is not None):
+        raise typer.BadParameter("--adjudicator names a model of this package: give neither --model nor --server")
 
 
-def words(text: str) -> int | str | None:
+def words(text: str) -> int | Literal["auto"] | None:
     """The option ``--focus``: a number of words, ``auto``, or None for ``none``.
 
     Raises:
         typer.BadParameter: for anything else.
     """
-    if text in ("auto", "none"):
-        return "auto" if text == "auto" else None
+    if text == "auto":
+        return "auto"
+    if text == "none":
+        return None
     try:
         return int(text)
     except ValueError as error:

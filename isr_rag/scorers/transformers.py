@@ -9,7 +9,7 @@ from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.engine import PROBE, Network, same
 from isr_rag.scorers.local.hub_network import HubNetwork
-from isr_rag.scorers.local.lean import LeanLlama, is_plain_llama
+from isr_rag.scorers.local.lean import LeanNetwork, is_written_out
 from isr_rag.scorers.local.loading import Quantization, load_model, torch, weights_fingerprint
 from isr_rag.scorers.local.scorer import LocalScorer
 from isr_rag.scorers.local.states import StateCache
@@ -96,12 +96,12 @@ class TransformersScorer(LocalScorer):
 
 
 def _network(loaded: PreTrainedModel, place: torch.device, *, owned: bool) -> Network:
-    """The written-out pass for a plain Llama on a CPU that nobody else holds, transformers' own for the rest."""
+    """The written-out pass for a Llama or Qwen 2 on a CPU that nobody else holds, transformers' own for the rest."""
     hub = HubNetwork(loaded, place)
     config = loaded.config.to_dict()
-    if not (owned and place.type == "cpu" and is_plain_llama(config)):
+    if not (owned and place.type == "cpu" and is_written_out(config)):
         return hub
-    lean = LeanLlama(config, loaded.state_dict(), loaded.dtype)
+    lean = LeanNetwork(config, loaded.state_dict(), loaded.dtype)
     probe = [list(PROBE)]
     with torch.inference_mode():
         return lean if same(hub.padded(probe), lean.padded(probe), loaded.dtype) else hub

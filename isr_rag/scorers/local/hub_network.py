@@ -30,6 +30,11 @@ class HubNetwork:
         return self.model.dtype
 
     @property
+    def states_dtype(self) -> torch.dtype:
+        """The model's."""
+        return self.model.dtype
+
+    @property
     def dimensions(self) -> Dimensions:
         """As its configuration says."""
         config = self.model.config.get_text_config()

@@ -1,4 +1,4 @@
-"""A Llama's forward pass over a packed sequence, written out: torch alone, stacked weights, nothing computed twice.
+"""The forward pass of Llama and Qwen 2 over a packed sequence, written out: torch alone, nothing computed twice.
 
 Loading the modules of transformers takes longer than a first decision does, and on a CPU a small model spends a good
 part of a pass between its matrix products. Here a layer is four products, block attention and few element-wise steps.
@@ -45,28 +45,60 @@ def has_onednn(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-class _Linear:
-    """x W^T, the weight laid out once as oneDNN reads it, where torch has oneDNN: without it is laid out each time."""
+def computes_bfloat16() -> bool:
+    """Whether this processor has instructions for bfloat16, so that it is faster than float32 and not emulated."""
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    native = bool(known.get("avx512_bf16") or known.get("amx_bf16"))
+    return native and prepacks(torch.bfloat16)
 
-    def __init__(self, weight: Tensor) -> None:
-        self._packed = has_onednn(weight.dtype)
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if self._packed else weight
+
+def prepacks(dtype: torch.dtype) -> bool:
+    """Whether weights can be laid out once as oneDNN reads them.
+
+    The operations that do so are private to torch and may change with a release. They are therefore tried on a small
+    product before a network is built; where they are missing or compute something else, `torch.nn.functional.linear`
+    takes their place. It gives the same result but lays every weight out anew in each pass.
+    """
+    if not has_onednn(dtype):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    weight, x, bias = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((48, 32), (5, 32), (48,)))
+    plain = F.linear(x, weight, bias)
+    try:
+        packed = _Linear(weight, bias, packed=True)
+        found = (packed(x), packed.silu(x), packed.times(x, plain))
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    expected = (plain, F.silu(plain), plain * plain)
+    tolerance = 1e-4 if dtype == torch.float32 else 0.1
+    return all(
+        bool((one.float() - other.float()).abs().max() <= tolerance * one.float().abs().max())
+        for one, other in zip(expected, found, strict=True)
+    )
+
+
+class _Linear:
+    """x W^T + b; packed, the weight is laid out once as oneDNN reads it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, packed: bool) -> None:
+        self._packed, self._bias = packed, bias
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if packed else weight
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._packed:
-            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], ""))
-        return F.linear(x, self._weight)
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], ""))
+        return F.linear(x, self._weight, self._bias)
 
     def silu(self, x: Tensor) -> Tensor:
         """silu of the product."""
         if self._packed:
-            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "swish", [], ""))
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "swish", [], ""))
         return F.silu(self(x), inplace=True)
 
     def times(self, x: Tensor, other: Tensor) -> Tensor:
         """The product, times another tensor."""
         if self._packed:
-            return cast(Tensor, torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, None, "mul"))
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, self._bias, "mul"))
         return self(x).mul_(other)
 
 
@@ -80,13 +112,17 @@ class _Layer:
     down: _Linear
 
 
-class LeanLlama:
-    """A bias-free Llama on a CPU.
+class LeanNetwork:
+    """A Llama or Qwen 2 on a CPU.
+
+    The residual stream and attention are float32 always, keys and values included: in bfloat16 they would be no faster
+    and make a score twice as noisy.
 
     Args:
         config: the model's configuration, as in ``config.json``.
-        state: its weights by the names of transformers.
-        dtype: what to compute in; the residual stream is float32 always.
+        state: its weights by the names of transformers. They are read one at a time and laid out in a copy, so that
+            a mapping that makes them on demand never needs memory for the whole model twice.
+        dtype: what the linear layers compute in.
 
     Raises:
         ConfigurationError: if the configuration is of another architecture.
@@ -95,22 +131,25 @@ class LeanLlama:
 
     device = torch.device("cpu")
     rotary = True
+    states_dtype = torch.float32
 
     def __init__(self, config: Mapping[str, Any], state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        if not is_plain_llama(config):
-            raise ConfigurationError(f"this is no plain Llama but {config.get('model_type')!r}")
+        if not is_written_out(config):
+            raise ConfigurationError(f"this is neither a plain Llama nor a Qwen 2 but {config.get('model_type')!r}")
         heads, kv_heads = int(config["num_attention_heads"]), int(config["num_key_value_heads"])
         width = int(config.get("head_dim") or config["hidden_size"] // heads)
         hidden, inner = int(config["hidden_size"]), int(config["intermediate_size"])
         self.dimensions = Dimensions(hidden, inner, int(config["num_hidden_layers"]), kv_heads, width)
         self.dtype = dtype
+        self._packed = prepacks(dtype)
+        self._biased = config["model_type"] == "qwen2"
         self._widths = [heads * width, kv_heads * width, kv_heads * width]
         self._eps = float(config["rms_norm_eps"])
         theta = float(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
         self._frequencies = theta ** (-torch.arange(0, width, 2).float() / width)
         try:
-            self._embeddings = state["model.embed_tokens.weight"].to(dtype)
-            self._head = state.get("lm_head.weight", self._embeddings)
+            self._embeddings = state["model.embed_tokens.weight"].clone()  # lets go of the file it is mapped from
+            self._head = self._embeddings if config.get("tie_word_embeddings") else state["lm_head.weight"]
             self._norm = state["model.norm.weight"].float()
             self._layers = [self._layer(state, f"model.layers.{i}.") for i in range(self.dimensions.layers)]
         except KeyError as error:
@@ -118,10 +157,13 @@ class LeanLlama:
 
     def _layer(self, state: Mapping[str, Tensor], start: str) -> _Layer:
         first, second = (state[f"{start}{name}.weight"].float() for name in _NORMS)
-        stacks = {
-            name: _Linear(torch.cat([state[f"{start}{part}.weight"].to(self.dtype) for part in parts]))
-            for name, parts in _STACKS.items()
-        }
+        stacks: dict[str, _Linear] = {}
+        for name, parts in _STACKS.items():
+            weight = torch.cat([state[f"{start}{part}.weight"].to(self.dtype) for part in parts])
+            bias = None
+            if self._biased and name == "qkv":
+                bias = torch.cat([state[f"{start}{part}.bias"].to(self.dtype) for part in parts])
+            stacks[name] = _Linear(weight, bias, packed=self._packed)
         return _Layer((first, second), **stacks)
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> Tensor:
@@ -131,16 +173,16 @@ class LeanLlama:
         """
         d = self.dimensions
         angles = torch.from_numpy(pack.position_ids)[:, None, None].float() * self._frequencies
-        cos, sin = angles.cos().to(self.dtype), angles.sin().to(self.dtype)
+        cos, sin = angles.cos(), angles.sin()
         h = F.embedding(torch.from_numpy(pack.input_ids), self._embeddings).float()
         heads = [x // d.kv_heads for x in self._widths]
-        q, k, v = (torch.empty(d.kv_heads, len(h), width, dtype=self.dtype) for width in heads)
-        seen = torch.empty(len(h), d.kv_heads, heads[0], dtype=self.dtype)
+        q, k, v = (torch.empty(d.kv_heads, len(h), width) for width in heads)
+        seen = torch.empty(len(h), d.kv_heads, heads[0])
         steps = [slice(start, start + _ROWS) for start in range(0, len(h), _ROWS)]
         reads = torch.from_numpy(pack.all_reads)
         for index, layer in enumerate(self._layers):
             for at in steps:
-                parts = layer.qkv(self._normed(h[at], layer.norms[0])).split(self._widths, 1)
+                parts = layer.qkv(self._normed(h[at], layer.norms[0])).float().split(self._widths, 1)
                 self._rotate(parts[0], cos[at], sin[at], q[:, at])
                 self._rotate(parts[1], cos[at], sin[at], k[:, at])
                 v[:, at] = parts[2].view(-1, d.kv_heads, d.width).transpose(0, 1)
@@ -152,7 +194,7 @@ class LeanLlama:
             if last:
                 h, seen = h[reads], seen[reads]
             for part, own in zip(h.split(_ROWS), seen.split(_ROWS), strict=True):
-                part += layer.o(own.flatten(1))
+                part += layer.o(own.flatten(1).to(self.dtype))
                 x = self._normed(part, layer.norms[1])
                 part += layer.down(layer.up.times(x, layer.gate.silu(x)))
         return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
@@ -185,11 +227,12 @@ class LeanLlama:
         return hidden.float() @ self._head[list(ids)].float().T
 
 
-def is_plain_llama(config: Mapping[str, Any]) -> bool:
-    """Whether :class:`LeanLlama` computes what a configuration describes."""
+def is_written_out(config: Mapping[str, Any]) -> bool:
+    """Whether `LeanNetwork` computes what a configuration describes."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return (
-        config.get("model_type") == "llama"
+        config.get("model_type") in ("llama", "qwen2")
+        and not config.get("use_sliding_window")
         and not config.get("attention_bias")
         and not config.get("mlp_bias")
         and config.get("hidden_act") == "silu"

@@ -39,12 +39,13 @@ class StateCache:
     """Keeps chunk states in memory and, if a directory is given, on disk; the least recently used go first.
 
     Args:
-        memory: bytes in memory. The embedded model takes 46 kB a token in float32: 1 GiB holds some 23,000 tokens.
+        memory: bytes in memory. The small adjudicator takes 46 kB a token in float32, the standard one 25 kB: 256 MiB
+            hold some 5,800 or 10,900 tokens.
         directory: where states lie on disk; None for memory alone.
         disk: bytes on disk.
         precision: how states are kept. ``float32`` leaves every score as it is. ``float16`` and ``bfloat16`` take half
             the room; a score from kept float16 states was seen to differ from a fresh one by up to 1.3e-3 in log-odds
-            for the embedded model, and bfloat16 rounds eight times more coarsely.
+            for the small adjudicator, and bfloat16 rounds eight times more coarsely.
 
     Raises:
         ConfigurationError: for a size below one, or an unknown precision.
@@ -54,7 +55,7 @@ class StateCache:
     def __init__(
         self,
         *,
-        memory: int = 2**30,
+        memory: int = 2**28,
         directory: str | Path | None = None,
         disk: int = 8 * 2**30,
         precision: Precision = "float32",

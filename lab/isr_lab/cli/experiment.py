@@ -126,11 +126,10 @@ def experiment_scorer(*, model: str | None, adapter: Path | None = None, **optio
     """
     if model != BASE or options.get("servers"):
         return build_scorer(model=model, adapter=adapter, keep_states=False, **options)
-    from isr_rag.scorers.embedded import model_directory, verify
+    from isr_rag.scorers.embedded import verify
     from isr_rag.scorers.transformers import TransformersScorer
 
-    verify(model_directory())
-    return TransformersScorer(model_directory())
+    return TransformersScorer(verify())
 
 
 def _items(slices: list[Path]) -> list[SliceItem]:

@@ -19,6 +19,7 @@ from isr_lab.training.card import table, write_card
 from isr_lab.training.evaluate import ScoredItem, evaluate, shown, summary
 from isr_lab.training.network import write_description
 from isr_rag import __version__
+from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration import (
     BelongsTo,
@@ -67,6 +68,7 @@ def ship(
     *,
     trained_on: Sequence[Path] = (),
     notes: Sequence[str] = (),
+    adjudicator: AdjudicatorName | None = None,
     out: Path | None = None,
     report: ShowLine = lambda line: None,
 ) -> Path:
@@ -81,6 +83,7 @@ def ship(
         work: folder for scores and figures.
         trained_on: the training files, for the card's table of licences.
         notes: further paragraphs of the card.
+        adjudicator: which one it is for; the default one for None.
         out: where the package keeps its adapter; another folder to try one out with ``embedded_scorer(folder)``.
         report: told each step in words.
 
@@ -91,10 +94,10 @@ def ship(
         InvalidInputError: for a line that is no item.
         CalibrationError: if the validation items do not suffice for a calibration.
     """
-    out = out if out is not None else adjudicator_directory()
+    out = out if out is not None else adjudicator_directory(adjudicator)
     layout: Layout = json.loads((run / "settings.json").read_text("utf-8"))["layout"]
-    describe(run / "adapter", out, layout, model_directory())
-    scorer = embedded_scorer(out)
+    describe(run / "adapter", out, layout, model_directory(adjudicator))
+    scorer = embedded_scorer(out, adjudicator=adjudicator)
     scored = scored_by(scorer, list(read_items(*held.validation)), work / "validation.jsonl", each=held.each)
     report(f"scored {len(scored.scores)} validation items")
     fitted = calibrate(scored, scorer.identity, out)

@@ -89,7 +89,7 @@ def test_a_run_becomes_an_adapter_with_calibration_and_card(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = Reader()
-    monkeypatch.setattr(shipping, "embedded_scorer", lambda folder: reader)
+    monkeypatch.setattr(shipping, "embedded_scorer", lambda folder, adjudicator: reader)
     held = Held((write_items(tmp_path / "val.jsonl", "val", 240),), (write_items(tmp_path / "test.jsonl", "test", 80),))
     out, work = tmp_path / "out", tmp_path / "work"
     card = ship(run, held, work, trained_on=held.validation, out=out)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from isr_rag.errors import ModelCorruptError, ModelNotFoundError
-from isr_rag.scorers.local.adapter import merge_adapter, read_adapter
+from isr_rag.scorers.local.adapter import MergedWeights, read_adapter
 
 BASE = "b" * 64
 
@@ -46,14 +46,16 @@ def test_the_merged_weights_equal_peft(model: LlamaForCausalLM, directory: Path)
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=2, lora_alpha=6, target_modules=["q_proj"])
     before = model.model.layers[0].self_attn.q_proj.weight.detach().clone()
-    merge_adapter(model.state_dict(), read_adapter(directory), BASE)
-    merged = model.model.layers[0].self_attn.q_proj.weight.detach().clone()
+    weights = MergedWeights(model.state_dict(), read_adapter(directory), BASE)
+    merged = weights["model.layers.0.self_attn.q_proj.weight"]
+    assert weights.keys() == model.state_dict().keys()
+    assert torch.equal(weights["model.norm.weight"], model.state_dict()["model.norm.weight"])
     torch.manual_seed(0)
     other = LlamaForCausalLM(model.config)
     assert torch.equal(other.model.layers[0].self_attn.q_proj.weight, before)
     wrapped = peft.get_peft_model(other, config)
-    weights = peft.load_peft_weights(str(directory), device="cpu")
-    peft.set_peft_model_state_dict(wrapped, weights)
+    loaded = peft.load_peft_weights(str(directory), device="cpu")
+    peft.set_peft_model_state_dict(wrapped, loaded)
     expected = wrapped.merge_and_unload().model.layers[0].self_attn.q_proj.weight
     assert torch.allclose(merged, expected, atol=1e-6)
     assert not torch.allclose(merged, before)
@@ -61,7 +63,7 @@ def test_the_merged_weights_equal_peft(model: LlamaForCausalLM, directory: Path)
 
 def test_another_base_model_is_refused(model: LlamaForCausalLM, directory: Path) -> None:
     with pytest.raises(ModelCorruptError, match="trained on a base model"):
-        merge_adapter(model.state_dict(), read_adapter(directory), "c" * 64)
+        MergedWeights(model.state_dict(), read_adapter(directory), "c" * 64)
 
 
 def test_damaged_weights_are_refused(directory: Path) -> None:
@@ -91,4 +93,4 @@ def test_weights_the_model_lacks_are_refused(model: LlamaForCausalLM, directory:
     adapter = read_adapter(directory)
     del model.model.layers[0].self_attn.q_proj
     with pytest.raises(ModelCorruptError, match="q_proj"):
-        merge_adapter(model.state_dict(), adapter, BASE)
+        MergedWeights(model.state_dict(), adapter, BASE)

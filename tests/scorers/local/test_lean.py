@@ -1,4 +1,4 @@
-"""The written-out Llama pass, and the tokenizer without transformers, give what transformers gives."""
+"""The written-out pass of Llama and Qwen 2, and the tokenizer without transformers, give what transformers gives."""
 
 from __future__ import annotations
 
@@ -17,17 +17,23 @@ from isr_rag.errors import ConfigurationError, ModelCorruptError  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.fast_tokenizer import FastTokenizer  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
-from isr_rag.scorers.local.lean import LeanLlama, read_state  # noqa: E402
+from isr_rag.scorers.local.lean import LeanNetwork, prepacks, read_state  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan  # noqa: E402
 from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 from tests.scorers.local.test_transformers import requests  # noqa: E402
 
+BOTH = pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 
-def networks(**changes: Any) -> tuple[HubNetwork, LeanLlama]:
-    model = tiny.model("llama", 97)
-    return HubNetwork(model, torch.device("cpu")), LeanLlama(
+
+def networks(architecture: str = "llama", **changes: Any) -> tuple[HubNetwork, LeanNetwork]:
+    model = tiny.model(architecture, 97)
+    if architecture == "qwen2":  # transformers begins with biases of zero
+        for name, bias in model.named_parameters():
+            if name.endswith(".bias"):
+                torch.nn.init.normal_(bias, std=0.5)
+    return HubNetwork(model, torch.device("cpu")), LeanNetwork(
         {**model.config.to_dict(), **changes}, model.state_dict(), torch.float32
     )
 
@@ -42,12 +48,15 @@ def prompts(seed: int) -> list[EncodedPrompt]:
     return [EncodedPrompt(head, tuple(ids(1, 40) for _ in range(rng.randint(1, 5))), ids(1, 6)) for _ in range(3)]
 
 
+@BOTH
 @pytest.mark.parametrize("onednn", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_hidden_states_equal_those_of_transformers(seed: int, onednn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_states_equal_those_of_transformers(
+    architecture: str, seed: int, onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not onednn:
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    hub, lean = networks()
+    hub, lean = networks(architecture)
     some = prompts(seed)
     orderings = [list(itertools.islice(itertools.permutations(range(len(p.chunks))), 4)) for p in some]
     for pack in (pack_full(some, orderings), pack_invariant(some)):
@@ -56,8 +65,9 @@ def test_hidden_states_equal_those_of_transformers(seed: int, onednn: bool, monk
         assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
 
 
-def test_what_reads_nothing_leaves_its_keys_and_values() -> None:
-    hub, lean = networks()
+@BOTH
+def test_what_reads_nothing_leaves_its_keys_and_values(architecture: str) -> None:
+    hub, lean = networks(architecture)
     pack = pack_evidence(prompts(0))
     with torch.inference_mode():
         theirs, ours = AttentionPlan(pack, keep=True), AttentionPlan(pack, keep=True)
@@ -68,8 +78,9 @@ def test_what_reads_nothing_leaves_its_keys_and_values() -> None:
             assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
 
 
-def test_plain_prompts_and_label_logits_equal_those_of_transformers() -> None:
-    hub, lean = networks()
+@BOTH
+def test_plain_prompts_and_label_logits_equal_those_of_transformers(architecture: str) -> None:
+    hub, lean = networks(architecture)
     ids = [[1, 2, 3, 4, 5], [7, 6], [9, 8, 7]]
     with torch.inference_mode():
         expected, found = hub.padded(ids), lean.padded(ids)
@@ -80,7 +91,8 @@ def test_plain_prompts_and_label_logits_equal_those_of_transformers() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"model_type": "qwen2"},
+        {"model_type": "qwen3"},
+        {"use_sliding_window": True},
         {"attention_bias": True},
         {"hidden_act": "gelu"},
         {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
@@ -91,24 +103,63 @@ def test_another_architecture_is_refused(change: dict[str, Any]) -> None:
         networks(**change)
 
 
+@pytest.mark.parametrize("fault", [AttributeError, RuntimeError])
+def test_without_the_private_operations_of_torch_it_computes_the_same(
+    fault: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise fault("no such operation")
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", gone)
+    assert not prepacks(torch.float32)
+    hub, lean = networks("qwen2")
+    pack = pack_invariant(prompts(0))
+    with torch.inference_mode():
+        expected, found = hub.packed(pack, AttentionPlan(pack)), lean.packed(pack, AttentionPlan(pack))
+    assert (expected - found).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_an_operation_that_computes_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not prepacks(torch.float32):
+        pytest.skip("this torch has no oneDNN")
+    pointwise = torch.ops.mkldnn._linear_pointwise
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", lambda *given: pointwise(*given) + 1)
+    assert not prepacks(torch.float32)
+
+
+@BOTH
+def test_in_bfloat16_it_stays_close(architecture: str) -> None:
+    model = tiny.model(architecture, 97)
+    exact = LeanNetwork(model.config.to_dict(), model.state_dict(), torch.float32)
+    half = LeanNetwork(model.config.to_dict(), model.state_dict(), torch.bfloat16)
+    pack = pack_invariant(prompts(0))
+    with torch.inference_mode():
+        expected, found = exact.packed(pack, AttentionPlan(pack)), half.packed(pack, AttentionPlan(pack))
+    assert 0 < (expected - found).abs().max() <= 0.1 * expected.abs().max()
+
+
 def test_missing_weights_are_named(tmp_path: Path) -> None:
     model = tiny.model("llama", 97)
     state = model.state_dict()
     del state["model.layers.1.mlp.up_proj.weight"]
     with pytest.raises(ModelCorruptError, match="up_proj"):
-        LeanLlama(model.config.to_dict(), state, torch.float32)
+        LeanNetwork(model.config.to_dict(), state, torch.float32)
     with pytest.raises(ModelCorruptError, match="cannot be read"):
         read_state(tmp_path)
 
 
-def test_a_llama_that_is_loaded_by_name_takes_the_lean_pass_and_scores_the_same(tmp_path: Path) -> None:
+@BOTH
+def test_a_model_that_is_loaded_by_name_takes_the_lean_pass_and_scores_the_same(
+    architecture: str, tmp_path: Path
+) -> None:
     tokenizer = tiny.tokenizer("chatml")
-    model = tiny.model("llama", len(tokenizer))
+    model = tiny.model(architecture, len(tokenizer))
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)  # it has ideas of its own about some types
     held, loaded = TransformersScorer(model, tokenizer, device="cpu"), TransformersScorer(tmp_path, device="cpu")
     assert isinstance(held.engine.network, HubNetwork)  # somebody else may change its weights
-    assert isinstance(loaded.engine.network, LeanLlama)
+    assert isinstance(loaded.engine.network, LeanNetwork)
     for a, b in zip(held.score(requests()), loaded.score(requests()), strict=True):
         assert abs(np.exp(a.logprobs) - np.exp(b.logprobs)).max() <= 1e-5
 
