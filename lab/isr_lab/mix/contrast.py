@@ -114,9 +114,16 @@ def _claim(note: Annotated, rng: random.Random) -> tuple[str, str]:
     return how, without_parentheses(claim)
 
 
-def _standing(one: _Sentence, openings: Mapping[str, str]) -> str | None:
-    """The sentence as it can stand alone: "He", "It" or "The album" is replaced by the page's title where sure."""
-    text = one.text
+def standing_alone(text: str, title: str | None, place: int | None, opening: str) -> str | None:
+    """The sentence as it can stand alone: "He", "It" or "The album" is replaced by the page's title where sure.
+
+    Args:
+        text: the sentence.
+        title: of its page.
+        place: its position on the page, if known.
+        opening: the page's first sentence, or nothing.
+    """
+    page = re.sub(r"\s*\([^()]*\)$", "", title or "")
     if (
         not 8 <= len(text.split()) <= 34
         or _SENTENCE.match(text) is None
@@ -126,16 +133,19 @@ def _standing(one: _Sentence, openings: Mapping[str, str]) -> str | None:
         or text.count("(") != text.count(")")
     ):
         return None
-    opening = openings.get(one.title or "", "")
     head = re.match(r"(He|She|It|The ([a-z]+)) (?=(?:is|was|has|had|were|[a-z]+ed)\b)", text)
     if head is not None:
         person = _PERSON.search(opening) is not None
         same = head[2] in HEADWORDS and re.search(rf"\b(?:is|was) an?\b[^,.]*\b{head[2]}\b", opening) is not None
-        sure = one.place == 1 and (person if head[1] in {"He", "She"} else not person if head[1] == "It" else False)
-        if not opening.startswith(one.page) or not (sure or same):
+        sure = place == 1 and (person if head[1] in {"He", "She"} else not person if head[1] == "It" else False)
+        if not opening.startswith(page) or not (sure or same):
             return None
-        text = f"{one.page} {text[head.end() :]}"
+        text = f"{page} {text[head.end() :]}"
     return None if _VAGUE.search(text) or re.match(r"(?:He|She|It)\b", text) else text
+
+
+def _standing(one: _Sentence, openings: Mapping[str, str]) -> str | None:
+    return standing_alone(one.text, one.title, one.place, openings.get(one.title or "", ""))
 
 
 class _Search:
