@@ -35,6 +35,21 @@ def build_training_mix(
     console.print(str(report), markup=False)
 
 
+@mix_app.command("curriculum")
+def build_the_curriculum(
+    raw: Annotated[Path, typer.Option(help="Folder with one folder per source, and the sentence pool in corpus.")],
+    slice_dir: Annotated[Path, typer.Option("--slice", help="What slice build --preset training wrote.")],
+    mix_dir: Annotated[Path, typer.Option("--mix", help="What mix build wrote with the slice's held_out.json.")],
+    out: Annotated[Path, typer.Option(help="Folder to write: training stages, validation, calibration, unseen.")],
+    seed: Annotated[int, typer.Option(help="Everything drawn depends on it.")] = 42,
+) -> None:
+    """Build the stages that an adjudicator is trained on, and everything it is judged by."""
+    from isr_lab.mix import build_curriculum
+
+    report = build_curriculum(raw, slice_dir, mix_dir, out, seed)
+    console.print(report.to_json(), markup=False)
+
+
 @slice_app.command()
 def build(
     out: Annotated[Path, typer.Option(help="Folder to write: train, val and test, a data card, a report.")],

@@ -178,3 +178,22 @@ CONTAINING = _words(
     "UK US USA Union United Wales York the"
 )
 """Words of places so large, or with so many names, that a swap may leave a claim true."""
+
+STATIVE = _words(
+    "be have live die bear know contain belong consist remain include mean seem appear exist lie cost weigh survive "
+    "result suffer stand last comprise feature fall lose fail see hear say state claim report believe think need "
+    "want plan hope attempt try intend refuse begin start continue stop cease help let become form rise"
+)
+"""Verbs of states and beginnings, which read badly behind "managed to" or "refused to"."""
+
+NO_PASSIVE = _words("be have marry meet resemble join know become call name consider border face include")
+"""Verbs that are not turned into the passive: both sides alike, or naming."""
+
+ASKING = _words(
+    "the a an of in on at to for by and or is was were are did does do what which who whom whose when where how many "
+    "much why with from that this it its as be been has have had one name type kind"
+)
+"""Words of a question that do not say what it is about."""
+
+SMALL = _words("a an and at by de for from in of on the to von vs with")
+"""Words that are written small within titles."""

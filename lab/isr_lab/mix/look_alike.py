@@ -10,20 +10,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from isr_lab.slice.schema import Kind, SliceChunk
 from isr_lab.mix.annotate import Annotated, annotate
 from isr_lab.mix.inputs import Origin, ReaderInputs
+from isr_lab.mix.lexicon import ASKING
 from isr_lab.mix.pairs import evidence
 from isr_lab.mix.records import Candidate, Row, list_of, mapping_of, one_of, read_files, read_rows, text_of
 from isr_lab.mix.swaps import answer_kind, kind_of, rivals, trimmed
 from isr_lab.mix.text import contains, detokenise, normal, page_key, sentences, squeeze, tokens
+from isr_lab.slice.schema import Kind, SliceChunk
 
 _SQUAD = "squad11_train44/paragraphs.jsonl.gz"
 _SELQA = tuple(f"selqa/ass_{part}.jsonl.gz" for part in ("dev", "test"))
-_PLAIN = frozenset(
-    "the a an of in on at to for by and or is was were are did does do what which who whom whose when where how many "
-    "much why with from that this it its as be been has have had one name type kind".split()
-)
 QUESTIONS = 2_400
 """SQuAD questions drawn."""
 _LONGEST_ANSWER = 60
@@ -50,7 +47,7 @@ class _Question:
 
 def asked_words(question: str) -> frozenset[str]:
     """The words of a question that say what it is about."""
-    return frozenset(normal(question).split()) - _PLAIN
+    return frozenset(normal(question).split()) - ASKING
 
 
 def read_squad11(inputs: ReaderInputs) -> list[Candidate]:
@@ -59,14 +56,19 @@ def read_squad11(inputs: ReaderInputs) -> list[Candidate]:
     asked: list[_Question] = []
 
     def convert(row: Row, record: str) -> Iterable[Candidate]:
-        title, number = text_of(row, "title").replace("_", " "), len(paragraphs[text_of(row, "title").replace("_", " ")])
+        title, number = (
+            text_of(row, "title").replace("_", " "),
+            len(paragraphs[text_of(row, "title").replace("_", " ")]),
+        )
         paragraphs[title][number] = sentences(text_of(row, "context"))
         for qa in list_of(row, "qas"):
             entry = mapping_of(qa, "a question")
             answers = tuple(squeeze(str(answer)) for answer in list_of(entry, "answers"))
             if answers and len(answers[0]) <= _LONGEST_ANSWER:
                 question = squeeze(text_of(entry, "question"))
-                asked.append(_Question(text_of(entry, "id"), title, number, question, answers[0].strip(" .,;"), answers))
+                asked.append(
+                    _Question(text_of(entry, "id"), title, number, question, answers[0].strip(" .,;"), answers)
+                )
         return ()
 
     list(read_rows(inputs.raw, _SQUAD, inputs.log, convert))
@@ -79,7 +81,9 @@ def read_squad11(inputs: ReaderInputs) -> list[Candidate]:
         notes[title, text] = note
         kinds = frozenset(k for e in note.entities if (k := kind_of(trimmed(e.text), e.label)))
         places[title].append(_Place(number, text, kinds))
-    return [one for q in chosen for one in _look_alike(inputs, q, paragraphs[q.title][q.paragraph], places[q.title], notes)]
+    return [
+        one for q in chosen for one in _look_alike(inputs, q, paragraphs[q.title][q.paragraph], places[q.title], notes)
+    ]
 
 
 def _look_alike(
@@ -103,10 +107,14 @@ def _look_alike(
     bare = [
         place
         for place in places
-        if 6 <= len(place.text.split()) and tokens(place.text) <= 90 and not any(contains(place.text, a) for a in q.answers)
+        if len(place.text.split()) >= 6
+        and tokens(place.text) <= 90
+        and not any(contains(place.text, a) for a in q.answers)
     ]
     rest = [place for place in bare if place.paragraph == q.paragraph]
-    others = sorted((place for place in bare if place.paragraph != q.paragraph), key=lambda place: (-near(place), place.text))
+    others = sorted(
+        (place for place in bare if place.paragraph != q.paragraph), key=lambda place: (-near(place), place.text)
+    )
     if len(rest) < 2 or len(others) < 2 or near(others[0]) < 2:
         return
     inputs.rng.shuffle(rest)
@@ -122,12 +130,18 @@ def _look_alike(
     here = [r for r in rivals(q.answer, q.question, shown, kind) if normal(r) not in known]
     if here:
         yield origin.draft(q.question, q.answer, "supported", with_answer)
-        yield origin.draft(q.question, inputs.rng.choice(here), "refuted", with_answer, "rival of the same kind in the evidence")
+        yield origin.draft(
+            q.question, inputs.rng.choice(here), "refuted", with_answer, "rival of the same kind in the evidence"
+        )
         beyond = [notes[q.title, text] for text in (*stand_ins, *beside)]
         there = [r for r in rivals(q.answer, q.question, beyond, kind) if normal(r) not in known]
         if there and inputs.rng.random() < 0.5:
             yield origin.draft(
-                q.question, inputs.rng.choice(there), "insufficient", without, "rival in the evidence, answer sentence replaced"
+                q.question,
+                inputs.rng.choice(there),
+                "insufficient",
+                without,
+                "rival in the evidence, answer sentence replaced",
             )
 
 
@@ -140,7 +154,9 @@ def read_selqa(inputs: ReaderInputs) -> list[Candidate]:
         question, title = text_of(row, "question"), text_of(row, "article")
         gold = [texts[i] for i in sorted(right) if i < len(texts) and texts[i]]
         words = asked_words(question)
-        rest = [text for i, text in enumerate(texts) if i not in right and len(text.split()) >= 5 and tokens(text) <= 90]
+        rest = [
+            text for i, text in enumerate(texts) if i not in right and len(text.split()) >= 5 and tokens(text) <= 90
+        ]
         rest = [text for text in rest if text not in gold]
         rest.sort(key=lambda text: (-len(words & set(normal(text).split())), text))
         if not gold or len(rest) < 2 or tokens(" ".join(gold)) > 150:
@@ -163,7 +179,9 @@ def read_clapnq(inputs: ReaderInputs) -> list[Candidate]:
         passage = mapping_of(list_of(row, "passages")[0], "a passage")
         title = squeeze(detokenise(text_of(passage, "title")))
         chunks = evidence(sentences(detokenise(text_of(passage, "text"))), title)
-        kind: Kind = "supported" if one_of(row, "label", ("answerable", "unanswerable")) == "answerable" else "insufficient"
+        kind: Kind = (
+            "supported" if one_of(row, "label", ("answerable", "unanswerable")) == "answerable" else "insufficient"
+        )
         origin = Origin("clapnq", file, record, (page_key(title),), f"clapnq:{file[11:13]}{record}")
         if chunks:
             yield origin.sufficiency(text_of(row, "question"), kind, chunks)
@@ -233,7 +251,9 @@ def read_or_sharc(inputs: ReaderInputs) -> list[Candidate]:
         key = (f"or_sharc:{normal(rule_text)[:100]}",)
         origin = Origin("or_sharc", file, record, key, f"or_sharc:{file[9:12]}{record}")
         enough = answer in {"Yes", "No"}
-        yield origin.sufficiency(question, "supported" if enough else "insufficient", chunks, "decided" if enough else "more asked")
+        yield origin.sufficiency(
+            question, "supported" if enough else "insufficient", chunks, "decided" if enough else "more asked"
+        )
         for draft in ("Yes", "No"):
             kind: Kind = "supported" if draft == answer else "refuted" if enough else "insufficient"
             yield origin.draft(question, draft, kind, chunks, "yes/no answer drafted")
@@ -257,7 +277,9 @@ def read_quac(inputs: ReaderInputs) -> list[Candidate]:
             if none and normal(answer.replace("CANNOTANSWER", "")):
                 continue
             question = " ".join([*questions[max(0, i - 2) : i], questions[i]])
-            yield origin.sufficiency(question, "insufficient" if none else "supported", chunks, "with the questions before it")
+            yield origin.sufficiency(
+                question, "insufficient" if none else "supported", chunks, "with the questions before it"
+            )
 
     return list(read_rows(inputs.raw, file, inputs.log, convert))
 

@@ -11,10 +11,11 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from isr_lab.slice.schema import Kind, SliceChunk
 from isr_lab.mix.inputs import Origin, ReaderInputs
+from isr_lab.mix.lexicon import SMALL
 from isr_lab.mix.records import Candidate, Row, RowError, list_of, one_of, read_files, read_rows, text_of
 from isr_lab.mix.text import contains, detokenise, normal, page_key, sentences, squeeze, tokens
+from isr_lab.slice.schema import Kind, SliceChunk
 
 REFUTED = "refuted:"
 _KINDS: dict[str, Kind] = {"entailment": "supported", "neutral": "insufficient", "contradiction": "refuted"}
@@ -23,7 +24,7 @@ _LOOSE_RELATIONS = frozenset({"P607"})
 """Relations whose same-type swap is often true after all (a conflict contains others)."""
 _SINGLE_VALUED = frozenset({"P569", "P570"})
 """Relations with one value, so that another value is contradicted and not only unsupported."""
-_ACRONYM_SPACES = re.compile(r"\s+-\s+")
+_SPACED_HYPHEN = re.compile(r"\s+-\s+")
 
 
 def evidence(texts: Iterable[str], title: str | None = None, support: frozenset[int] | None = None) -> list[SliceChunk]:
@@ -84,7 +85,9 @@ def read_factcg(inputs: ReaderInputs) -> list[Candidate]:
         chunks = evidence(sentences(text_of(row, "doc")))
         if sum(tokens(chunk.text) for chunk in chunks) <= _MOST_TOKENS:
             kind: Kind = "supported" if label else "insufficient"
-            yield Origin("factcg", file, record, key, key[0]).claim(claim, kind, chunks, "facts kept" if label else "facts blurred")
+            yield Origin("factcg", file, record, key, key[0]).claim(
+                claim, kind, chunks, "facts kept" if label else "facts blurred"
+            )
 
     return list(read_rows(inputs.raw, file, inputs.log, convert))
 
@@ -153,7 +156,7 @@ def read_conjnli(inputs: ReaderInputs) -> list[Candidate]:
 
     def convert(row: Row, record: str) -> Iterable[Candidate]:
         label = one_of(row, "label", _KINDS)
-        premise, claim = (_ACRONYM_SPACES.sub("-", detokenise(text_of(row, name))) for name in ("premise", "hypothesis"))
+        premise, claim = (_SPACED_HYPHEN.sub("-", detokenise(text_of(row, name))) for name in ("premise", "hypothesis"))
         before, after = normal(premise).split(), normal(claim).split()
         added, dropped = set(after) - set(before), set(before) - set(after)
         if label == "contradiction" and (not added or not dropped or abs(len(before) - len(after)) > 2):
@@ -191,15 +194,12 @@ def _titled(premise: str) -> list[SliceChunk]:
     found: list[SliceChunk] = []
     for part in sentences(premise):
         words = re.findall(r"[A-Za-z][\w'-]*", re.sub(r"\([^()]*\)", "", part))
-        if len(part.split()) <= 7 and all(word[0].isupper() or word in _SMALL for word in words):
+        if len(part.split()) <= 7 and all(word[0].isupper() or word in SMALL for word in words):
             title = part.rstrip(". ")
         else:
             found.append(SliceChunk(text=part, title=title, is_support=True))
     random.Random("|".join(chunk.text for chunk in found)).shuffle(found)
     return found
-
-
-_SMALL = frozenset("a an and at by de for from in of on the to von vs with".split())
 
 
 def read_docnli_fever(inputs: ReaderInputs) -> list[Candidate]:
@@ -214,14 +214,18 @@ def read_docnli_fever(inputs: ReaderInputs) -> list[Candidate]:
         chunks = _titled(detokenise(text_of(row, "premise")))
         if chunks and sum(tokens(chunk.text) for chunk in chunks) <= 200:
             claim = detokenise(text_of(row, "claim"))
-            origin = Origin("docnli_fever", file, record, _key("docnli_fever", claim), f"docnli_fever:{file[-12]}{record}")
+            origin = Origin(
+                "docnli_fever", file, record, _key("docnli_fever", claim), f"docnli_fever:{file[-12]}{record}"
+            )
             yield from three_way(origin, claim, label, chunks, str(row["fever_label"]).lower())
 
     files = [f"docnli_fever/binary_fever_nli_{part}.jsonl.gz" for part in ("dev", "test")]
     return list(read_files(inputs.raw, files, inputs.log, convert))
 
 
-def _pair_reader(source: str, files: Sequence[str], tell: Callable[[Row], str]) -> Callable[[ReaderInputs], list[Candidate]]:
+def _pair_reader(
+    source: str, files: Sequence[str], tell: Callable[[Row], str]
+) -> Callable[[ReaderInputs], list[Candidate]]:
     def read(inputs: ReaderInputs) -> list[Candidate]:
         def convert(file: str, row: Row, record: str) -> Iterable[Candidate]:
             premise = detokenise(text_of(row, "premise"))

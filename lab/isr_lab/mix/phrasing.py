@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from isr_lab.mix.annotate import Annotated, Token
-from isr_lab.mix.rewrite import reworded, rewritings
+from isr_lab.mix.annotate import Annotated
+from isr_lab.mix.lexicon import NO_PASSIVE, STATIVE
+from isr_lab.mix.rewrite import rewritings
 from isr_lab.mix.text import normal
 
 _BE = {"is", "was", "are", "were"}
 _AUXILIARIES = _BE | {"has", "had", "have", "can", "will", "could", "would", "should", "must"}
-_NEGATIVE = re.compile(r"\b(?:not|no|never|none|nobody|nothing|neither|nor|without|cannot|hardly|only|few)\b|n['’]t\b", re.I)
+_NEGATIVE = re.compile(
+    r"\b(?:not|no|never|none|nobody|nothing|neither|nor|without|cannot|hardly|only|few)\b|n['’]t\b", re.I
+)
 _FIXED_SCOPE = re.compile(
     r"\b(?:any|anyone|anything|until|either|yet|anymore|ever|because|not only|no longer|at all|but|though|although|"
     r"unless|whether|if|than|other|even|enough|so that)\b",
@@ -23,11 +26,6 @@ _FIXED_SCOPE = re.compile(
 _PARTLY = re.compile(r"%|\b(?:some|several|both|also|many|most|all|every|each|percent|majority|half|part)\b", re.I)
 _NAME = re.compile(r"[A-Z][a-zà-ÿ]+(?: (?:[A-Z]\.|de|van|von|[A-Z][a-zà-ÿ]+)){0,2}")
 _TIME_PLACE = re.compile(r"^(.+?[^,]) ((?:in|on|by|since|during) (?:[A-Z][a-z]+ )?(?:\d{1,2}, )?\d{4})\.$")
-_STATIVE = frozenset(
-    "be have live die bear know contain belong consist remain include mean seem appear exist lie cost weigh survive "
-    "result suffer stand last comprise feature fall lose fail see hear say state claim report believe think need "
-    "want plan hope attempt try intend refuse begin start continue stop cease help let become form rise".split()
-)
 
 
 def has_negation(text: str) -> bool:
@@ -125,7 +123,9 @@ def affirm(note: Annotated, forms: Forms) -> str | None:
             return None
         table = {"did": forms.past, "does": forms.present}.get(before.text)
         verb = tokens[root].text if table is None else table.get(tokens[root].lemma)
-        return f"{_upto(note, at - 1)}{verb}{note.text[tokens[root].start + len(tokens[root].text) :]}" if verb else None
+        return (
+            f"{_upto(note, at - 1)}{verb}{note.text[tokens[root].start + len(tokens[root].text) :]}" if verb else None
+        )
     if before.text in _AUXILIARIES or tokens[at].text.lower() == "never":
         return f"{_upto(note, at).rstrip()} {after}"
     return None
@@ -136,7 +136,9 @@ def fronted(note: Annotated) -> str | None:
     found = _TIME_PLACE.match(note.text)
     if found is None or _root(note) is None or "," in found[1] or len(found[1].split()) > 16:
         return None
-    head = found[1] if note.tokens[0].pos in {"PROPN", "NUM"} or found[1][0] == '"' else found[1][0].lower() + found[1][1:]
+    head = (
+        found[1] if note.tokens[0].pos in {"PROPN", "NUM"} or found[1][0] == '"' else found[1][0].lower() + found[1][1:]
+    )
     return f"{found[2][0].upper()}{found[2][1:]}, {head}."
 
 
@@ -161,7 +163,7 @@ def clause(text: str, note: Annotated) -> str:
     """A statement as it stands after "that": no full stop, its first word small unless it is a name."""
     first = note.tokens[0]
     small = first.pos in {"DET", "ADP", "PRON", "SCONJ", "ADV"} and not first.text.isupper()
-    head = text[0].lower() if small or text[:1] == "A" and text[1:2] == " " else text[0]
+    head = text[0].lower() if small or (text[:1] == "A" and text[1:2] == " ") else text[0]
     return f"{head}{text[1:]}".rstrip(" .")
 
 
@@ -232,18 +234,20 @@ def deed(note: Annotated, forms: Forms) -> Deed | None:
     if root is None:
         return None
     token, tokens = note.tokens[root], note.tokens
-    if token.tag != "VBD" or token.lemma in _STATIVE or not token.text.islower() or token.lemma not in forms.participle:
+    if token.tag != "VBD" or token.lemma in STATIVE or not token.text.islower() or token.lemma not in forms.participle:
         return None
     if any(t.head == root and t.dep in {"aux", "auxpass", "advcl", "expl"} for t in tokens):
         return None
-    if root and tokens[root - 1].pos == "ADV" or re.search(r"\b(?:and|who|which)\b", _upto(note, root)):
+    if (root and tokens[root - 1].pos == "ADV") or re.search(r"\b(?:and|who|which)\b", _upto(note, root)):
         return None
     rest = note.text[token.start + len(token.text) :].rstrip(" .")
     if "," in rest or not 2 <= len(rest.split()) <= 14 or re.search(r"\b(?:also|to|first|both)\b", rest):
         return None
-    subject = next(i for i, t in enumerate(tokens) if t.head == root and t.dep == "nsubj") if any(
-        t.head == root and t.dep == "nsubj" for t in tokens
-    ) else None
+    subject = (
+        next(i for i, t in enumerate(tokens) if t.head == root and t.dep == "nsubj")
+        if any(t.head == root and t.dep == "nsubj" for t in tokens)
+        else None
+    )
     if subject is None or tokens[subject].tag not in {"NNP", "NN"}:
         return None
     named = any(
@@ -310,7 +314,11 @@ def swapped_roles(note: Annotated) -> list[tuple[str, str]]:
         moved = one.label == "GPE" and re.search(r"^ to ", between) and "from" in note.text[: one.start][-6:]
         if set(normal(one.text).split()) & set(normal(other.text).split()) or _SYMMETRIC.search(between):
             continue
-        if (not verbs and not moved) or "(" in between or "'" in (note.text[one.end : one.end + 1], note.text[other.end : other.end + 1]):
+        if (
+            (not verbs and not moved)
+            or "(" in between
+            or "'" in (note.text[one.end : one.end + 1], note.text[other.end : other.end + 1])
+        ):
             continue
         if not all(_swappable(e.text, e.label, note.text, e.start, e.end) for e in (one, other)):
             continue
@@ -319,7 +327,7 @@ def swapped_roles(note: Annotated) -> list[tuple[str, str]]:
         if one.label == "PERSON" and len(one.text.split()) != len(other.text.split()):
             continue
         before = note.text[: one.start].split()[-1:]
-        if before and before[0].lower() in {"and", "or"} or note.text[other.end :].lstrip()[:4] in {"and ", "or "}:
+        if (before and before[0].lower() in {"and", "or"}) or note.text[other.end :].lstrip()[:4] in {"and ", "or "}:
             continue
         if "," in (note.text[other.end : other.end + 1], note.text[one.end : one.end + 1], between.rstrip()[-1:]):
             continue
@@ -333,14 +341,36 @@ def swapped_roles(note: Annotated) -> list[tuple[str, str]]:
 def _swappable(name: str, label: str, text: str, start: int, end: int) -> bool:
     """Whether a name is whole and of a kind that reads well in another's place."""
     around = text[max(0, start - 1) : start] + text[end : end + 1]
-    if "-" in around or '"' in around or (text[end : end + 2] == " " + text[end + 1 : end + 2].upper() and text[end + 1 : end + 2].isalpha()):
+    if (
+        "-" in around
+        or '"' in around
+        or (text[end : end + 2] == " " + text[end + 1 : end + 2].upper() and text[end + 1 : end + 2].isalpha())
+    ):
         return False
-    if text[:start].split()[-1:] and re.fullmatch(r"[A-Z]\w*", text[:start].split()[-1]) and start > 1 and not text[:start].rstrip().endswith(","):
-        return text[:start].split()[-1] in {"In", "On", "At", "From", "By", "After", "Before", "When", "King", "Emperor", "President"}
-    return _NAME.fullmatch(name) is not None if label in {"PERSON", "GPE", "NORP"} else name[0].isupper() and len(name.split()) <= 4
-
-
-_AGENTLESS = frozenset("be have marry meet resemble join know become call name consider border face include".split())
+    if (
+        text[:start].split()[-1:]
+        and re.fullmatch(r"[A-Z]\w*", text[:start].split()[-1])
+        and start > 1
+        and not text[:start].rstrip().endswith(",")
+    ):
+        return text[:start].split()[-1] in {
+            "In",
+            "On",
+            "At",
+            "From",
+            "By",
+            "After",
+            "Before",
+            "When",
+            "King",
+            "Emperor",
+            "President",
+        }
+    return (
+        _NAME.fullmatch(name) is not None
+        if label in {"PERSON", "GPE", "NORP"}
+        else name[0].isupper() and len(name.split()) <= 4
+    )
 
 
 def turned_passive(note: Annotated, forms: Forms) -> tuple[str, str] | None:
@@ -350,7 +380,7 @@ def turned_passive(note: Annotated, forms: Forms) -> tuple[str, str] | None:
         return None
     token, tokens = note.tokens[root], note.tokens
     participle = forms.participle.get(token.lemma)
-    if token.tag != "VBD" or participle is None or token.lemma in _AGENTLESS or "," in note.text:
+    if token.tag != "VBD" or participle is None or token.lemma in NO_PASSIVE or "," in note.text:
         return None
     names = [e for e in note.entities if e.label in {"PERSON", "ORG", "GPE", "NORP"}]
     subject = next((e for e in names if e.start == 0 and note.text[e.end :].lstrip() == _from(note, root)), None)
@@ -368,35 +398,10 @@ def turned_passive(note: Annotated, forms: Forms) -> tuple[str, str] | None:
     if not re.match(r"(?: (?:in|on|at|by|during|for|after|before|to)\b|\.)", note.text[thing.end :]):
         return None
     tail, verb = note.text[thing.end :], "was" if thing.label != "NORP" else "were"
-    return f"{thing.text} {verb} {participle} by {subject.text}{tail}", f"{subject.text} {verb} {participle} by {thing.text}{tail}"
-
-
-def swapped_objects(note: Annotated) -> tuple[str, str] | None:
-    """Objects of two coordinated verbs exchanged: ``X directed A and wrote B``; (what, text)."""
-    tokens, root = note.tokens, _root(note)
-    if root is None or has_negation(note.text):
-        return None
-    second = [i for i, t in enumerate(tokens) if t.head == root and t.dep == "conj" and t.pos == "VERB"]
-    if len(second) != 1 or tokens[second[0]].lemma == tokens[root].lemma:
-        return None
-    spans: list[tuple[int, int]] = []
-    labels: list[str] = []
-    for verb in (root, second[0]):
-        heads = [i for i, t in enumerate(tokens) if t.head == verb and t.dep == "dobj"]
-        entity = next(
-            (e for i in heads for e in note.entities if e.start <= tokens[i].start < e.end and e.label not in {"DATE", "TIME"}),
-            None,
-        )
-        if entity is None:
-            return None
-        spans.append((entity.start, entity.end))
-        labels.append(entity.label)
-    if labels[0] != labels[1]:
-        return None
-    (a, b), (c, d) = spans
-    if b > c or note.text[a:b] == note.text[c:d]:
-        return None
-    return f"{note.text[a:b]} <-> {note.text[c:d]}", f"{note.text[:a]}{note.text[c:d]}{note.text[b:c]}{note.text[a:b]}{note.text[d:]}"
+    return (
+        f"{thing.text} {verb} {participle} by {subject.text}{tail}",
+        f"{subject.text} {verb} {participle} by {thing.text}{tail}",
+    )
 
 
 def swapped_figures(note: Annotated) -> tuple[str, str] | None:
@@ -425,7 +430,9 @@ def _dated(text: str, match: re.Match[str]) -> bool:
 
 
 _OPENING = re.compile(r"^(After|Before) ([^,]{8,70}), ([A-Z][^,;:]{12,110})\.$")
-_CLOSING = re.compile(r"^([A-Z][^,;:]{12,110}?) (after|before) ((?:the|his|her|its|their|being|becoming|[A-Z]|\w+ing)\b[^,;:]{5,70})\.$")
+_CLOSING = re.compile(
+    r"^([A-Z][^,;:]{12,110}?) (after|before) ((?:the|his|her|its|their|being|becoming|[A-Z]|\w+ing)\b[^,;:]{5,70})\.$"
+)
 _NOT_TIME = re.compile(
     r"\b(?:named|look\w*|soon|shortly|immediately|years?|months?|days?|weeks?|hours?|just|long|even|only|day|model\w*|"
     r"called|titled|sought|patterned|minutes?|seconds?|not|until|decades?|remained?|year|night|lived|shot|named|two|hearing|"
@@ -452,18 +459,6 @@ def order(note: Annotated) -> tuple[str, str] | None:
     return None
 
 
-_COMPARED = re.compile(r"^([A-Z][^,;:]{2,50}) (is|was|are|were) ((?:\w+ )?)(\w{3,}er|(?:more|less) \w+) than ([A-Z][^,;:.]{2,40}|the [A-Z][^,;:.]{2,40})\.$")
-
-
-def compared(note: Annotated) -> tuple[str, str] | None:
-    """``X is larger than Y`` with X and Y exchanged; (what, false text)."""
-    found = _COMPARED.match(note.text)
-    if found is None or has_negation(note.text) or re.search(r"\bother|rather\b", note.text):
-        return None
-    one, other = clause(found[1], note), found[5]
-    return "sides exchanged", f"{other[0].upper()}{other[1:]} {found[2]} {found[3]}{found[4]} than {one}."
-
-
 _UNITS: tuple[tuple[str, ...], ...] = (
     ("million", "billion", "thousand"),
     ("kilometres", "metres"),
@@ -485,7 +480,9 @@ def units(note: Annotated, rng: random.Random) -> list[tuple[str, str]]:
         for match in re.finditer(rf"(?<=\d )(?:{'|'.join(group)})\b(?! \()", note.text):
             if len(re.findall("|".join(rf"\b{unit}\b" for unit in group), note.text)) == 1:
                 new = rng.choice([unit for unit in group if unit != match.group()])
-                found.append((f"{match.group()} -> {new}", f"{note.text[: match.start()]}{new}{note.text[match.end() :]}"))
+                found.append(
+                    (f"{match.group()} -> {new}", f"{note.text[: match.start()]}{new}{note.text[match.end() :]}")
+                )
     return found
 
 
@@ -514,9 +511,9 @@ _SCOPE: tuple[tuple[str, str, str, str | None], ...] = (
 """What was said, what would go further, a name, and what denies the stronger."""
 
 
-def scoped(note: Annotated) -> list[tuple[str, str, str | None]]:
+def scoped(note: Annotated) -> list[tuple[str, str, str]]:
     """A statement stretched beyond what was said: (what, stronger text, text that denies the stronger one)."""
-    found: list[tuple[str, str, str | None]] = []
+    found: list[tuple[str, str, str]] = []
     for pattern, stronger, how, denial in _SCOPE:
         matches = list(re.finditer(pattern, note.text))
         if len(matches) != 1 or (how.endswith(", won") and re.search(r"\bw[io]n", note.text)):
@@ -531,17 +528,7 @@ def scoped(note: Annotated) -> list[tuple[str, str, str | None]]:
     return found
 
 
-def light(text: str, rng: random.Random) -> str:
-    """The text with a word or two replaced by ones of the same meaning."""
-    return reworded(text, rng)
-
-
 def overlap(text: str, other: str) -> float:
     """The share of the other text's words that stand in the text."""
     words, others = set(normal(text).split()), set(normal(other).split())
     return len(words & others) / max(1, len(others))
-
-
-def is_name(tokens: Sequence[Token]) -> bool:
-    """Whether a token is part of a name."""
-    return any(token.pos == "PROPN" for token in tokens)

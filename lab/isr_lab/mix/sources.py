@@ -75,7 +75,7 @@ SOURCES: dict[str, Source] = {
     "squad2": Source("squad2_train", read_squad2, _WIKI4, "open", (0, 2200, 1500)),
     "strategyqa": Source("strategyqa", read_strategyqa, "MIT; facts from Wikipedia", "open", (0, 450, 0)),
     "sufficient_facts": Source(
-        "sufficient_facts", read_sufficient_facts, f"none stated; FEVER {_WIKI3}", "open", (900, 0, 0)
+        "sufficient_facts", read_sufficient_facts, f"none stated; FEVER {_WIKI3}", "unstated", (900, 0, 0)
     ),
     "summedits": Source("summedits", read_summedits, "Apache-2.0", "open", (1500, 0, 0)),
 }

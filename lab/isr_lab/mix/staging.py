@@ -1,4 +1,4 @@
-"""From candidates to files of a curriculum: balance, hold out by group, interleave."""
+"""Balance candidates, hold out by group and by text, and put items of a group side by side."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from isr_lab.slice.schema import Provenance, SliceItem, Split
-from isr_lab.slice.text import fold
 from isr_lab.mix.build import hash_of
 from isr_lab.mix.records import Candidate
-from isr_lab.mix.text import normal, tokens
+from isr_lab.mix.text import normal, sentences, tokens
+from isr_lab.slice.schema import Provenance, SliceItem, Split
+from isr_lab.slice.text import fold
 
 _NEGATION = re.compile(r"\b(?:not|no|never|none|nobody|nothing|neither|nor|without|cannot)\b|n['’]t\b", re.I)
 _LONG_SENTENCE = 13
@@ -33,7 +33,14 @@ def wording(one: Candidate, *, pooled: bool = False) -> tuple[object, ...]:
     length = len(text.split())
     band = next(i for i, most in enumerate((6, 9, 12, 16, 22, 30, 10_000)) if length <= most)
     short = (one.answer or "").lower() if (one.answer or "").lower() in {"yes", "no"} else ""
-    return "" if pooled else one.source, one.task, bool(_NEGATION.search(text)), bool(re.search(r"\d", text)), band, short
+    return (
+        "" if pooled else one.source,
+        one.task,
+        bool(_NEGATION.search(text)),
+        bool(re.search(r"\d", text)),
+        band,
+        short,
+    )
 
 
 def evidence_band(one: Candidate) -> int:
@@ -138,6 +145,4 @@ class HeldOut:
 
 def long_sentences(text: str) -> set[str]:
     """The normalised sentences of 13 or more words of a text, and the text itself."""
-    from isr_lab.mix.text import sentences
-
     return {normal(part) for part in (text, *sentences(text)) if len(normal(part).split()) >= _LONG_SENTENCE}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from isr_lab.slice.schema import Kind, SliceChunk
 from isr_lab.mix.evidence import Document, assemble, ranked
 from isr_lab.mix.inputs import Origin, ReaderInputs
 from isr_lab.mix.pairs import evidence
 from isr_lab.mix.records import Candidate, Row, RowError, list_of, mapping_of, read_files, read_rows, text_of
 from isr_lab.mix.text import detokenise, normal, sentences, squeeze, tokens
+from isr_lab.slice.schema import Kind, SliceChunk
 
 _MOST_TOKENS = 400
 
@@ -27,7 +27,9 @@ def read_realsumm(inputs: ReaderInputs) -> list[Candidate]:
         chunks = evidence(sentences(detokenise(text_of(row, "summary"))))
         if chunks and sum(tokens(chunk.text) for chunk in chunks) <= 200:
             kind: Kind = "supported" if label == "present" else "insufficient"
-            origin = Origin("realsumm_scu", file, record, (f"realsumm:{text_of(row, 'doc')}",), f"realsumm_scu:{record}")
+            origin = Origin(
+                "realsumm_scu", file, record, (f"realsumm:{text_of(row, 'doc')}",), f"realsumm_scu:{record}"
+            )
             yield origin.claim(text_of(row, "statement"), kind, chunks, label)
 
     return list(read_rows(inputs.raw, file, inputs.log, convert))
@@ -70,10 +72,18 @@ def read_entailment_bank(inputs: ReaderInputs) -> list[Candidate]:
         inputs.rng.shuffle(others)
         beside = others[: inputs.rng.randint(0, 4)]
         dropped = max(gold, key=lambda text: (len(set(normal(text).split()) & set(normal(claim).split())), text))
-        origin = Origin("entailment_bank", file, record, (f"entailment:{text_of(row, 'id')}",), f"entailment_bank:{file[22:25]}{record}")
+        origin = Origin(
+            "entailment_bank",
+            file,
+            record,
+            (f"entailment:{text_of(row, 'id')}",),
+            f"entailment_bank:{file[22:25]}{record}",
+        )
         every = evidence([*gold, *beside], None, frozenset(range(len(gold))))
         yield origin.claim(claim, "supported", every, "all facts")
-        less: list[SliceChunk] = evidence([*[t for t in gold if t != dropped], *beside, *others[len(beside) : len(beside) + 1]], None, frozenset())
+        less: list[SliceChunk] = evidence(
+            [*[t for t in gold if t != dropped], *beside, *others[len(beside) : len(beside) + 1]], None, frozenset()
+        )
         yield origin.claim(claim, "insufficient", less, "one needed fact removed")
 
     return list(read_files(inputs.raw, files, inputs.log, convert))
@@ -101,10 +111,14 @@ def read_scifact(inputs: ReaderInputs) -> list[Candidate]:
     def convert(row: Row, record: str) -> Iterable[Candidate]:
         kind = kinds[text_of(row, "label")]
         parts = sentences(text_of(row, "abstract"))
-        chunks = [SliceChunk(text=text, sentence_id=i, is_support=kind != "insufficient") for i, text in enumerate(parts)]
+        chunks = [
+            SliceChunk(text=text, sentence_id=i, is_support=kind != "insufficient") for i, text in enumerate(parts)
+        ]
         if chunks and sum(tokens(chunk.text) for chunk in chunks) <= 450:
             claim = text_of(row, "claim")
-            yield Origin("scifact", file, record, (f"scifact:{normal(claim)}",), f"scifact:{record}").claim(claim, kind, chunks)
+            yield Origin("scifact", file, record, (f"scifact:{normal(claim)}",), f"scifact:{record}").claim(
+                claim, kind, chunks
+            )
 
     return list(read_rows(inputs.raw, file, inputs.log, convert))
 

@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from isr_lab.slice.schema import SliceChunk
 from isr_lab.mix import phrasing
 from isr_lab.mix.annotate import Annotated, annotate
 from isr_lab.mix.contrast import standing_alone
@@ -23,6 +22,7 @@ from isr_lab.mix.phrasing import Forms
 from isr_lab.mix.records import Candidate, Row, list_of, read_files, read_rows, text_of
 from isr_lab.mix.rewrite import has_subject, reworded, without_parentheses
 from isr_lab.mix.text import contains, detokenise, normal, page_key, sentences, squeeze, tokens
+from isr_lab.slice.schema import Kind, SliceChunk
 
 PER_KIND = 900
 """Sentences used for each kind at most."""
@@ -169,17 +169,13 @@ def _roles(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
     swaps = phrasing.swapped_roles(note)
     if voices is not None:
         said = [Said(voices[0], True, False, "passive"), _false(voices[1], "passive, roles exchanged")]
-        said += [_false(text, f"roles: {what}") for what, text in swaps[:1]] + [Said(note.text, True, False, "verbatim")]
+        said += [_false(text, f"roles: {what}") for what, text in swaps[:1]] + [
+            Said(note.text, True, False, "verbatim")
+        ]
         yield Twins("roles", tuple(said))
     elif swaps:
         what, text = bench.rng.choice(swaps)
         yield Twins("roles", (_true(note, bench, 0.6), _false(text, f"roles: {what}")))
-
-
-def _objects(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
-    swap = phrasing.swapped_objects(note)
-    if swap is not None:
-        yield Twins("objects", (_true(note, bench, 0.6), _false(swap[1], f"objects: {swap[0]}")))
 
 
 def _figures(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
@@ -192,12 +188,6 @@ def _order(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
     told = phrasing.order(note)
     if told is not None:
         yield Twins("order", (Said(told[0], True, False, "clauses moved"), _false(told[1], "order turned")))
-
-
-def _compared(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
-    swap = phrasing.compared(note)
-    if swap is not None:
-        yield Twins("compared", (_true(note, bench, 0.6), _false(swap[1], swap[0])))
 
 
 def _scope(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
@@ -225,7 +215,9 @@ def _opposite(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
     options = opposites(note, bench.rng)
     if options:
         change = bench.rng.choice(options)
-        yield Twins("opposite", (_true(note, bench), _false(change.claim, f"{change.how}: {change.old} -> {change.new}")))
+        yield Twins(
+            "opposite", (_true(note, bench), _false(change.claim, f"{change.how}: {change.old} -> {change.new}"))
+        )
 
 
 def _entity(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
@@ -240,8 +232,6 @@ def _entity(note: Annotated, target: Target, bench: Bench) -> Iterable[Twins]:
 MAKERS: tuple[Callable[[Annotated, Target, Bench], Iterable[Twins]], ...] = (
     _natural_negation,
     _order,
-    _compared,
-    _objects,
     _roles,
     _scope,
     _figures,
@@ -301,7 +291,11 @@ def read_twins(
     notes = list(annotate([target.text for target in targets]))
     forms = Forms.of(notes)
     entities: dict[str, list[Rival]] = defaultdict(list)
-    named = [(target, sort, entity) for target, note in zip(targets, notes, strict=True) for sort, entity in sorted_entities(note)]
+    named = [
+        (target, sort, entity)
+        for target, note in zip(targets, notes, strict=True)
+        for sort, entity in sorted_entities(note)
+    ]
     first = Counter(entity.text.split()[0] for _, sort, entity in named if sort == "person")
     for target, sort, entity in named:
         if sort != "person" or first[entity.text.split()[0]] >= _FREQUENT:
@@ -371,9 +365,17 @@ def _items(inputs: ReaderInputs, target: Target, twins: Twins, strangers: Sequen
     other = Origin(f"{REFUTED}{source}", origin.file, origin.record, origin.keys, unit)
     seed = inputs.rng.random()
     for one in (replace(one, text=reworded(one.text, random.Random(seed))) for one in said):
-        kind = "supported" if one.follows else "refuted" if one.contradicted else "insufficient"
+        kind: Kind = "supported" if one.follows else "refuted" if one.contradicted else "insufficient"
         yield Candidate(
-            source, origin.keys, unit, int(one.follows), kind, tuple(chunks), origin.file, origin.record, one.how,
+            source,
+            origin.keys,
+            unit,
+            int(one.follows),
+            kind,
+            tuple(chunks),
+            origin.file,
+            origin.record,
+            one.how,
             claim=squeeze(one.text),
         )
         yield other.claim(
@@ -392,7 +394,7 @@ def _beside(
         text
         for text in target.passage.sentences
         if text != own
-        and 5 <= len(text.split())
+        and len(text.split()) >= 5
         and tokens(text) <= 70
         and all(phrasing.overlap(text, claim) <= least for claim in claims)
     ]

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from isr_lab.mix.evidence import Document, Pool, assemble, chunks_of, judged
 from isr_lab.mix.inputs import Origin, ReaderInputs, with_evidence
-from isr_lab.mix.records import Candidate, Row, RowError, list_of, read_files, read_rows, text_of
+from isr_lab.mix.records import Candidate, Row, RowError, list_of, read_rows, text_of
 from isr_lab.mix.text import detokenise, normal, page_key, sentences, squeeze
 from isr_lab.slice.schema import Kind
 
-_CONDAQA = ("condaqa/condaqa_dev.jsonl.gz", "condaqa/condaqa_test.jsonl.gz")
+_CONDAQA = "condaqa/condaqa_dev.jsonl.gz"
+_CONDAQA_TEST = "condaqa/condaqa_test.jsonl.gz"
 _BOOLQ = "boolq_train/v6_dev_slice.jsonl.gz"
 _STRATEGYQA = "strategyqa/train_dev_facts.jsonl.gz"
 
@@ -28,13 +29,22 @@ def read_condaqa(inputs: ReaderInputs) -> list[Candidate]:
     A question whose answer is not known from some edit also gives sufficiency items. The few questions with
     other answers (choices between two terms) are left out.
     """
+    return _condaqa(inputs, "condaqa", _CONDAQA)
+
+
+def read_condaqa_test(inputs: ReaderInputs) -> list[Candidate]:
+    """CondaQA's test part, which nothing is trained on."""
+    return _condaqa(inputs, "condaqa_test", _CONDAQA_TEST)
+
+
+def _condaqa(inputs: ReaderInputs, source: str, file: str) -> list[Candidate]:
     answers: dict[tuple[str, str], str] = {}
 
-    def convert(file: str, row: Row, record: str) -> Iterable[Candidate]:
+    def convert(row: Row, record: str) -> Iterable[Candidate]:
         passage, question, truth = text_of(row, "passage"), text_of(row, "question"), text_of(row, "label")
         about = (str(row.get("PassageID")), text_of(row, "QuestionID"))
         answer = answers.setdefault(about, inputs.rng.choice(("Yes", "No")))
-        origin = Origin("condaqa", file, record, (f"condaqa:{about[0]}",), f"condaqa:{about[0]}:{about[1]}")
+        origin = Origin(source, file, record, (f"condaqa:{about[0]}",), f"{source}:{about[0]}:{about[1]}")
         chunks = assemble([judged(passage)], question, inputs.rng, ordered=True)
         if truth not in {"YES", "NO", "DON'T KNOW"}:
             return
@@ -42,7 +52,7 @@ def read_condaqa(inputs: ReaderInputs) -> list[Candidate]:
         kind: Kind = "insufficient" if truth == "DON'T KNOW" else "supported"
         yield origin.sufficiency(question, kind, chunks, unit=f"{origin.unit}:s")
 
-    return _only_asked_both_ways(read_files(inputs.raw, _CONDAQA, inputs.log, convert))
+    return _only_asked_both_ways(read_rows(inputs.raw, file, inputs.log, convert))
 
 
 def _only_asked_both_ways(candidates: Iterable[Candidate]) -> list[Candidate]:

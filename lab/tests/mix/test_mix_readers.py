@@ -79,13 +79,14 @@ def conda(
 
 
 def test_condaqa_asks_every_edit_about_the_same_answer(inputs: ReaderInputs) -> None:
-    put(inputs, "condaqa/condaqa_dev.jsonl.gz", [conda(0, "NO"), conda(3, "YES")])
-    put(inputs, "condaqa/condaqa_test.jsonl.gz", [conda(1, "DON'T KNOW")])
+    put(inputs, "condaqa/condaqa_dev.jsonl.gz", [conda(0, "NO"), conda(3, "YES"), conda(1, "DON'T KNOW")])
+    put(inputs, "condaqa/condaqa_test.jsonl.gz", [conda(0, "NO", "Is this one for testing only?")])
     found = [c for c in yes_no.read_condaqa(inputs) if c.task == "draft"]
     assert {c.answer for c in found} in ({"Yes"}, {"No"})
     assert sorted(c.label for c in found) == [0, 0, 1]
     assert len({c.unit for c in found}) == 1 and len({c.keys for c in found}) == 1
-    assert [c.kind for c in found if c.file.endswith("test.jsonl.gz")] == ["insufficient"]
+    assert [c.kind for c in found].count("insufficient") == 1
+    assert {c.source for c in yes_no.read_condaqa_test(inputs)} == {"condaqa_test"}
 
 
 def test_boolq_gives_both_answers_and_a_foreign_passage(inputs: ReaderInputs) -> None:
@@ -410,7 +411,7 @@ def test_multihop_removes_one_gold_paragraph(inputs: ReaderInputs) -> None:
 
 
 JSONL_READERS: list[tuple[Read, tuple[str, ...]]] = [
-    (yes_no.read_condaqa, ("condaqa/condaqa_dev.jsonl.gz", "condaqa/condaqa_test.jsonl.gz")),
+    (yes_no.read_condaqa, ("condaqa/condaqa_dev.jsonl.gz",)),
     (inference.read_covidfact, ("covidfact/COVIDFACT_dataset.jsonl.gz",)),
     (claims.read_factcheck_gpt, ("factcheck_gpt/subtask3_claim_evidence_stance.jsonl.gz",)),
     (claims.read_qags, ("qags/mturk_cnndm.jsonl.gz", "qags/mturk_xsum.jsonl.gz")),
