@@ -18,7 +18,7 @@ _OPTIONAL = {
     "torch": ("local models", "local"),
     "transformers": ("local models", "local"),
     "bitsandbytes": ("4-bit and 8-bit models", "quantized"),
-    "diskcache": ("remembering scores", "cache"),
+    "platformdirs": ("remembering scores", "cache"),
     "matplotlib": ("plots", "plot"),
     "sklearn": ("calibrating", "calibrate"),
     "venn_abers": ("calibrating", "calibrate"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="isr-rag-state-")  # the secret of caches: not the user's own
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 settings.register_profile(

@@ -22,7 +22,6 @@ HEAVY = (
     "typer",
     "bm25s",
     "sentencex",
-    "diskcache",
     "openai",
     "anyio",
     "ray",

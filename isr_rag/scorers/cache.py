@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.errors import ConfigurationError, MissingDependencyError
+from isr_rag.errors import ConfigurationError
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.scorers.protocol import (
     AsyncScorer,
@@ -24,6 +24,7 @@ from isr_rag.scorers.protocol import (
     focus_words_of,
     noise_floor_of,
 )
+from isr_rag.scorers.store import PrivateStore
 
 
 @dataclass(slots=True)
@@ -51,22 +52,21 @@ class CachedScorer:
     The key is a hash of the scorer's identity and the assembled prompt, so nothing stale can be found after a change
     of model, adapter, template, chunk or ordering. Orderings that assemble to the same text share an entry.
 
+    The directory belongs to its user alone: entries that somebody else wrote, changed or copied there are not found. A
+    cache that cannot be read or written costs time and nothing else.
+
     Args:
         scorer: the scorer to ask when something is not there.
         directory: where the cache lies; made when missing.
-        size_limit: bytes above which the least recently stored entries go; 1 GiB by default.
+        size_limit: bytes above which the entries stored first go; 1 GiB by default.
 
     Raises:
-        MissingDependencyError: if diskcache is not installed.
+        ConfigurationError: if somebody else owns the directory or may write there.
+        MissingDependencyError: if platformdirs is not installed.
     """
 
     def __init__(self, scorer: Scorer, directory: str | Path, *, size_limit: int = 2**30) -> None:
-        try:
-            import diskcache
-        except ImportError as error:
-            raise MissingDependencyError("CachedScorer", "diskcache", "cache") from error
-        # Values are bytes, which diskcache stores as they are: nothing is ever unpickled.
-        self._store = diskcache.Cache(str(directory), size_limit=size_limit)
+        self._store = PrivateStore(directory, "scores", size_limit=size_limit)
         self.scorer = scorer
 
     @property
@@ -122,9 +122,9 @@ class CachedScorer:
         keys = [self._key(request.prompt, ordering) for ordering in request.orderings]
         rows: dict[int, NDArray[np.float64]] = {}
         missing: list[int] = []
+        kept = self._store.get(keys)
         for k, key in enumerate(keys):
-            found = self._store.get(key)
-            if isinstance(found, bytes) and len(found) == 8 * labels:
+            if len(found := kept.get(key, b"")) == 8 * labels:
                 rows[k] = np.frombuffer(found, dtype="<f8").astype(np.float64)
             else:
                 missing.append(k)
@@ -133,6 +133,7 @@ class CachedScorer:
     def _merge(self, lookups: list[_Lookup], fresh: list[Scores]) -> list[Scores]:
         answers = iter(fresh)
         results: list[Scores] = []
+        entries: dict[str, bytes] = {}
         for lookup in lookups:
             passes = 0
             if lookup.missing:
@@ -143,8 +144,9 @@ class CachedScorer:
                     if scores.bounds is not None:  # an interval may be narrower another time: not for the disk
                         lookup.bounds[k] = scores.bounds[:, i]
                     elif np.isfinite(row).all():
-                        self._store.set(lookup.keys[k], np.asarray(row, dtype="<f8").tobytes())
+                        entries[lookup.keys[k]] = np.asarray(row, dtype="<f8").tobytes()
             results.append(lookup.scores(passes))
+        self._store.put(entries)
         return results
 
     def _key(self, prompt: Prompt, ordering: Ordering) -> str:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from isr_rag.errors import ConfigurationError, MissingDependencyError
 from isr_rag.scorers.local.loading import torch
 from isr_rag.scorers.local.packed.pack import Evidence
+from isr_rag.scorers.store import PrivateStore
 
 Precision = Literal["float32", "float16", "bfloat16"]
 
@@ -49,7 +50,8 @@ class StateCache:
 
     Raises:
         ConfigurationError: for a size below one, or an unknown precision.
-        MissingDependencyError: if cachetools, or for a directory diskcache, is not installed.
+        ConfigurationError: if somebody else owns the directory or may write there.
+        MissingDependencyError: if cachetools, or for a directory platformdirs, is not installed.
     """
 
     def __init__(
@@ -68,17 +70,15 @@ class StateCache:
             from cachetools import LRUCache
         except ImportError as error:
             raise MissingDependencyError("StateCache", "cachetools", "local") from error
-        self._memory: LRUCache[str, States] = LRUCache(memory, getsizeof=lambda states: states.nbytes)
-        self._disk: Any = None
-        if directory is not None:
-            try:
-                import diskcache
-            except ImportError as error:
-                raise MissingDependencyError("StateCache on disk", "diskcache", "cache") from error
-            self._disk = diskcache.Cache(str(directory), size_limit=disk, eviction_policy="least-recently-used")
+        self._fresh: Callable[[], LRUCache[str, States]] = lambda: LRUCache(memory, getsizeof=lambda one: one.nbytes)
+        self._disk = None if directory is None else PrivateStore(directory, "states", size_limit=disk)
         self.precision: Precision = precision
         self._dtype: torch.dtype = getattr(torch, precision)
-        self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what is kept in memory, and with it a lock that a fork may have left locked."""
+        self._memory, self._lock = self._fresh(), threading.Lock()
 
     def __len__(self) -> int:
         """Runs of tokens kept in memory."""
@@ -94,8 +94,8 @@ class StateCache:
         key = _key(identity, self.precision, what)
         with self._lock:
             found = self._memory.get(key)
-        if found is None and self._disk is not None and isinstance(kept := self._disk.get(key), bytes):
-            found = _unpack(kept)
+        if found is None and self._disk is not None and (kept := self._disk.get([key])):
+            found = _unpack(kept[key])
             self._remember(key, found)
         return found
 
@@ -105,7 +105,7 @@ class StateCache:
         kept = States(states.keys.to("cpu", self._dtype, copy=True), states.values.to("cpu", self._dtype, copy=True))
         self._remember(key, kept)
         if self._disk is not None:
-            self._disk.set(key, _pack(kept))
+            self._disk.put({key: _pack(kept)})
 
     def _remember(self, key: str, states: States) -> None:
         with self._lock:

@@ -84,7 +84,6 @@ def test_memory_stays_within_its_bound_and_scores_stay_right() -> None:
 
 
 def test_states_lie_on_disk_for_the_next_process(tmp_path: Path) -> None:
-    pytest.importorskip("diskcache")
     first = scorer(states=StateCache(directory=tmp_path))
     expected = first.score([asked("Paris.", TEXTS)])[0].logprobs
     again = scorer(states=StateCache(directory=tmp_path))
@@ -94,7 +93,6 @@ def test_states_lie_on_disk_for_the_next_process(tmp_path: Path) -> None:
 
 
 def test_another_model_finds_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("diskcache")
     scorer(states=StateCache(directory=tmp_path)).score([asked("Paris.", TEXTS)])
     other = scorer("qwen3", states=StateCache(directory=tmp_path))
     assert np.allclose(
@@ -125,7 +123,6 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
         ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1.0)).index(["text"])
     with pytest.raises(ConfigurationError, match="at least 1"):
         StateCache(memory=0)
-    pytest.importorskip("diskcache")
     with pytest.raises(ConfigurationError, match="keeps no states"):
         CachedScorer(FixedScorer([0.5]), tmp_path).index([])
 
