@@ -186,7 +186,7 @@ def build_curriculum(raw: Path, slice_dir: Path, mix_dir: Path, out: Path, seed:
     """
     report = CurriculumReport()
     work = _Work(raw, out, seed, report)
-    slices = {split: _read(slice_dir / f"{split}.jsonl") for split in ("train", "val", "test")}
+    slices = {split: _licensed(_read(slice_dir / f"{split}.jsonl")) for split in ("train", "val", "test")}
     judged = HeldOut()
     for split in ("val", "test"):
         judged.add(slices[split], only_support=True)
@@ -235,6 +235,11 @@ def build_curriculum(raw: Path, slice_dir: Path, mix_dir: Path, out: Path, seed:
 
 def _read(path: Path) -> list[SliceItem]:
     return [SliceItem.model_validate_json(line) for line in read_text(path).split("\n") if line]
+
+
+def _licensed(items: Iterable[SliceItem]) -> list[SliceItem]:
+    """Items whose source states a licence; a few of the slice's do not."""
+    return [item for item in items if not item.provenance.license.startswith(("not stated", "none stated"))]
 
 
 def _size(item: SliceItem | Candidate) -> int:

@@ -154,6 +154,14 @@ def test_the_same_seed_gives_the_same_files(folders: tuple[Path, Path, Path], tm
     assert report["missing"] == ["absent"] and report["licenses"]["pairs"] == "licence of pairs"
 
 
+def test_a_source_without_a_stated_licence_is_left_out(folders: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    path = folders[1] / "train.jsonl"
+    first, *rest = read(path)
+    unstated = first.provenance.model_copy(update={"license": "not stated (some set)"})
+    put(path, [first.model_copy(update={"provenance": unstated}), *rest])
+    assert first.id not in {one.id for one in built(folders, tmp_path / "out")["slice_train"]}
+
+
 def test_no_set_at_all_is_an_error(folders: tuple[Path, Path, Path], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(MixError, match="no set was found"):
