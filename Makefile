@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 LAB := lab
 INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr
 
-.PHONY: demo test test-servers lowest lint install clean notebooks
+.PHONY: demo test quick test-servers lowest lint api architecture docs install clean notebooks
 
 demo: install
 	$(BIN)/isr-rag setup
@@ -17,6 +17,10 @@ test: install
 	$(BIN)/isr-rag setup
 	$(BIN)/python -m pytest
 	for package in $(INTEGRATIONS); do (cd $$package && $(CURDIR)/$(BIN)/python -m pytest) || exit 1; done
+
+# The inner loop: what needs no model weights.
+quick: install
+	$(BIN)/python -m pytest -m 'not model' -x tests
 
 # The remote scorer against llama.cpp's own server, which takes minutes to compile.
 test-servers: install
@@ -43,6 +47,19 @@ lint: install
 		(cd $$package && $(CURDIR)/$(BIN)/mypy && $(CURDIR)/$(BIN)/pyright --pythonpath $(CURDIR)/$(BIN)/python) || exit 1; \
 	done
 
+# Renews the listing of the public API after a change that docs/versioning.md allows.
+api: install
+	$(BIN)/python -m tests.api.public
+
+# Renews the drawing of the architecture after imports between packages changed.
+architecture: install
+	$(BIN)/python docs/make_architecture.py
+
+# The documentation as a site in site/; a broken link or reference is an error.
+docs: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/mkdocs build --strict
+
 # Executes the notebooks again and saves what they print.
 notebooks: install
 	$(BIN)/isr-rag setup
@@ -62,4 +79,4 @@ $(INSTALLED): pyproject.toml constraints.txt $(LAB)/pyproject.toml $(INTEGRATION
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis site
