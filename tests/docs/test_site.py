@@ -1,0 +1,63 @@
+"""The code of the site's pages runs, and the navigation holds every page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+WITH_MODEL = ("index", "abstains")
+WITHOUT = ("frameworks", "references")
+
+
+def run(name: str) -> None:
+    page = (DOCS / f"{name}.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    assert blocks
+    namespace: dict[str, object] = {}
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"{name}.md, block {number}", "exec"), namespace)
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_the_code_of_a_page_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(name)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_the_code_of_a_page_runs_with_the_embedded_model(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(name)
+    printed = capsys.readouterr().out
+    if name == "abstains":
+        assert printed.startswith("reference_below_target 0.94 0.95")
+
+
+def test_every_page_with_code_is_run() -> None:
+    coded = {path.stem for path in DOCS.glob("*.md") if "```python" in path.read_text("utf-8")}
+    assert coded == {*WITH_MODEL, *WITHOUT}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(r"[\w/]+\.md", yaml.safe_dump(yaml.safe_load((DOCS.parent / "mkdocs.yml").read_text("utf-8"))))
+    assert sorted(listed) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+
+
+def test_the_coverage_page_has_the_figures_of_the_card() -> None:
+    card = (DOCS.parent / "isr_rag/data/adjudicator/README.md").read_text("utf-8")
+    names = {"claim": "claim", "draft": "question with a drafted answer", "sufficiency": "question alone"}
+    rows = re.findall(
+        r"^\| Test split of the Factuality Slice \| (\w+) \| ([\d.]+) \| (\d+) \| (\d+) \| ([\d.]+)", card, flags=re.M
+    )
+    assert rows
+    page = (DOCS / "coverage.md").read_text("utf-8")
+    for task, h_star, answered, wrong, share in rows:
+        row = (
+            rf"^\| {names[task]} \| {h_star} \| [\d,]+ \| {int(answered):,} \| {wrong} \| {100 * float(share):.0f}% \|$"
+        )
+        assert re.search(row, page, flags=re.M), (
+            f"coverage.md lacks {task}, {h_star}, {answered}, {wrong}, {share}"
+        )
