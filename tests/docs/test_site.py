@@ -47,7 +47,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_the_coverage_page_has_the_figures_of_the_card() -> None:
-    card = (DOCS.parent / "isr_rag/data/adjudicator/README.md").read_text("utf-8")
+    card = (DOCS.parent / "isr_rag/data/adjudicators/small/README.md").read_text("utf-8")
     names = {"claim": "claim", "draft": "question with a drafted answer", "sufficiency": "question alone"}
     rows = re.findall(
         r"^\| Test split of the Factuality Slice \| (\w+) \| ([\d.]+) \| (\d+) \| (\d+) \| ([\d.]+)", card, flags=re.M
