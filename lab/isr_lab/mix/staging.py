@@ -121,15 +121,17 @@ def by_group(items: Iterable[SliceItem], rng: random.Random) -> list[SliceItem]:
 
 
 class HeldOut:
-    """Texts that training may not contain: claims and questions, and evidence sentences of 13 or more words."""
+    """What training may not contain: groups, claims and questions, and evidence sentences of 13 or more words."""
 
     def __init__(self) -> None:
+        self.groups: set[str] = set()
         self.texts: set[str] = set()
         self.sentences: set[str] = set()
 
     def add(self, items: Iterable[SliceItem], *, only_support: bool = False) -> None:
-        """Hold out what these items ask, and what their evidence says (only the support, where it is marked)."""
+        """Hold out their groups, what they ask, and what their evidence says (only the support, where it is marked)."""
         for item in items:
+            self.groups.add(item.group)
             self.texts.add(fold(item.claim or item.question or ""))
             marked = any(chunk.is_support for chunk in item.chunks)
             for chunk in item.chunks:
@@ -137,9 +139,12 @@ class HeldOut:
                     self.sentences |= long_sentences(chunk.text)
 
     def holds(self, item: SliceItem | Candidate) -> bool:
-        """Whether an item asks or shows something held out."""
-        return fold(item.claim or item.question or "") in self.texts or any(
-            not self.sentences.isdisjoint(long_sentences(chunk.text)) for chunk in item.chunks
+        """Whether an item belongs to a group held out, or asks or shows something held out."""
+        group = item.group if isinstance(item, SliceItem) else item.keys[0]
+        return (
+            group in self.groups
+            or fold(item.claim or item.question or "") in self.texts
+            or any(not self.sentences.isdisjoint(long_sentences(chunk.text)) for chunk in item.chunks)
         )
 
 

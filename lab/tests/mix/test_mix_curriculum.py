@@ -168,6 +168,14 @@ def test_no_set_at_all_is_an_error(folders: tuple[Path, Path, Path], tmp_path: P
         build_curriculum(tmp_path / "empty", *folders[1:], tmp_path / "out")
 
 
+def test_an_item_of_a_judged_page_is_held_out_whatever_it_asks() -> None:
+    held = HeldOut()
+    held.add([item("slice", 1, "test", 1)])
+    other = item("slice", 1, "test", 0, "draft").model_copy(update={"chunks": (SliceChunk(text="Something else."),)})
+    assert held.holds(other)
+    assert not held.holds(other.model_copy(update={"group": "elsewhere"}))
+
+
 def test_kinds_that_balance_each_other_are_pooled() -> None:
     chunk = [SliceChunk(text="It rained.", is_support=True)]
 
