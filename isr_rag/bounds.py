@@ -8,7 +8,7 @@ orderings, the last axis is the axis of orderings and has length m >= 1.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -134,32 +134,6 @@ def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
 def budget(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
     """The information budget: mean over orderings of :func:`budget_terms`, in nats, shape (...)."""
     return _mean(budget_terms(p_ref, q, clip=clip))
-
-
-def clipped_log_ratio_budget(
-    p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0, mode: Literal["min", "symmetric"] = "min"
-) -> Float:
-    """Budget from clipped pointwise log-ratios U(y) = log P(y)/S(y), averaged over y ~ P and orderings (A.6).
-
-    ``min`` clips above only and is then a lower bound of the mean KL (Proposition, A.6); ``symmetric`` clips at
-    both ends, is the paper's choice for stability, and is no bound.
-
-    Args:
-        p_ref: reference probability, shape (...).
-        q: probabilities of g = 1, shape (..., m).
-        clip: B in nats, above 0.
-        mode: which clip.
-
-    Returns:
-        Budget in nats, shape (...); may be negative for neither mode by more than rounding when p_ref is 0 or 1.
-    """
-    limit = _at_least(clip, "clip", 0.0, strict=True)
-    q_ = np.clip(_orderings(q, "q"), EPS, 1.0 - EPS)
-    p = np.clip(np.expand_dims(_probability(p_ref, "p_ref"), -1), EPS, 1.0 - EPS)
-    lower = -np.inf if mode == "min" else -limit
-    yes = np.clip(np.log(p) - np.log(q_), lower, limit)
-    no = np.clip(np.log1p(-p) - np.log1p(-q_), lower, limit)
-    return _mean(p * yes + (1.0 - p) * no)
 
 
 def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True) -> Float:
@@ -290,49 +264,3 @@ def first_order_bound(n: int, c: float, alpha: float = 1.0) -> float:
     distance = np.arange(1, n, dtype=np.float64)
     weight = 2.0 * (n - distance) / (n * n)
     return float(0.25 * c * np.sum(weight * np.cumsum(distance**-alpha)))
-
-
-def rare_event_bound(h_star: ArrayLike, q_bar: ArrayLike) -> Float:
-    """Exact form of the rare-event lower bound on the budget for reliability 1 - h* (Corollary 1), in nats.
-
-    (1 - h*) ln(1 / q_bar) - H(h*) with H the binary entropy: KL(Ber(1 - h*) || Ber(q_bar)) without the term
-    -h* ln(1 - q_bar) >= 0, hence a bound for every q_bar > 0.
-    """
-    h, q = _probability(h_star, "h_star"), _probability(q_bar, "q_bar")
-    one = np.ones_like(h)
-    entropy = -(_term(h, one, 1.0 - h) + _term(1.0 - h, one, h))
-    with np.errstate(divide="ignore"):
-        return -(1.0 - h) * np.log(q) - entropy
-
-
-def rare_event_uniform_bound(q_bar: ArrayLike) -> Float:
-    """0.5 ln(1 / q_bar) - ln 2, a lower bound on the budget for every h* in (0, 1/2] (Corollary 1), in nats."""
-    with np.errstate(divide="ignore"):
-        return -0.5 * np.log(_probability(q_bar, "q_bar")) - float(np.log(2.0))
-
-
-def exponential_tilt(s_bar: ArrayLike, g: ArrayLike, p: float) -> tuple[Float, float]:
-    """The tilt P*(y) ~ S_bar(y) exp(lambda g(y)) with P*(g = 1) = p: attains EDFL with equality (Theorem 4).
-
-    Args:
-        s_bar: a distribution over outcomes, shape (outcomes,), summing to 1.
-        g: the predicate's value of each outcome, 0 or 1, same shape.
-        p: wanted mass of g = 1, in (0, 1).
-
-    Returns:
-        The tilted distribution, shape (outcomes,), and lambda in nats.
-
-    Raises:
-        InvalidInputError: if s_bar is no distribution, g not binary, p outside (0, 1), or g constant under s_bar.
-    """
-    s, event = _probability(s_bar, "s_bar"), np.asarray(g, dtype=np.float64)
-    if s.ndim != 1 or s.shape != event.shape or abs(float(s.sum()) - 1.0) > 1e-9:
-        raise InvalidInputError("s_bar must be one distribution that sums to 1, with one g for each outcome")
-    if not np.all((event == 0.0) | (event == 1.0)) or not 0.0 < p < 1.0:
-        raise InvalidInputError(f"g must be 0 or 1 and p in (0, 1), got p={p}")
-    mass = float(s @ event)
-    if not 0.0 < mass < 1.0:
-        raise InvalidInputError("the event has probability 0 or 1 under s_bar: no tilt changes it")
-    lam = float(np.log(p) - np.log1p(-p) - np.log(mass) + np.log1p(-mass))
-    tilted = np.where(event == 1.0, s * (p / mass), s * ((1.0 - p) / (1.0 - mass)))
-    return tilted, lam

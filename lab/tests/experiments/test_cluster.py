@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from isr_lab.experiments.cluster import RayEngine, score_trials_on_ray
+from isr_lab.experiments.cluster import RayEngine
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.run import run_experiment
-from isr_lab.experiments.trials import BATCH, ScoredTrial, Trial, score_trials
+from isr_lab.experiments.trials import BATCH, ScoredTrial, Trial, TrialProgress, score_trials
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
@@ -36,6 +36,19 @@ ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install '
 pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install 'isr-rag[ray]'")
 
 HERE = sys.modules[__name__]
+
+
+def score_trials_on_ray(
+    make_scorer: Any,
+    trials: Sequence[Trial],
+    path: Path,
+    *,
+    workers: int,
+    gpus: bool = True,
+    progress: TrialProgress = lambda done, trials, passes: None,
+) -> list[ScoredTrial]:
+    with RayEngine(make_scorer, workers=workers, gpus=gpus) as engine:
+        return engine.score_trials(trials, path, progress=progress)
 
 
 @pytest.fixture(scope="module")

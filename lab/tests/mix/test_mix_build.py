@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 pytest.importorskip("bm25s", reason="bm25s is not installed: pip install 'isr-rag[train]'")
 
 from isr_lab.mix import MixConfig, MixError, MixReport, build, build_mix
-from isr_lab.mix.annotate import model_installed
+from isr_lab.mix.annotate import MODELS
 from isr_lab.mix.blind import blind_auroc
 from isr_lab.mix.inputs import Origin, ReaderInputs
 from isr_lab.mix.records import Candidate
@@ -188,7 +189,7 @@ def test_blind_check_tells_leaking_words_from_none(raw: Path, tmp_path: Path) ->
 
 
 @pytest.mark.skipif("ISR_RAG_RAW" not in os.environ, reason="ISR_RAG_RAW does not name the folder of raw data")
-@pytest.mark.skipif(not model_installed(), reason="the spaCy pipeline en_core_web_sm is not installed")
+@pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
 def test_real_sets_are_read_without_surprises(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("bm25s", reason="bm25s is not installed: pip install 'isr-rag[train]'")
 pytest.importorskip("sentencex", reason="sentencex is not installed: pip install isr-rag")
 
-from isr_lab.mix.annotate import Annotated, annotate, model_installed
+from isr_lab.mix.annotate import MODELS, Annotated, annotate
 from isr_lab.mix.contrast import read_contrast
 from isr_lab.mix.details import Change, Rival, days, names, negated, numbers, opposites, years
 from isr_lab.mix.evidence import Document, Pool, assemble, document
@@ -26,7 +27,7 @@ from isr_lab.mix.rewrite import birth, reworded, rewritings, without_parentheses
 from isr_lab.mix.swaps import kind_of, nearby_number, other_number
 from isr_lab.mix.text import contains, detokenise, sentences, tokens
 
-needs_model = pytest.mark.skipif(not model_installed(), reason="the spaCy pipeline en_core_web_sm is not installed")
+needs_model = pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
 
 
 def bare(text: str) -> Annotated:

@@ -8,6 +8,7 @@ import io
 import json
 import random
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ from isr_lab.mix import (
     reading,
     yes_no,
 )
-from isr_lab.mix.annotate import model_installed
+from isr_lab.mix.annotate import MODELS
 from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.records import Candidate, MixError, RowLog
 
 Read = Callable[[ReaderInputs], list[Candidate]]
-needs_model = pytest.mark.skipif(not model_installed(), reason="the spaCy pipeline en_core_web_sm is not installed")
+needs_model = pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
 
 
 @pytest.fixture

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from isr_lab.training.peft_network import PeftNetwork
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from isr_lab.training.attention import register  # noqa: E402
 from isr_lab.training.network import PackedLlama  # noqa: E402
 from isr_rag.errors import ConfigurationError  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
-from isr_rag.scorers.local.packed.attention import AttentionPlan, register  # noqa: E402
+from isr_rag.scorers.local.packed.attention import AttentionPlan  # noqa: E402
 from isr_rag.scorers.local.packed.pack import pack_invariant  # noqa: E402
 
 YES, NO = 5, 6
@@ -120,3 +123,12 @@ def test_other_architectures_are_refused(base: Path) -> None:
     (base / "config.json").write_text((base / "config.json").read_text().replace('"llama"', '"gemma"'))
     with pytest.raises(ConfigurationError, match="Llama"):
         PackedLlama(base, 4, 8.0, 0, (YES, NO), 0)
+
+
+def test_peft_leaves_the_layers_below_the_first_alone(base: Path) -> None:
+    pytest.importorskip("peft")
+    whole = PeftNetwork(base, 2, 4.0, 0.0, 0, (YES, NO), seed=1)
+    above = PeftNetwork(base, 2, 4.0, 0.0, 1, (YES, NO), seed=1)
+    adapted = [name for name, parameter in above.model.named_parameters() if parameter.requires_grad]
+    assert adapted and not any(".layers.0." in name for name in adapted)
+    assert len(adapted) == 2 * 7 * 2 and len(whole.parameters()) == 2 * 7 * 3

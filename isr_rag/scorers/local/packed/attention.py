@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -255,12 +255,12 @@ def _group(blocks: Sequence[_Block], columns: int, given: int, device: torch.dev
     )
 
 
-def _heads_first(x: Tensor, heads: int) -> Tensor:
+def heads_first(x: Tensor, heads: int) -> Tensor:
     """(T, heads * ...) to contiguous (heads, T, ...), so that gathering rows leaves a batch of matrices."""
     return x.reshape(x.shape[0], heads, -1).transpose(0, 1).contiguous()
 
 
-def _read(plan: AttentionPlan, k: Tensor, v: Tensor) -> Iterator[tuple[Gathered, Group, Tensor, Tensor]]:
+def gathered_keys(plan: AttentionPlan, k: Tensor, v: Tensor) -> Iterator[tuple[Gathered, Group, Tensor, Tensor]]:
     """Every group with the keys and values that its blocks read, shape (heads * B, columns, ...)."""
     for gathered in plan.gathered:
         columns = gathered.keys.shape[1]
@@ -333,7 +333,7 @@ def blocks_forward(
     stacked = q.shape[-1] // depth
     if out is None:
         out = v.new_empty(plan.length, kv_heads, stacked * width)
-    for gathered, group, keys, values in _read(plan, k, v):
+    for gathered, group, keys, values in gathered_keys(plan, k, v):
         rows = group.of(q).view(len(keys), group.rows * stacked, depth)
         shape = (*rows.shape[:2], group.columns)
         scores = plan.room("scores", shape, rows) if kept is None else rows.new_empty(shape)
@@ -347,52 +347,6 @@ def blocks_forward(
     return out
 
 
-def blocks_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], plan: AttentionPlan, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of :func:`blocks_forward` (without softcap) in q, k and v; ``grad`` has the shape of its result."""
-    kv_heads, depth, width = k.shape[0], k.shape[-1], v.shape[-1]
-    stacked = q.shape[-1] // depth
-    grad, dq = grad.transpose(0, 1), torch.empty_like(q)
-    # Shared spans gather gradients from many blocks: their sums need fp32.
-    dkv = torch.zeros(plan.length, kv_heads * (depth + width), dtype=torch.float32, device=k.device)
-    for (gathered, group, keys, values), p in zip(_read(plan, k, v), kept, strict=True):
-        rows = group.of(q).view(len(keys), group.rows * stacked, depth)
-        dout = group.of(grad)
-        if group.padded:
-            real = torch.zeros(len(group.queries), 1, dtype=dout.dtype, device=dout.device)
-            dout.mul_(real.index_fill_(0, group.kept, 1.0))
-        dout = dout.reshape(len(keys), group.rows * stacked, width)
-        ds = torch.ops.aten._softmax_backward_data(torch.bmm(dout, values.transpose(1, 2)), p, -1, p.dtype)
-        group.put(torch.bmm(ds, keys).mul_(scale).view(kv_heads, -1, stacked * depth), dq)
-        at = gathered.keys[:, : group.columns].reshape(-1)
-        both = torch.empty(len(at), kv_heads, depth + width, dtype=torch.float32, device=k.device)
-        both[..., :depth] = torch.bmm(ds.transpose(1, 2), rows).view(kv_heads, -1, depth).transpose(0, 1)
-        both[..., :depth] *= scale
-        both[..., depth:] = torch.bmm(p.transpose(1, 2), dout).view(kv_heads, -1, width).transpose(0, 1)
-        flat = both.view(len(at), -1)
-        dkv.scatter_add_(0, at[:, None].expand_as(flat), flat)
-    dk, dv = dkv.view(plan.length, kv_heads, depth + width).transpose(0, 1).to(k.dtype).split([depth, width], -1)
-    return dq, dk, dv
-
-
-class _BlockAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, scale: float, window: int | None
-    ) -> Tensor:
-        kept: list[Tensor] = []
-        out = blocks_forward(q, k, v, plan, scale, window=window, kept=kept)
-        ctx.save_for_backward(q, k, v, *kept)
-        ctx.plan, ctx.scale = plan, scale
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
-        q, k, v, *kept = ctx.saved_tensors
-        return (*blocks_backward(grads[0], q, k, v, kept, ctx.plan, ctx.scale), None, None, None)
-
-
 def attend(
     q: Tensor,
     k: Tensor,
@@ -404,7 +358,7 @@ def attend(
     softcap: float | None = None,
     layer: int = 0,
 ) -> Tensor:
-    """Attention over the plan; differentiable in q, k and v where there is no softcap.
+    """Attention over the plan.
 
     Args:
         q: queries, shape (T, heads, D), rotated.
@@ -420,42 +374,64 @@ def attend(
         Shape (T, heads, last dimension of v).
     """
     kv_heads = k.shape[1]
-    keys, values = plan.with_given(layer, _heads_first(k, kv_heads), _heads_first(v, kv_heads))
-    first = _heads_first(q, kv_heads), keys, values
-    if softcap is None and torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        out: Tensor = _BlockAttention.apply(*first, plan, scale, window)
-    else:
-        out = blocks_forward(*first, plan, scale, window=window, softcap=softcap)
+    keys, values = plan.with_given(layer, heads_first(k, kv_heads), heads_first(v, kv_heads))
+    out = blocks_forward(heads_first(q, kv_heads), keys, values, plan, scale, window=window, softcap=softcap)
     return out.view(plan.length, q.shape[1], v.shape[-1])
 
 
-def _transformers_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    block_plan: AttentionPlan | None = None,
-    **_: object,
-) -> tuple[Tensor, None]:
-    """The signature transformers calls: (1, heads, T, D) in, (1, T, heads, D) out."""
-    if block_plan is None:
-        raise TypeError("pass block_plan=AttentionPlan(pack) to the model's forward when its attention is isr_blocks")
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-    layer = int(getattr(module, "layer_idx", None) or 0)
-    out = attend(q, k, v, block_plan, scale, window=sliding_window, softcap=softcap, layer=layer)
-    return out.unsqueeze(0), None
+class Attend(Protocol):
+    """What computes attention over a plan, as `attend` does."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        plan: AttentionPlan,
+        scale: float,
+        *,
+        window: int | None,
+        softcap: float | None,
+        layer: int,
+    ) -> Tensor:
+        """Attention of shape (T, heads, last dimension of v)."""
+        ...
 
 
-def register() -> str:
-    """Make the attention known to transformers; returns the name to give ``model.set_attn_implementation``."""
+def register(name: str = ATTENTION_NAME, attention: Attend = attend) -> str:
+    """Make an attention over plans known to transformers.
+
+    Args:
+        name: how transformers calls it.
+        attention: what computes it.
+
+    Returns:
+        The name to give ``model.set_attn_implementation``.
+    """
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-    AttentionInterface.register(ATTENTION_NAME, _transformers_attention)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, lambda *args, **kwargs: None)
-    return ATTENTION_NAME
+    def called(
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        block_plan: AttentionPlan | None = None,
+        **_: object,
+    ) -> tuple[Tensor, None]:
+        """The signature transformers calls: (1, heads, T, D) in, (1, T, heads, D) out."""
+        if block_plan is None:
+            raise TypeError(f"pass block_plan=AttentionPlan(pack) to the model's forward when its attention is {name}")
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        layer = int(getattr(module, "layer_idx", None) or 0)
+        out = attention(q, k, v, block_plan, scale, window=sliding_window, softcap=softcap, layer=layer)
+        return out.unsqueeze(0), None
+
+    AttentionInterface.register(name, called)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(name, lambda *args, **kwargs: None)
+    return name

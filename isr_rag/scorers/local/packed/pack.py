@@ -81,16 +81,6 @@ class Pack:
         """The reads of all prompts, one prompt after the other."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *self.reads])
 
-    def dense_mask(self) -> NDArray[np.bool_]:
-        """Who sees whom, shape (T, T), nothing given; for checks against an ordinary forward pass."""
-        mask = np.zeros((len(self.input_ids),) * 2, dtype=np.bool_)
-        for node in self.nodes:
-            rows = slice(node.start, node.start + node.length)
-            for start, length in node.visible:
-                mask[rows, start : start + length] = True
-            mask[rows, rows] = np.tril(np.ones((node.length,) * 2, dtype=np.bool_))
-        return mask
-
 
 @dataclass(slots=True)
 class _Builder:
