@@ -2,9 +2,9 @@
 
 `import isr_rag` loads numpy at most: every name below is imported when it is first used.
 
-Sections, equations and algorithms that docstrings cite are those of *the paper*: Leon Chlon, Ahmed Karim and MarcAntonio
-Awada, "Predictable Compression Failures: Order Sensitivity and Information Budgeting for Evidence-Grounded Binary
-Adjudication" (2026; see CITATION.cff).
+Sections, equations and algorithms that docstrings cite are those of *the paper*: Leon Chlon, Ahmed Karim and
+MarcAntonio Awada, "Predictable Compression Failures: Order Sensitivity and Information Budgeting for Evidence-Grounded
+Binary Adjudication" (2026; see CITATION.cff).
 """
 
 from __future__ import annotations
