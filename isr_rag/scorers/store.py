@@ -16,6 +16,7 @@ import stat
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -49,10 +50,10 @@ class PrivateStore:
         self._directory, self._path, self._limit = Path(directory), Path(directory) / f"{name}.sqlite3", size_limit
         self._secret = _secret()
         self._lock = threading.Lock()
-        self._process = os.getpid()
         self._connection: sqlite3.Connection | None = None
         self._inherited: list[sqlite3.Connection] = []  # kept open: closing one in a fork would spoil the parent's
         self._warned = False
+        _stores.add(self)
         self._safely(self._make_directory, None)
         _check_private(self._directory)
 
@@ -88,6 +89,13 @@ class PrivateStore:
 
         self._safely(write, None)
 
+    def begin_after_fork(self) -> None:
+        """Leave the parent its lock and connection."""
+        self._lock = threading.Lock()
+        if self._connection is not None:
+            self._inherited.append(self._connection)
+            self._connection = None
+
     def _seal(self, key: str, value: bytes) -> bytes:
         return hashlib.blake2b(key.encode() + b"\0" + value, key=self._secret, digest_size=_SEALED).digest()
 
@@ -116,10 +124,6 @@ class PrivateStore:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _connected(self) -> sqlite3.Connection:
-        if self._process != os.getpid():
-            if self._connection is not None:
-                self._inherited.append(self._connection)
-            self._process, self._connection = os.getpid(), None
         if self._connection is None:
             self._connection = self._connect()
         return self._connection
@@ -161,6 +165,18 @@ class PrivateStore:
             self._connection = None
         for suffix in ("", "-journal"):
             Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
+
+_stores: weakref.WeakSet[PrivateStore] = weakref.WeakSet()
+
+
+def _begin_all() -> None:
+    for store in list(_stores):
+        store.begin_after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_all)
 
 
 def _check_private(directory: Path) -> None:

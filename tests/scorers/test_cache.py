@@ -96,7 +96,7 @@ def forge(directory: Path, change: str) -> None:
     "change",
     [
         "UPDATE entries SET value = zeroblob(16)",
-        "UPDATE entries SET value = CAST(value AS TEXT)",
+        "UPDATE entries SET value = 'sixteen letters.'",
         "UPDATE entries SET value = substr(value, 1, 8)",
         "UPDATE entries SET seal = zeroblob(16)",
         "UPDATE entries SET seal = 7, value = 7",

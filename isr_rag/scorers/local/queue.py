@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,17 +32,27 @@ class ScoringQueue:
     scored together with all that wait, first come first served. Threads serve themselves: a caller computes for
     everybody whose turn it is, itself included. Tasks of event loops share one worker thread. A request whose caller
     was cancelled is dropped before it is scored. What fails together is scored apart, so that one caller's error
-    reaches nobody else.
+    reaches nobody else. In a fork the queue begins anew, empty and idle, whatever it was doing in the parent.
 
     Args:
         score: scores requests; never called by two threads at a time.
+        forked: called in a fork before anything else is, to renew what else the parent's threads may have held.
 
     Attributes:
         turn: who holds it has the model to itself.
     """
 
-    def __init__(self, score: Callable[[Sequence[ScoreRequest]], list[Scores]]) -> None:
-        self._score = score
+    def __init__(
+        self,
+        score: Callable[[Sequence[ScoreRequest]], list[Scores]],
+        *,
+        forked: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._score, self._forked = score, forked
+        self._begin()
+        _queues.add(self)
+
+    def _begin(self) -> None:
         self._line: deque[_Waiting] = deque()
         self.turn = threading.Lock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="isr-scoring")
@@ -98,3 +110,20 @@ class ScoringQueue:
         answers = iter(results)
         for caller in together:
             caller.result.set_result([next(answers) for _ in caller.requests])
+
+    def begin_after_fork(self) -> None:
+        """Drop what the parent's threads held: their locks would never be released here, nor their work be done."""
+        self._begin()
+        self._forked()
+
+
+_queues: weakref.WeakSet[ScoringQueue] = weakref.WeakSet()
+
+
+def _begin_all() -> None:
+    for queue in list(_queues):
+        queue.begin_after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_all)

@@ -73,9 +73,15 @@ class LocalScorer:
         self.memory = memory if memory is not None else free_memory(network.device) // 2
         most = 4096 if network.device.type == "cpu" else 32768
         self.batch_tokens = batch_tokens or max(1, min(most, self.memory // self.bytes_per_token))
-        self._queue = ScoringQueue(self._score)
+        self._queue = ScoringQueue(self._score, forked=self._begin_after_fork)
         self.identity = f"{name}/{network.device.type}/{layout}/template-{encoder.fingerprint}"
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
+
+    def _begin_after_fork(self) -> None:
+        torch.set_num_threads(1)  # a fork has none of the threads that shared the sums, and would wait for them
+        self.encoder.forget()
+        if self.states is not None:
+            self.states.forget()
 
     @property
     def bytes_per_token(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -78,6 +79,7 @@ class ServerPool:
         turn = first % len(slots)
         self._slots = slots[turn:] + slots[:turn]
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._threads = ThreadPoolExecutor(AT_ONCE * len(slots), thread_name_prefix="isr-rag-pool")
         self._identity: str | None = None
         self._layout: Layout = "full"
@@ -119,6 +121,8 @@ class ServerPool:
             ISRError: as the servers' own scorers raise it, for what another server cannot do better.
             PartialScoresError: if some of several requests failed; it holds the scores of the others.
         """
+        if self._process != os.getpid():
+            raise ScorerError("this pool was made in another process: make it after the fork, in each worker")
         outcomes = list(self._threads.map(self._outcome, requests))
         failed = [outcome for outcome in outcomes if isinstance(outcome, ISRError)]
         if not failed:
