@@ -23,6 +23,7 @@ from transformers import AutoTokenizer
 
 from isr_lab.slice.sample import load_sample
 from isr_rag import Chunk
+from isr_rag.calibration.report import markdown_table
 from isr_rag.files import write_json
 from isr_rag.orderings import draw_orderings
 from isr_rag.predicates import predicate_for
@@ -176,19 +177,21 @@ def row(
 
 def table(plans: Sequence[dict[str, Any]]) -> str:
     """The plan as Markdown: a table a workload, with a million and a billion decisions side by side."""
-    lines = []
+    costs = ("tokens", "passes", "device hours", "US$")
+    header = ["model", "computed", *(f"1e6: {name}" for name in costs), *(f"1e9: {name}" for name in costs)]
+    lines: list[str] = []
     for million, billion in zip(plans[::2], plans[1::2], strict=True):
-        lines += ["", million["workload"], ""]
-        lines += [
-            "| model | computed | 1e6: tokens | passes | device hours | US$ | 1e9: tokens | passes | hours | US$ |"
+        rows = [
+            [small["model"], small["scheme"], *_cells(small), *_cells(large)]
+            for small, large in zip(million["rows"], billion["rows"], strict=True)
         ]
-        lines += ["|---|---|---|---|---|---|---|---|---|---|"]
-        for small, large in zip(million["rows"], billion["rows"], strict=True):
-            cells = [f"{r[k]:.2g}" for r in (small, large) for k in ("tokens", "passes")]
-            costs = [short(r[k]) for r in (small, large) for k in ("hours", "dollars")]
-            row = [small["model"], small["scheme"], *cells[:2], *costs[:2], *cells[2:], *costs[2:]]
-            lines.append(f"| {' | '.join(row)} |".replace("e+0", "e").replace("e+", "e"))
+        lines += ["", million["workload"], "", markdown_table(header, rows)]
     return "\n".join(lines)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    counts = [f"{row[name]:.2g}".replace("e+0", "e").replace("e+", "e") for name in ("tokens", "passes")]
+    return [*counts, *(short(row[name]) for name in ("hours", "dollars"))]
 
 
 def short(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from isr_rag.calibration.checks import enough_of_each_class
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
+from isr_rag.errors import MissingDependencyError
 from isr_rag.files import write_atomically
 
 Floats = NDArray[np.float64]
@@ -78,11 +79,31 @@ def calibration_report(
     return summary
 
 
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Collection[int] = ()) -> str:
+    """A table as Markdown, with pipes in its cells escaped.
+
+    Args:
+        header: names of the columns.
+        rows: cells, as many per row as the header has.
+        numeric: columns that are aligned to the right.
+
+    Raises:
+        MissingDependencyError: if tabulate is not installed.
+    """
+    try:
+        from tabulate import tabulate
+    except ImportError as error:
+        raise MissingDependencyError("a report", "tabulate", "calibrate") from error
+    cells = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in row] for row in [header, *rows]]
+    sides = ["right" if column in numeric else "left" for column in range(len(header))]
+    return tabulate(cells[1:], cells[0], tablefmt="pipe", colalign=sides, disable_numparse=True)
+
+
 def _markdown(title: str, counts: Mapping[str, int], summary: Mapping[str, Interval], resamples: int) -> str:
     from isr_rag.calibration.summary import NAMES
 
     unit = f"{counts['groups']} groups" if "groups" in counts else "items"
-    rows = [f"| {NAMES[name]} | {i.estimate:.4f} | {i.lower:.4f} to {i.upper:.4f} |" for name, i in summary.items()]
+    rows = [(NAMES[name], f"{i.estimate:.4f}", f"{i.lower:.4f} to {i.upper:.4f}") for name, i in summary.items()]
     return "\n".join(
         [
             f"# {title}",
@@ -90,9 +111,7 @@ def _markdown(title: str, counts: Mapping[str, int], summary: Mapping[str, Inter
             f"{counts['items']} labelled items: {counts['true']} for which the predicate holds, {counts['false']} for "
             f"which it does not. Intervals: 95%, percentile bootstrap over {unit}, {resamples} resamples.",
             "",
-            "| figure | estimate | interval |",
-            "|---|---|---|",
-            *rows,
+            markdown_table(("figure", "estimate", "interval"), rows),
             "",
             "Risk is the share of wrong items among those answered, coverage the share answered. Coverage at a risk is "
             "read off these very items, so it flatters: only a Learn-then-Test cut bounds the risk on new ones. ECE is "

@@ -58,6 +58,4 @@ def test_the_coverage_page_has_the_figures_of_the_card() -> None:
         row = (
             rf"^\| {names[task]} \| {h_star} \| [\d,]+ \| {int(answered):,} \| {wrong} \| {100 * float(share):.0f}% \|$"
         )
-        assert re.search(row, page, flags=re.M), (
-            f"coverage.md lacks {task}, {h_star}, {answered}, {wrong}, {share}"
-        )
+        assert re.search(row, page, flags=re.M), f"coverage.md lacks {task}, {h_star}, {answered}, {wrong}, {share}"

@@ -27,8 +27,7 @@ from isr_rag.items.lines import BATCH, Extent
 from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import is_ready, model_directory
 from isr_rag.testing import FixedScorer
-
-from . import noting
+from tests.items import noting
 
 ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install 'isr-rag[ray]'")
 pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install 'isr-rag[ray]'")

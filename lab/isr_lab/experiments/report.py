@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_rag.calibration.plots import DPI
+from isr_rag.calibration.report import markdown_table
 from isr_rag.errors import InvalidInputError, MissingDependencyError
 from isr_rag.files import write_atomically
 
@@ -175,15 +176,13 @@ def _in_markdown(part: str | Table | Figure, tables: Iterator[int], figures: Ite
     lines = [
         f"**Table {next(tables)}.** {_plain(part.caption)}",
         "",
-        _row(part.header),
-        "|" + "|".join("---:" if numeric else "---" for numeric in _numeric(part)) + "|",
-        *(_row([cell_text(cell) for cell in row]) for row in part.rows),
+        *markdown_table(
+            [_plain(name) for name in part.header],
+            [[_plain(cell_text(cell)) for cell in row] for row in part.rows],
+            numeric=[column for column, numbers in enumerate(_numeric(part)) if numbers],
+        ).splitlines(),
     ]
     return [*lines, "", _plain(part.note)] if part.note else lines
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_plain(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _plain(text: str) -> str:

@@ -12,6 +12,7 @@ from isr_lab.slice.config import PASSAGE_CAP, SliceConfig
 from isr_lab.slice.report import BuildReport
 from isr_lab.slice.splits import SHARES
 from isr_lab.slice.statistics import SIZE_BANDS, Statistics
+from isr_rag.calibration.report import markdown_table
 
 _SOURCES = ("fever", "hotpotqa", "nq_open", "popqa", "controls")
 _KINDS = ("supported", "refuted", "insufficient", "outdated")
@@ -34,10 +35,7 @@ def write_card(config: SliceConfig, report: BuildReport, figures: Statistics) ->
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Lines of a Markdown table."""
-    yield "| " + " | ".join(header) + " |"
-    yield "|" + " --- |" * len(header)
-    for row in rows:
-        yield "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |"
+    yield from markdown_table(header, rows).splitlines()
 
 
 def _share(part: int, whole: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from isr_rag.calibration.report import markdown_table
 from isr_rag.files import write_atomically
 
 _COLUMNS = ("n", "supported", "auroc", "accuracy", "balanced_accuracy", "ece", "brier", "precision_surest_fifth")
@@ -81,10 +82,9 @@ def _figures(figures: Figures) -> str:
     return table(rows)
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> str:
+def table(rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table; the first row is its head."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+    return markdown_table(rows[0], rows[1:])
 
 
 def _curve(log: Sequence[Mapping[str, Any]], path: Path) -> None:

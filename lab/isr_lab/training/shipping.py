@@ -31,8 +31,9 @@ from isr_rag.calibration import (
 )
 from isr_rag.calibration.metrics import wilson_interval
 from isr_rag.files import write_json
-from isr_rag.scorers.embedded import FOCUS_WORDS, ShowLine, adjudicator_directory, embedded_scorer, model_directory
+from isr_rag.scorers.embedded import FOCUS_WORDS, adjudicator_directory, embedded_scorer, model_directory
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS
+from isr_rag.scorers.local.obtaining import ShowLine
 from isr_rag.scorers.protocol import Layout, Scorer
 from isr_rag.wording import compare
 
