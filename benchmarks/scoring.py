@@ -168,7 +168,7 @@ def load_llama_cpp() -> Any:
         path = Path(folder) / "bf16.gguf"
         settings = llama_cpp.llama_model_quantize_default_params()
         settings.ftype, settings.allow_requantize = llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, True
-        source = str(embedded.find_gguf()).encode()
+        source = str(embedded.find_gguf("small")).encode()
         if llama_cpp.llama_model_quantize(source, str(path).encode(), ctypes.byref(settings)) != 0:
             raise RuntimeError("llama.cpp did not convert the weights")
         threads = torch.get_num_threads()

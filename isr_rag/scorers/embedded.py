@@ -20,7 +20,7 @@ from isr_rag.adjudicators import Adjudicator, AdjudicatorName, adjudicator_named
 from isr_rag.errors import MissingDependencyError, ModelCorruptError, ModelNotFoundError
 from isr_rag.files import write_json
 from isr_rag.scorers.local import gguf_conversion, obtaining
-from isr_rag.scorers.local.adapter import MergedWeights, read_adapter
+from isr_rag.scorers.local.adapter import CARD, MergedWeights, read_adapter
 from isr_rag.scorers.local.obtaining import ShowLine, ShowProgress, check_hash
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def embedded_scorer(
 
 def is_shipped(adjudicator: AdjudicatorName | None = None) -> bool:
     """Whether this version of the package carries an adjudicator's adapter."""
-    return adjudicator_directory(adjudicator).is_dir()
+    return (adjudicator_directory(adjudicator) / CARD).is_file()
 
 
 @lru_cache(maxsize=2)
@@ -210,6 +210,7 @@ def _load(name: AdjudicatorName, adapter: Path, keep_states: bool) -> LocalScore
     from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
     from isr_rag.scorers.local.lean import LeanNetwork, computes_bfloat16, read_state
     from isr_rag.scorers.local.loading import torch
+    from isr_rag.scorers.local.machine import give_back_freed_memory
     from isr_rag.scorers.local.scorer import LocalScorer
     from isr_rag.scorers.local.states import StateCache
 
@@ -219,6 +220,8 @@ def _load(name: AdjudicatorName, adapter: Path, keep_states: bool) -> LocalScore
     config, stored = read_state(directory)
     dtype = torch.bfloat16 if wanted.bfloat16 and computes_bfloat16() else torch.float32
     network = LeanNetwork(config, MergedWeights(stored, change, wanted.sha256), dtype)
+    del stored
+    give_back_freed_memory()
     return LocalScorer(
         network,
         PromptEncoder(FastTokenizer(directory)),

@@ -308,7 +308,7 @@ def test_an_agent_around_a_local_model_is_gated_by_the_embedded_one() -> None:
     from isr_rag.scorers.embedded import setup
     from isr_rag.scorers.local.loading import load_model
 
-    model, tokenizer = load_model(str(setup()), device=torch.device("cpu"), dtype="float32")
+    model, tokenizer = load_model(str(setup(adjudicator="small")), device=torch.device("cpu"), dtype="float32")
     drafts: list[str] = []
 
     def reply(messages: list[BaseMessage]) -> AIMessage | str:

@@ -72,7 +72,7 @@ def llm() -> Any:
     )
     from isr_rag.scorers.embedded import setup
 
-    folder = str(setup())
+    folder = str(setup(adjudicator="small"))
     return huggingface.HuggingFaceLLM(
         model_name=folder,
         tokenizer_name=folder,

@@ -93,11 +93,11 @@ def build_slice(raw: Path | None, out: Path, config: SliceConfig, progress: Step
 
 
 def _embedded_tokenizer() -> str:
-    """The embedded model's tokenizer file; the model is made ready when it is not."""
+    """The small adjudicator's tokenizer file, which the slice is built with; it is set up where it is not."""
     from isr_rag.scorers.embedded import model_directory, setup
 
-    folder = model_directory()
-    return str((folder if (folder / "tokenizer.json").is_file() else setup()) / "tokenizer.json")
+    folder = model_directory("small")
+    return str((folder if (folder / "tokenizer.json").is_file() else setup(adjudicator="small")) / "tokenizer.json")
 
 
 def _read(

@@ -173,7 +173,7 @@ def real_tokenizer() -> Any:
 
     from isr_rag.scorers.embedded import model_directory
 
-    return AutoTokenizer.from_pretrained(model_directory())
+    return AutoTokenizer.from_pretrained(model_directory("small"))
 
 
 @pytest.mark.model

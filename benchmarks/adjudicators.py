@@ -1,0 +1,154 @@
+"""Seconds per decision of each adjudicator: chunks read for the first time, and chunks whose states are kept.
+
+    taskset -c 2,3 python benchmarks/adjudicators.py --json adjudicators.json
+
+One process per adjudicator, precision and number of threads, so that memory is that of one model. An item is a claim
+and four chunks of 120 words. ``ceiling`` is the best of square matrix products in the same process, and ``share`` what
+the linear layers reach of it while chunks are read for the first time (attention and all else counted as their time).
+Both are of processor time, which other work on the machine changes less than wall time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+from isr_rag.adjudicators import AdjudicatorName
+from isr_rag.files import write_json
+
+CHUNKS, WORDS = 4, 120
+
+
+def measure(name: AdjudicatorName, adapter: Path | None, items: int, precision: str) -> dict[str, Any]:
+    """Figures of one adjudicator in this process."""
+    import psutil
+    import torch
+
+    from isr_lab.slice import load_sample
+    from isr_rag import Chunk, Supported
+    from isr_rag.scorers import embedded
+    from isr_rag.scorers.local import lean
+    from isr_rag.scorers.protocol import ScoreRequest
+
+    if precision == "float32":
+        lean.computes_bfloat16 = lambda: False
+    begun = time.perf_counter()
+    scorer = embedded.embedded_scorer(adapter, adjudicator=name)
+    loading = time.perf_counter() - begun
+    loaded = psutil.Process().memory_info().rss
+    words = " ".join(chunk.text for item in load_sample() for chunk in item.chunks).split()
+    seconds: dict[str, list[float]] = {"first": [], "known": []}
+    processor: dict[str, list[float]] = {"first": [], "known": []}
+    rates: list[float] = []
+    network = scorer.engine.network
+    d = network.dimensions
+    dtype = network.dtype
+    query = 2 * d.width * d.kv_heads + d.hidden  # queries are as wide as the residual stream in both
+    last = query * d.hidden
+    per_token = 2.0 * (d.layers * (last + d.hidden * d.hidden + 3 * d.hidden * d.inner))
+    spared = 2.0 * (d.hidden * d.hidden + 3 * d.hidden * d.inner)  # of the last layer, but for the labels' tokens
+    for item in range(items + 1):
+        at = item * CHUNKS * WORDS
+        texts = [Chunk(" ".join(words[at + i * WORDS : at + (i + 1) * WORDS])) for i in range(CHUNKS)]
+        order = (tuple(range(CHUNKS)),)
+        for kind, claim in (("first", "This was known in the year 1901."), ("known", "Nobody has written about it.")):
+            prompt = Supported(claim=claim).render(texts, topic_first=False)
+            before, begun, worked = scorer.engine.computed_tokens, time.perf_counter(), time.process_time()
+            scorer.score([ScoreRequest(prompt, order)])
+            spent, worked = time.perf_counter() - begun, time.process_time() - worked
+            if item == 0:  # warm up
+                continue
+            seconds[kind].append(spent)
+            processor[kind].append(worked)
+            if kind == "first":
+                done = (scorer.engine.computed_tokens - before) * (per_token - spared)
+                rates.append(done / min(spent, worked / torch.get_num_threads()))
+    tokens = scorer.encoder.count_tokens(" ".join(words[:WORDS]))
+    assert scorer.states is not None
+    return {
+        "adjudicator": name,
+        "precision": str(dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "tokens_of_a_chunk": tokens,
+        "loading_seconds": loading,
+        "first_seconds": statistics.median(seconds["first"]),
+        "known_seconds": statistics.median(seconds["known"]),
+        "first_processor_seconds": min(processor["first"]),
+        "known_processor_seconds": min(processor["known"]),
+        "linear_gflops": max(rates) / 1e9,
+        "ceiling_gflops": (ceiling := _ceiling(dtype)) / 1e9,
+        "share": max(rates) / ceiling,
+        "loaded_gb": loaded / 1e9,
+        "peak_gb": _peak() / 1e9,
+        "state_bytes_per_token": scorer.engine.state_bytes_per_token,
+        "identity": scorer.identity,
+    }
+
+
+def _ceiling(dtype: Any, size: int = 1536, seconds: float = 2.0) -> float:
+    """Best FLOP/s of a square matrix product: of processor time, as other work may be present."""
+    import torch
+
+    torch.set_float32_matmul_precision("medium")
+    a, b = torch.randn(size, size).to(dtype), torch.randn(size, size).to(dtype)
+    best, end = 0.0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begun, worked = time.perf_counter(), time.process_time()
+        a @ b
+        spent = min(time.perf_counter() - begun, (time.process_time() - worked) / torch.get_num_threads())
+        best = max(best, 2 * size**3 / spent)
+    return best
+
+
+def _peak() -> int:
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--items", type=int, default=5)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--adapter", type=Path, help="An adapter for the standard adjudicator, before it is shipped.")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one is not None:
+        name, precision = given.one
+        print(json.dumps(measure(name, given.adapter if name == "standard" else None, given.items, precision)))
+        return
+    rows: list[dict[str, Any]] = []
+    for threads in given.threads:
+        for name in get_args(AdjudicatorName):
+            for precision in ("default", "float32") if name == "standard" else ("default",):
+                command = [sys.executable, __file__, "--items", str(given.items), "--one", name, precision]
+                command += ["--adapter", str(given.adapter)] if given.adapter else []
+                environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+                done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+                rows.append(row := json.loads(done.stdout.splitlines()[-1]))
+                print(
+                    f"{name}, {row['precision']}, {threads} threads: first {row['first_seconds']:.2f} s "
+                    f"(processor {row['first_processor_seconds']:.2f}), known {row['known_seconds']:.2f} s "
+                    f"(processor {row['known_processor_seconds']:.2f}), {row['linear_gflops']:.0f} of "
+                    f"{row['ceiling_gflops']:.0f} GFLOP/s ({row['share']:.0%}), {row['loaded_gb']:.2f} GB loaded, "
+                    f"peak {row['peak_gb']:.2f} GB, loaded in {row['loading_seconds']:.1f} s",
+                    flush=True,
+                )
+    if given.json:
+        from measuring import machine
+
+        write_json(given.json, {"rows": rows, "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()
