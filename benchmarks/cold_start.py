@@ -2,7 +2,7 @@
 
     python benchmarks/cold_start.py --json cold_start.json
 
-Every figure is the median of fresh processes. ``import`` is ``import isr_rag`` alone, beyond an empty interpreter.
+Every figure is the median of fresh processes. `import` is `import isr_rag` alone, beyond an empty interpreter.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The order-invariant model that comes along: one pass for all orderings, and its kept chunk states.
+"""The order-invariant model that is bundled: one pass for all orderings, and its kept chunk states.
 
     python benchmarks/invariant.py --json invariant.json --plot invariant.png
 
-Contestants on the same evidence: ``trie`` scores six banded orderings of the full prompt (float32, the precise path of
-every other model); ``one_pass`` scores the late layout, nothing kept; ``warm`` scores another claim about chunks whose
-states are kept; ``half`` the same with states kept in float16.
+Contestants on the same evidence: `trie` scores six banded orderings of the full prompt (float32, the precise path of
+every other model); `one_pass` scores the late layout, nothing kept; `warm` scores another claim about chunks whose
+states are kept; `half` the same with states kept in float16.
 """
 
 from __future__ import annotations

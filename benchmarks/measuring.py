@@ -20,7 +20,7 @@ from isr_rag.machine import usable_cores
 
 
 def real_chunks(tokenizer: Any, size: int, count: int, start: int = 0) -> list[str]:
-    """Chunks of about ``size`` tokens of the texts that come with the package, from chunk ``start`` on."""
+    """Chunks of about `size` tokens of the texts that come with the package, from chunk `start` on."""
     lines = files("isr_lab").joinpath("data/slice_sample.jsonl").read_text("utf-8").splitlines()
     texts = dict.fromkeys(chunk["text"] for line in lines for chunk in json.loads(line)["chunks"])
     stream = tokenizer.encode(" ".join(texts), add_special_tokens=False)
@@ -33,7 +33,7 @@ def interleaved(contestants: Mapping[str, Callable[[int], Any]], items: int, war
     """Time every contestant on every item in turn, so that all meet the same conditions.
 
     Returns:
-        name -> ``seconds`` (median over items), ``each`` (seconds of each item), ``last`` (last result).
+        name -> `seconds` (median over items), `each` (seconds of each item), `last` (last result).
     """
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     results: dict[str, list[Any]] = {name: [] for name in contestants}
@@ -53,7 +53,7 @@ def interleaved(contestants: Mapping[str, Callable[[int], Any]], items: int, war
 
 
 def matmul_ceiling(dtype: torch.dtype, precision: str, size: int = 1536, seconds: float = 1.0) -> float:
-    """Best FLOP/s of a square matrix product within about ``seconds``."""
+    """Best FLOP/s of a square matrix product within about `seconds`."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
@@ -69,7 +69,7 @@ def matmul_ceiling(dtype: torch.dtype, precision: str, size: int = 1536, seconds
 
 
 def linear_flop_per_token(model: Any) -> float:
-    """Floating-point operations of the linear layers for one token that is no label row.
+    """Floating-point operations of the linear layers for one token that is not a label row.
 
     The head is left out, and so is what the last layer computes for label rows alone: all but queries, keys and values.
     """
@@ -110,7 +110,7 @@ def plot_lines(
     log: bool = False,
     even: float | None = None,
 ) -> None:
-    """One line a series, told apart by colour and marker; ``even`` draws a horizontal line."""
+    """One line a series, told apart by colour and marker; `even` draws a horizontal line."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
 

@@ -2,7 +2,7 @@
 
     python benchmarks/memory.py --json memory.json
 
-Every size runs in a process of its own; ``peak`` is its largest resident set beyond the largest
+Every size runs in a process of its own; `peak` is its largest resident set beyond the largest
 that loading the model took: 0 where a pass needs no more than that.
 """
 

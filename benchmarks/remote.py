@@ -4,10 +4,10 @@
 
 Every decision is about another claim, so that only the evidence of one decision shares beginnings. The levels of
 concurrency are measured in turns, several rounds, and compared by the medians of their ratios to the lowest one in the
-same round: a machine with other work slows all levels of a round alike. ``--order drawn`` sends the orderings as they
+same round: a machine with other work slows all levels of a round alike. `--order drawn` sends the orderings as they
 were drawn instead of depth first, to see what the order is worth to the server's prefix cache.
 
-A server on the cores of the client cannot be faster for more requests at once. ``--waiting 0.05`` starts one that waits
+A server on the cores of the client cannot be faster for more requests at once. `--waiting 0.05` starts one that waits
 that long and computes nothing, as a far server with room does: what is left is the client's own cost.
 """
 

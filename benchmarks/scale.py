@@ -3,8 +3,8 @@
     python benchmarks/scale.py --workers 1 2 4 --items 1600 --json scale.json --plot scale.png
     python benchmarks/scale.py --scorer embedded --workers 1 2 --items 320
 
-``waiting`` stands for workers that have a device or a server of their own: each batch takes a fixed time and no CPU,
-so that what is measured is what the engine itself lets through. ``embedded`` computes on the CPU, one thread a
+`waiting` stands for workers that have a device or a server of their own: each batch takes a fixed time and no CPU,
+so that what is measured is what the engine itself lets through. `embedded` computes on the CPU, one thread a
 worker, and cannot gain more than the machine has free cores. A run counts from the batch on by which every
 worker has had one: starting workers and loading models is left out, and reported apart.
 """

@@ -3,11 +3,11 @@
     python benchmarks/scoring.py --quick --json quick.json     a minute or two
     python benchmarks/scoring.py --items 1 --json scoring.json --plot scoring.png     80 places, an hour or more
 
-Contestants, on the same prompts: ``generate`` asks for one token m times in float32 (what existing tools do; it shares
+Contestants, on the same prompts: `generate` asks for one token m times in float32 (what existing tools do; it shares
 nothing between orderings, so beyond m = 6 its time is that of two in proportion);
-``batch`` is one padded batch of full prompts in the same precision as the packed path; ``llama.cpp``, if
+`batch` is one padded batch of full prompts in the same precision as the packed path; `llama.cpp`, if
 llama-cpp-python is installed, computes in bfloat16 and reuses the longest common prefix of orderings that were sorted;
-``precise`` is the default path (float32, through oneDNN where that is exact), ``bf16`` the same in bfloat16, left out
+`precise` is the default path (float32, through oneDNN where that is exact), `bf16` the same in bfloat16, left out
 on processors that compute it in software.
 """
 

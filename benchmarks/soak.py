@@ -3,8 +3,8 @@
     python benchmarks/soak.py --items 4000 --json soak.json --plot soak.png
     python benchmarks/soak.py --items 4000 --engine ray --workers 2
 
-Every item is another one. ``tiny`` is a small untrained model behind the scorer, tokenizer and gate of a real one, so
-that thousands of decisions take minutes; ``embedded`` takes half an hour of a core. With the engine ray the sizes of
+Every item is another one. `tiny` is a small untrained model behind the scorer, tokenizer and gate of a real one, so
+that thousands of decisions take minutes; `embedded` takes half an hour of a core. With the engine ray the sizes of
 the driver and of the largest worker are counted apart.
 """
 

@@ -59,7 +59,7 @@ def tiny_scorer() -> Scorer:
 
 
 def make_gate(scorer: str, seconds: float = 0.0) -> ISRGate:
-    """A gate around the embedded model, a tiny untrained one, or what waits ``seconds`` for each batch."""
+    """A gate around the embedded model, a tiny untrained one, or what waits `seconds` for each batch."""
     if scorer == "embedded":
         return ISRGate()
     return ISRGate(scorer=tiny_scorer() if scorer == "tiny" else Waiting(seconds), reference=Oracle(1.0))

@@ -22,12 +22,12 @@ class Retrieve(Protocol):
     """What the loop calls for evidence."""
 
     def __call__(self, query: str, look: int, previous: Decision | None, /) -> Chunks:
-        """Chunks for a query; ``look`` counts from 0, ``previous`` is the decision that was not enough."""
+        """Chunks for a query; `look` counts from 0, `previous` is the decision that was not enough."""
         ...
 
 
 class ARetrieve(Protocol):
-    """As :class:`Retrieve`, awaited."""
+    """As `Retrieve`, awaited."""
 
     def __call__(self, query: str, look: int, previous: Decision | None, /) -> Awaitable[Chunks]:
         """Chunks for a query."""
@@ -73,18 +73,18 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, looks: int = 2, **asked: Unpac
     accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
 
     Args:
-        gate: decides; its ``h_star`` is the budget of the whole loop.
-        retrieve: called as ``retrieve(query, look, previous_decision)``; see :func:`widen` and :func:`reformulate`.
+        gate: decides; its `h_star` is the budget of the whole loop.
+        retrieve: called as `retrieve(query, look, previous_decision)`; see `widen` and `reformulate`.
         looks: how often to look at most, >= 1.
-        **asked: ``question``, ``answer``, ``claim``, ``predicate`` and ``reference``, as in `isr_rag.ISRGate.decide`.
+        **asked: `question`, `answer`, `claim`, `predicate` and `reference`, as in `isr_rag.ISRGate.decide`.
 
     Returns:
         The whole trail. After a last look that failed the decision is ABSTAIN.
 
     Raises:
         ConfigurationError: if looks < 1.
-        RetrieverFailedError: if the retriever raises and the gate's ``on_error`` is ``raise``; else the loop abstains.
-        ISRError: as the gate's ``decide``.
+        RetrieverFailedError: if the retriever raises and the gate's `on_error` is `raise`; else the loop abstains.
+        ISRError: as the gate's `decide`.
     """
     loop = _Loop(gate, asked, looks)
     while loop.stop is None:
@@ -100,7 +100,7 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, looks: int = 2, **asked: Unpac
 
 @spelled_out
 async def aacquire(gate: ISRGate, retrieve: ARetrieve, *, looks: int = 2, **asked: Unpack[Asked]) -> Trail:
-    """As :func:`acquire`, awaiting the retriever and the gate."""
+    """As `acquire`, awaiting the retriever and the gate."""
     loop = _Loop(gate, asked, looks)
     while loop.stop is None:
         try:

@@ -1,6 +1,6 @@
 """The adjudicators that come with the package: the base model of each, where its file may come from, its folder.
 
-An adjudicator is a small language model (the base), fetched once by ``isr-rag setup``, and an adapter that this
+An adjudicator is a small language model (the base), fetched once by `isr-rag setup`, and an adapter that this
 package carries together with its calibration and its model card. Nothing here is imported beyond the standard library.
 """
 

@@ -33,7 +33,7 @@ class Asked(TypedDict, total=False):
     """What a decision is asked about: the arguments that `isr_rag.ISRGate.decide` and the loops share.
 
     Attributes:
-        question: with ``answer``: does the evidence support the answer? Alone: does it suffice to answer?
+        question: with `answer`: does the evidence support the answer? Alone: does it suffice to answer?
         answer: a drafted answer to the question.
         claim: instead of a question: does the evidence support the claim?
         predicate: a predicate of one's own, instead of question, answer and claim.
@@ -61,7 +61,7 @@ Decides = TypeVar("Decides", bound=Callable[..., Any])
 
 
 def spelled_out(function: Decides) -> Decides:
-    """Show ``**asked: Unpack[Asked]`` argument by argument to `inspect` and `help`."""
+    """Show `**asked: Unpack[Asked]` argument by argument to `inspect` and `help`."""
     signature = inspect.signature(function)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     shared = [
@@ -159,7 +159,7 @@ class Probabilities:
         self.passes = 0
 
     def add(self, scores: Scores, m: int) -> None:
-        """Take in the scores of ``m`` further orderings.
+        """Take in the scores of `m` further orderings.
 
         Raises:
             ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
@@ -212,7 +212,7 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
         predicate = predicate_for(question=question, answer=answer, claim=claim)
     elif not isinstance(predicate, Predicate):
         raise InvalidTypeError(
-            f"{type(predicate).__name__} is no predicate: use Supported, Sufficient, Choice or Custom"
+            f"{type(predicate).__name__} is not a predicate: use Supported, Sufficient, Choice or Custom"
         )
     elif not question is answer is claim is None:
         raise InvalidInputError("give a predicate, or question, answer and claim, not both")
@@ -231,7 +231,7 @@ def checked_reference(reference: object) -> Reference | None:
     if reference is None or isinstance(reference, Reference):
         return reference
     raise InvalidTypeError(
-        f"{type(reference).__name__} is no reference: wrap a value or function in Oracle(...) or Verifier(...)"
+        f"{type(reference).__name__} is not a reference: wrap a value or function in Oracle(...) or Verifier(...)"
     )
 
 

@@ -1,8 +1,8 @@
 """The method's quantities as pure functions over arrays (Sections 2.2 to 2.6, Appendices A and B).
 
 Every function takes floats or arrays, broadcasts them as numpy does, computes in float64 and returns an array (0-d
-for scalars: ``float(...)`` makes it plain). All information quantities are in nats. Probabilities must lie in [0, 1];
-anything else, NaN included, raises :class:`~isr_rag.errors.InvalidInputError`. Where a function averages over
+for scalars: `float(...)` makes it plain). All information quantities are in nats. Probabilities must lie in [0, 1];
+anything else, NaN included, raises `InvalidInputError`. Where a function averages over
 orderings, the last axis is the axis of orderings and has length m >= 1.
 """
 
@@ -56,7 +56,7 @@ def bernoulli_kl(p: ArrayLike, q: ArrayLike, *, eps: float = EPS) -> Float:
     Args:
         p: probability, any shape.
         q: probability, broadcast against p.
-        eps: smoothing in [0, 0.5). With ``eps=0`` the exact divergence, which may be infinite.
+        eps: smoothing in [0, 0.5). With `eps=0` the exact divergence, which may be infinite.
 
     Returns:
         Divergence >= 0, of the broadcast shape.
@@ -114,7 +114,7 @@ def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
 
 
 def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
-    """u_k = KL(Ber(p_ref) || Ber(q_k)), clipped above at ``clip`` nats (Algorithm 1, lines 4 and 7).
+    """u_k = KL(Ber(p_ref) || Ber(q_k)), clipped above at `clip` nats (Algorithm 1, lines 4 and 7).
 
     The paper clips symmetrically; the terms are never negative, so only the upper side acts.
 
@@ -132,7 +132,7 @@ def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
 
 
 def budget(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
-    """The information budget: mean over orderings of :func:`budget_terms`, in nats, shape (...)."""
+    """The information budget: mean over orderings of `budget_terms`, in nats, shape (...)."""
     return _mean(budget_terms(p_ref, q, clip=clip))
 
 

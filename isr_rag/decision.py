@@ -101,8 +101,8 @@ class Decision:
         isr: budget / bits_to_trust; infinite when no bits are needed. ISR >= 1 is a necessary condition.
         h_star: target hallucination rate; p* = 1 - h*.
         clip: B, the upper limit of each budget term.
-        convention: ``safe`` (this project's) or ``paper`` (the paper's literal rule).
-        decided_by: ``isr``, or ``isr+cut`` where a calibrated cut had to be reached too.
+        convention: `safe` (this project's) or `paper` (the paper's literal rule).
+        decided_by: `isr`, or `isr+cut` where a calibrated cut had to be reached too.
         predicate: identifies what was asked.
         family: family of the orderings.
         m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
@@ -116,7 +116,7 @@ class Decision:
         left_out: indices of the caller's chunks that were not read: the words or the model's window did not suffice.
         scorer: identity of the scorer.
         seconds: wall-clock time of the decision.
-        detail: what failed, for the ``..._failed`` reasons, or what did not fit the model's window; empty otherwise.
+        detail: what failed, for the `..._failed` reasons, or what did not fit the model's window; empty otherwise.
     """
 
     action: Action
@@ -164,7 +164,7 @@ class Decision:
         raise TypeError("a Decision is neither true nor false: compare decision.action, or use decision.answered")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: enums as strings, tuples as lists, infinity as the string ``"inf"``."""
+        """Plain data for JSON: enums as strings, tuples as lists, infinity as the string `"inf"`."""
         plain = dataclasses.asdict(self)
         plain["action"], plain["reason"] = self.action.value, self.reason.value
         plain["q"], plain["q_high"] = list(self.q), list(self.q_high)
@@ -176,7 +176,7 @@ class Decision:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Decision:
-        """The inverse of :meth:`to_dict`.
+        """The inverse of `to_dict`.
 
         Raises:
             InvalidInputError: if the schema version is another one, or a field is missing or unknown.
@@ -195,7 +195,7 @@ class Decision:
             values["focus"] = None if values["focus"] is None else Focus(**values["focus"])
             return cls(**values)
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"this is no decision as to_dict writes it: {error!r}") from error
+            raise InvalidInputError(f"this is not a decision as to_dict writes it: {error!r}") from error
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -203,17 +203,17 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: str) -> Decision:
-        """The inverse of :meth:`to_json`.
+        """The inverse of `to_json`.
 
         Raises:
-            InvalidInputError: if the text is no JSON object of a decision.
+            InvalidInputError: if the text is not a JSON object of a decision.
         """
         try:
             plain = json.loads(text)
         except json.JSONDecodeError as error:
-            raise InvalidInputError(f"this is no JSON: {error}") from error
+            raise InvalidInputError(f"this is not JSON: {error}") from error
         if not isinstance(plain, dict):
-            raise InvalidInputError("this is no decision as to_json writes it")
+            raise InvalidInputError("this is not a decision as to_json writes it")
         return cls.from_dict(plain)
 
     def __str__(self) -> str:

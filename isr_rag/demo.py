@@ -79,7 +79,7 @@ def run(adjudicator: AdjudicatorName | None = None) -> None:
     console.print(f"{len(library.chunks)} chunks of the Python language reference, retrieved by BM25.")
     console.print(
         "The adjudicator scores. Its training was short and on Wikipedia, so a plain verifier is the reference:\n"
-        "p_ref is 1 when at least 90% of the words of the draft stand in the evidence, and 0 otherwise.\n"
+        "p_ref is 1 when at least 90% of the words of the draft are in the evidence, and 0 otherwise.\n"
     )
     gate = ISRGate(adjudicator=adjudicator, reference=Verifier(words_stand_in_evidence))
     for scene in SCENES:
@@ -102,7 +102,7 @@ def run(adjudicator: AdjudicatorName | None = None) -> None:
 
 
 def words_stand_in_evidence(case: Case) -> float:
-    """1 if at least 90% of the words of a draft stand in the evidence, else 0."""
+    """1 if at least 90% of the words of a draft are in the evidence, else 0."""
     assert isinstance(case.predicate, Supported)
     draft = _words(case.predicate.answer or "")
     there = {word for chunk in case.chunks for word in _words(chunk.text)}

@@ -43,7 +43,7 @@ class LabelError(ConfigurationError):
 
 
 class ScorerError(ISRError, RuntimeError):
-    """The scorer failed, or returned something that is no probability distribution over the labels."""
+    """The scorer failed, or returned something that is not a probability distribution over the labels."""
 
 
 class MemoryBudgetError(ScorerError):
@@ -51,11 +51,11 @@ class MemoryBudgetError(ScorerError):
 
 
 class ReferenceFailedError(ISRError, RuntimeError):
-    """A reference raised, or returned something that is no probability."""
+    """A reference raised, or returned something that is not a probability."""
 
 
 class RetrieverFailedError(ISRError, RuntimeError):
-    """The retriever of an acquisition loop raised, or returned something that is no list of chunks."""
+    """The retriever of an acquisition loop raised, or returned something that is not a list of chunks."""
 
 
 class ModelNotFoundError(ISRError, FileNotFoundError, ValueError):

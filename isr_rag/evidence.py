@@ -39,14 +39,14 @@ class Chunk:
 
 
 EvidenceLike = str | Mapping[str, object] | Chunk
-"""What a caller may give for one chunk: a string, a mapping with ``text`` and optional ``title``, or a Chunk."""
+"""What a caller may give for one chunk: a string, a mapping with `text` and optional `title`, or a Chunk."""
 
 
 def as_chunks(evidence: Sequence[EvidenceLike]) -> tuple[Chunk, ...]:
     """Check evidence and turn it into chunks; the caller's objects are only read.
 
     Raises:
-        InvalidTypeError: if evidence is no sequence of strings, mappings or chunks.
+        InvalidTypeError: if evidence is not a sequence of strings, mappings or chunks.
         InvalidInputError: if a chunk's text is empty or only white space.
     """
     given: object = evidence  # callers do not all check types
@@ -99,8 +99,8 @@ def one_line(text: str) -> str:
 def neutralise(text: str, control_tokens: Iterable[str] = ()) -> str:
     """Break every control token in a text, so that it is read as the characters it is made of.
 
-    A space goes in after the first character of each known role marker (``<|im_start|>`` becomes
-    ``< |im_start|>``); ``control_tokens`` adds those of one tokenizer to the generally known ones.
+    A space goes in after the first character of each known role marker (`<|im_start|>` becomes
+    `< |im_start|>`); `control_tokens` adds those of one tokenizer to the generally known ones.
     """
     text = _CONTROL_TOKENS.sub(_spaced, text)
     own = _pattern(tuple(control_tokens))
@@ -119,7 +119,7 @@ def _pattern(control_tokens: tuple[str, ...]) -> re.Pattern[str] | None:
 
 
 def quote(chunk: Chunk) -> str:
-    """One chunk as one quoted line ``> title: text`` ending in exactly one newline.
+    """One chunk as one quoted line `> title: text` ending in exactly one newline.
 
     The line form is what keeps a chunk inside its quotation: no text of it can begin a line. Ending each
     segment in exactly one newline also keeps the token boundary where the segment boundary is.

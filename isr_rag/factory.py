@@ -28,9 +28,9 @@ def build_gate(
     alike: bool = False,
     **settings: Any,
 ) -> ISRGate:
-    """The gate that these options describe; ``settings`` are those of `isr_rag.ISRGate`.
+    """The gate that these options describe; `settings` are those of `isr_rag.ISRGate`.
 
-    ``alike``: nothing is kept from one batch to the next, so that every engine comes to the same bits.
+    `alike`: nothing is kept from one batch to the next, so that every engine comes to the same bits.
 
     Raises:
         ConfigurationError: for settings that exclude each other.
@@ -73,7 +73,7 @@ def build_scorer(
     """The scorer that these options describe; an adjudicator by default.
 
     Args:
-        model: Hub name, folder or ``.gguf`` file; or the name that servers serve it under.
+        model: Hub name, folder or `.gguf` file; or the name that servers serve it under.
         servers: URLs of replicas of one model.
         tokenizer: of the served model.
         cache: directory that remembers every score.

@@ -56,28 +56,28 @@ Focusing = int | Literal["auto"] | None
 
 
 class ISRGate:
-    """Decides whether evidence carries an answer, whatever order it stands in (Algorithm 1).
+    """Decides whether evidence carries an answer, whatever its order (Algorithm 1).
 
     Args:
         h_star: target hallucination rate h* in (0, 1); the target reliability is p* = 1 - h*.
         m: number of orderings, >= 1. Part of the gate's identity: the lowest q over more orderings is lower, so
             calibrations are tied to it.
-        adjudicator: ``"small"`` or ``"standard"``: the model of this package that judges, with its shipped
+        adjudicator: `"small"` or `"standard"`: the model of this package that judges, with its shipped
             calibration; `isr_rag.adjudicators.DEFAULT` where neither this nor a scorer is given.
         scorer: gives label probabilities, in place of an adjudicator.
         reference: gives p_ref; with an adjudicator its shipped calibration by default. May be given per item.
-        orderings: family of orderings, see :func:`~isr_rag.orderings.draw_orderings`.
-        bands: number of bands of the ``banded`` family.
+        orderings: family of orderings, see `draw_orderings`.
+        bands: number of bands of the `banded` family.
         seed: seed of the orderings.
         clip: B, upper limit of each budget term in nats, > 0.
-        convention: ``safe``: answer iff ISR >= 1 and p_ref >= p*, with a one-sided B2T. ``paper``: the paper's
+        convention: `safe`: answer iff ISR >= 1 and p_ref >= p*, with a one-sided B2T. `paper`: the paper's
             literal rule, which answers whenever ISR >= 1, in either direction.
         cascade: score 3 orderings first and go on to 6 and m only near the boundary; stop at once when no remaining
             ordering could bring ISR to 1. The decision says how many passes it took and which m it stands for.
         focus: words of evidence to read at most, titles included; longer evidence is cut to the sentences that matter,
-            and chunks for which nothing is left are left out. ``"auto"`` takes the scorer's own limit, which only
+            and chunks for which nothing is left are left out. `"auto"` takes the scorer's own limit, which only
             the adjudicators have. None reads everything that fits the model's window.
-        on_error: ``raise`` a typed error when a scorer or reference fails, or ``abstain`` with that reason. Bad
+        on_error: `raise` a typed error when a scorer or reference fails, or `abstain` with that reason. Bad
             input raises always.
 
     Raises:
@@ -121,7 +121,7 @@ class ISRGate:
             scorer = embedded_scorer(adjudicator=adjudicator)
             reference = reference if reference is not None else default_reference(adjudicator=adjudicator)
         if not isinstance(scorer, Scorer):
-            raise InvalidTypeError(f"{type(scorer).__name__} is no scorer: it needs identity, layout and score()")
+            raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
         self.m, self.bands, self.seed = m, bands, seed
         self.orderings: Family = orderings
         self.scorer: Scorer = scorer
@@ -249,22 +249,22 @@ class ISRGate:
         """Decide about one item.
 
         Args:
-            evidence: the retrieved chunks, in the retriever's order: strings, mappings with ``text`` and ``title``,
+            evidence: the retrieved chunks, in the retriever's order: strings, mappings with `text` and `title`,
                 or `isr_rag.Chunk`. With none at all: abstain, and nothing is scored.
             can_acquire: another retrieval round is possible: ACQUIRE takes the place of ABSTAIN.
             **asked: what the decision is about:
-                ``question`` with ``answer``: does the evidence support the drafted answer?
-                ``question`` alone: does it suffice to answer?
-                ``claim``: does the evidence support the claim?
-                ``predicate``: a predicate of one's own, instead of question, answer and claim.
-                ``reference``: overrides the gate's reference for this item.
+                `question` with `answer`: does the evidence support the drafted answer?
+                `question` alone: does it suffice to answer?
+                `claim`: does the evidence support the claim?
+                `predicate`: a predicate of one's own, instead of question, answer and claim.
+                `reference`: overrides the gate's reference for this item.
 
         Raises:
             InvalidInputError: for empty, unknown or contradictory input, or a question that does not fit the model.
             InvalidTypeError: for input of the wrong type.
             NoReferenceError: if neither the gate nor the call has a reference.
-            ScorerError: if the scorer fails and ``on_error="raise"``.
-            ReferenceFailedError: if the reference fails and ``on_error="raise"``.
+            ScorerError: if the scorer fails and `on_error="raise"`.
+            ReferenceFailedError: if the reference fails and `on_error="raise"`.
         """
         return self.decide_batch([Item(evidence=evidence, can_acquire=can_acquire, **asked)])[0]
 
@@ -272,10 +272,10 @@ class ISRGate:
         """Decide about many items, scored together; each decision is the same as alone.
 
         Args:
-            items: mappings with the arguments of :meth:`decide`.
+            items: mappings with the arguments of `decide`.
 
         Raises:
-            ISRError: as :meth:`decide`, for the first item that cannot be decided; a note names its position.
+            ISRError: as `decide`, for the first item that cannot be decided; a note names its position.
         """
         batch = self._batch(items)
         requests = batch.start()
@@ -286,11 +286,11 @@ class ISRGate:
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
         """Compute and keep what depends on these chunks alone, so that questions about them cost little.
 
-        Helps where a scorer keeps the chunks' states (the adjudicators do) and for evidence within ``focus``
+        Helps where a scorer keeps the chunks' states (the adjudicators do) and for evidence within `focus`
         words: longer evidence is cut to other sentences for every question.
 
         Args:
-            evidence: chunks of the corpus, as for :meth:`decide`.
+            evidence: chunks of the corpus, as for `decide`.
 
         Returns:
             Tokens computed; 0 when all was known already.
@@ -314,7 +314,7 @@ class ISRGate:
         return (await self.adecide_batch([Item(evidence=evidence, can_acquire=can_acquire, **asked)]))[0]
 
     async def adecide_batch(self, items: Sequence[Item | Mapping[str, Any]]) -> list[Decision]:
-        """As :meth:`decide_batch`, without blocking the event loop."""
+        """As `decide_batch`, without blocking the event loop."""
         scorer = self.scorer
         if not isinstance(scorer, AsyncScorer):
             return await asyncio.to_thread(self.decide_batch, items)

@@ -33,13 +33,13 @@ def score_labelled(
 
     Args:
         gate: whose scores are to be calibrated. Without a cascade: a calibration belongs to one m.
-        items: mappings with ``id``, ``label`` (0 or 1), optionally ``group`` (items that are not independent share
-            it), and the arguments of :meth:`~isr_rag.ISRGate.decide`.
+        items: mappings with `id`, `label` (0 or 1), optionally `group` (items that are not independent share
+            it), and the arguments of `decide`.
         progress: told how many items are scored.
 
     Raises:
         CalibrationError: if the gate has a cascade, or an item no id or label.
-        ISRError: as the gate's ``decide``, with a note that names the item.
+        ISRError: as the gate's `decide`, with a note that names the item.
     """
     if gate.cascade:
         raise CalibrationError("calibrate a gate without its cascade: a calibration belongs to one m")
@@ -84,7 +84,7 @@ def calibrate(
     """Fit the calibration that belongs to exactly this gate.
 
     Args:
-        gate: as in :func:`score_labelled`.
+        gate: as in `score_labelled`.
         records: its scores.
         targets: (h*, delta) pairs to find Learn-then-Test cuts for; empty for none, which leaves all items to the
             calibrator.
@@ -116,7 +116,7 @@ def calibrate(
 
 
 def read_labelled(path: Path) -> list[dict[str, Any]]:
-    """Labelled items from JSONL: ``{"id", "label", "question"?, "answer"?, "claim"?, "evidence", "group"?}`` a line.
+    """Labelled items from JSONL: `{"id", "label", "question"?, "answer"?, "claim"?, "evidence", "group"?}` a line.
 
     Raises:
         InvalidInputError: if the file is missing, or for the first bad line, with its number.

@@ -1,6 +1,6 @@
 """Orderings of the evidence: seeded, distinct, the identity first.
 
-An ordering is a tuple: position -> index of the chunk that stands there. Every family returns at most as many as
+An ordering is a tuple: position -> index of the chunk that is there. Every family returns at most as many as
 exist, so the number really drawn is the length of what comes back.
 """
 
@@ -32,14 +32,14 @@ def draw_orderings(
     Args:
         n: number of chunks, >= 1.
         m: number of orderings wanted, >= 1.
-        family: ``uniform``: any permutation. ``banded``: the ranking is cut into ``bands`` contiguous bands and
-            shuffled inside each (the paper's). ``exhaustive``: all n! of them, refused when that exceeds m.
-            ``latin``: rows of a random Latin square, so that over m = n orderings each chunk stands at each rank
-            exactly once (for m < n at most once; for m > n further squares follow). ``antithetic``: uniform
-            orderings, each followed by its reverse. ``auto``: all of them when n! <= m, else ``uniform``.
+        family: `uniform`: any permutation. `banded`: the ranking is cut into `bands` contiguous bands and
+            shuffled inside each (the paper's). `exhaustive`: all n! of them, refused when that exceeds m.
+            `latin`: rows of a random Latin square, so that over m = n orderings each chunk stands at each rank
+            exactly once (for m < n at most once; for m > n further squares follow). `antithetic`: uniform
+            orderings, each followed by its reverse. `auto`: all of them when n! <= m, else `uniform`.
         seed: seed of the draw, >= 0; the same arguments give the same orderings on every machine, and a smaller m
             the first of them.
-        bands: number of bands of ``banded``, >= 1.
+        bands: number of bands of `banded`, >= 1.
         identity_first: put the retriever's own order first.
 
     Returns:
@@ -77,10 +77,10 @@ def draw_orderings(
 def orderings_from_seeds(
     n: int, seeds: Sequence[int], *, family: Family = "banded", bands: int = 6
 ) -> tuple[Ordering, ...]:
-    """One ordering a seed, the audit's pre-registered way (Section 4.4); equal draws are kept once.
+    """One ordering per seed, the audit's pre-registered way (Section 4.4); equal draws are kept once.
 
     Raises:
-        ConfigurationError: as :func:`draw_orderings`.
+        ConfigurationError: as `draw_orderings`.
     """
     drawn = (draw_orderings(n, 1, family=family, seed=seed, bands=bands, identity_first=False)[0] for seed in seeds)
     return tuple(dict.fromkeys(drawn))

@@ -34,7 +34,7 @@ class Predicate(Protocol):
     Attributes:
         template: identifies the wording and its version; calibrations are tied to it.
         query: the words that say what the evidence must be about (for focusing and retrieval).
-        target: index of the label that means g = 1, or None when the reference says which (``Choice``).
+        target: index of the label that means g = 1, or None when the reference says which (`Choice`).
         label_names: what each label stands for, in the order of the scorer's columns.
     """
 
@@ -48,7 +48,7 @@ class Predicate(Protocol):
     def label_names(self) -> tuple[str, ...]: ...  # noqa: D102
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
-        """The prompt in segments; ``topic_first`` also states the claim or question before the evidence."""
+        """The prompt in segments; `topic_first` also states the claim or question before the evidence."""
         ...
 
 
@@ -92,11 +92,11 @@ def evidence_alone(chunks: Sequence[Chunk]) -> Prompt:
 class Supported:
     """Does the evidence support this claim, or this drafted answer to this question?
 
-    Give either ``claim`` alone, or ``question`` with ``answer``.
+    Give either `claim` alone, or `question` with `answer`.
 
     Raises:
         InvalidInputError: if a text is empty, or neither or both forms are given.
-        InvalidTypeError: if a text is no string.
+        InvalidTypeError: if a text is not a string.
     """
 
     question: str | None = None
@@ -116,7 +116,7 @@ class Supported:
 
     @property
     def template(self) -> str:
-        """``supported-claim/1`` or ``supported-answer/1``."""
+        """`supported-claim/1` or `supported-answer/1`."""
         return "supported-claim/1" if self.claim is not None else "supported-answer/1"
 
     @property
@@ -131,7 +131,7 @@ class Supported:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """``("supported", "not supported")``."""
+        """`("supported", "not supported")`."""
         return ("supported", "not supported")
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
@@ -149,7 +149,7 @@ class Supported:
 class Refuted:
     """Does the evidence contradict this claim?
 
-    Together with ``Supported(claim=...)`` it tells three verdicts apart: supported, refuted, and neither.
+    Together with `Supported(claim=...)` it tells three verdicts apart: supported, refuted, and neither.
 
     Raises:
         InvalidInputError: if the claim is empty.
@@ -163,7 +163,7 @@ class Refuted:
 
     @property
     def template(self) -> str:
-        """``refuted-claim/1``."""
+        """`refuted-claim/1`."""
         return "refuted-claim/1"
 
     @property
@@ -178,7 +178,7 @@ class Refuted:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """``("refuted", "not refuted")``."""
+        """`("refuted", "not refuted")`."""
         return ("refuted", "not refuted")
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
@@ -193,7 +193,7 @@ class Sufficient:
 
     Raises:
         InvalidInputError: if the question is empty.
-        InvalidTypeError: if the question is no string.
+        InvalidTypeError: if the question is not a string.
     """
 
     question: str
@@ -203,7 +203,7 @@ class Sufficient:
 
     @property
     def template(self) -> str:
-        """``sufficient/1``."""
+        """`sufficient/1`."""
         return "sufficient/1"
 
     @property
@@ -218,7 +218,7 @@ class Sufficient:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """``("sufficient", "not sufficient")``."""
+        """`("sufficient", "not sufficient")`."""
         return ("sufficient", "not sufficient")
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
@@ -231,12 +231,12 @@ class Sufficient:
 class Choice:
     """Which of K options does the evidence support (Section 2.5.1, instantiation ii)?
 
-    A reference names the right option; g is "the model picks it", so ``q`` is that option's renormalised
+    A reference names the right option; g is "the model picks it", so `q` is that option's renormalised
     probability. At most 26 options, labelled A, B, C, ...
 
     Raises:
         InvalidInputError: if the question or an option is empty, or there are not 2 to 26 distinct options.
-        InvalidTypeError: if a text is no string.
+        InvalidTypeError: if a text is not a string.
     """
 
     question: str
@@ -252,7 +252,7 @@ class Choice:
 
     @property
     def template(self) -> str:
-        """``choice-K/1`` with K the number of options."""
+        """`choice-K/1` with K the number of options."""
         return f"choice-{len(self.options)}/1"
 
     @property
@@ -290,7 +290,7 @@ class Custom:
 
     Args:
         name: identifies the wording (a calibration is tied to it); change it when the wording changes.
-        topic: template of what is judged, with ``{fields}``; each line of it is stated as it is.
+        topic: template of what is judged, with `{fields}`; each line of it is stated as it is.
         ask: the instruction that stands last and asks for one of the labels.
         fields: values for the template's fields.
         labels: label strings; a tuple of strings per label counts all of them for that label.
@@ -328,7 +328,7 @@ class Custom:
 
     @property
     def template(self) -> str:
-        """``custom-NAME``."""
+        """`custom-NAME`."""
         return f"custom-{self.name}"
 
     @property
@@ -359,7 +359,7 @@ def predicate_for(
 ) -> Supported | Sufficient:
     """The predicate that a call's arguments ask for.
 
-    ``claim`` alone, or ``question`` with ``answer``: :class:`Supported`. ``question`` alone: :class:`Sufficient`.
+    `claim` alone, or `question` with `answer`: `Supported`. `question` alone: `Sufficient`.
 
     Raises:
         InvalidInputError: if the combination makes no sense.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Ordering = tuple[int, ...]
-"""A permutation of ``range(n)``: position -> index of the chunk that stands there."""
+"""A permutation of `range(n)`: position -> index of the chunk that is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One question about one set of chunks, in segments.
 
-    ``prefix + "".join(chunks in some order) + suffix`` is the user's turn; ``instruction`` is the system's turn.
+    `prefix + "".join(chunks in some order) + suffix` is the user's turn; `instruction` is the system's turn.
 
     Attributes:
         instruction: the system turn.

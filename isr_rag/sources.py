@@ -17,13 +17,13 @@ _TEXT_SUFFIXES = (".txt", ".md", ".rst")
 
 
 def read_evidence(places: Sequence[str]) -> tuple[Chunk, ...]:
-    """Chunks from files, directories or ``-`` (standard input), in the order given.
+    """Chunks from files, directories or `-` (standard input), in the order given.
 
-    JSONL has a chunk a line (a string, or ``{"text", "title"}``); running text is cut into chunks of whole
-    paragraphs of about :data:`CHUNK_WORDS` words, with the file's name as title.
+    JSONL has a chunk a line (a string, or `{"text", "title"}`); running text is cut into chunks of whole
+    paragraphs of about `CHUNK_WORDS` words, with the file's name as title.
 
     Raises:
-        InvalidInputError: if a place does not exist, or a line is no chunk.
+        InvalidInputError: if a place does not exist, or a line is not a chunk.
     """
     return tuple(chunk for place in places for chunk in _read(place))
 

@@ -1,8 +1,8 @@
-"""What the words alone show: how far the words of a claim, or of a question and its answer, stand in the evidence.
+"""What the words alone show: how far the words of a claim, or of a question and its answer, are in the evidence.
 
 A small language model overlooks a word that differs in a sentence which otherwise agrees, and an answer that is said of
 something else. Words cannot say that something is supported, but they see that; a calibration weighs both
-(:class:`~isr_rag.calibration.Combination`).
+(`Combination`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _STEM = 6
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How far the words of a claim, a question, or a question and its answer stand in the evidence.
+    """How far the words of a claim, a question, or a question and its answer are in the evidence.
 
     Words of at least four letters, capitalised words other than the first, and numbers count; of an answer every word.
     They are compared without regard to case, by their first six letters; numbers as they stand.
 
     Attributes:
-        absent: share of the words that stand in no chunk, in [0, 1].
-        nearest: share of the words that stand in the chunk that has most of them, in [0, 1].
-        answered: share of the answer's words that stand in the chunk that has most words of the question, in [0, 1];
+        absent: share of the words that are in no chunk, in [0, 1].
+        nearest: share of the words that are in the chunk that has most of them, in [0, 1].
+        answered: share of the answer's words that are in the chunk that has most words of the question, in [0, 1];
             1 where no answer is judged.
     """
 

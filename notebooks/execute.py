@@ -27,7 +27,7 @@ METADATA = {
 
 
 def execute(path: Path) -> NotebookNode:
-    """The notebook at ``path``, run in a fresh kernel of this very Python; the file itself stays as it is.
+    """The notebook at `path`, run in a fresh kernel of this very Python; the file itself stays as it is.
 
     Raises:
         CellExecutionError: at the first cell that fails, with its source and its error.

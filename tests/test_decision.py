@@ -44,7 +44,7 @@ def test_json_round_trip_keeps_every_number(q: list[float], p_ref: float) -> Non
 def test_infinite_isr_survives_strict_json() -> None:
     decision = decided([0.99, 0.98])
     assert decision.isr == math.inf
-    parsed = json.loads(decision.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    parsed = json.loads(decision.to_json(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert parsed["isr"] == "inf"
     assert Decision.from_json(decision.to_json()).isr == math.inf
 

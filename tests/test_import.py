@@ -1,4 +1,4 @@
-"""``import isr_rag`` is light: no framework, no model library, and soon done."""
+"""`import isr_rag` is light: no framework, no model library, and soon done."""
 
 from __future__ import annotations
 

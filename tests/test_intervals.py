@@ -83,7 +83,7 @@ def test_what_the_low_end_alone_would_answer_is_an_abstention() -> None:
 
 
 def test_bounds_that_are_none_are_a_failed_scorer() -> None:
-    with pytest.raises(ScorerError, match="no intervals"):
+    with pytest.raises(ScorerError, match="not intervals"):
         ISRGate(scorer=Bounded(0.7, 0.6), reference=Oracle(1.0)).decide(["a", "b"], claim="c")
 
 

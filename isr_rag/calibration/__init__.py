@@ -1,6 +1,6 @@
 """What fallible scores are worth: Venn-Abers, the noisy channel, Learn-then-Test, and the artefacts on disk.
 
-Applying a calibration needs numpy only; fitting one loads the libraries of the ``calibrate`` extra.
+Applying a calibration needs numpy only; fitting one loads the libraries of the `calibrate` extra.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class BelongsTo:
         scorer: identity of the scorer (or of the verifier) whose scores were calibrated.
         orderings: family of orderings; None: any, for scores that do not depend on the order.
         m: number of orderings behind each mean score; None: any, for the same reason.
-        focus: words of evidence read, as the gate's ``focus``; None: all of it.
+        focus: words of evidence read, as the gate's `focus`; None: all of it.
     """
 
     scorer: str
@@ -95,7 +95,7 @@ class PredicateCalibration:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PredicateCalibration:
-        """The inverse of :meth:`to_dict`."""
+        """The inverse of `to_dict`."""
         fields = dict(data["calibrator"])
         kind = fields.pop("kind", None)
         if kind == "venn_abers":
@@ -172,7 +172,7 @@ class CalibrationArtefact:
         return self.predicates[predicate]
 
     def cut(self, predicate: str, h_star: float, delta: float, scope: Scope = "gate") -> Cut:
-        """The Learn-then-Test result for this predicate and target; its ``cut`` may be None.
+        """The Learn-then-Test result for this predicate and target; its `cut` may be None.
 
         Raises:
             CalibrationMismatchError: if none was fitted for it, naming those that were.
@@ -205,13 +205,13 @@ class CalibrationArtefact:
 
         Raises:
             FileNotFoundError: if there is no such file.
-            CalibrationCorruptError: if it is no calibration, was altered, or has another schema version.
+            CalibrationCorruptError: if it is not a calibration, was altered, or has another schema version.
         """
         source = Path(path)
         try:
             parsed: object = json.loads(source.read_text(encoding="utf-8"), parse_constant=_no_such_number)
         except ValueError as error:  # also undecodable bytes
-            raise CalibrationCorruptError(f"{source} is no JSON file: {error}") from error
+            raise CalibrationCorruptError(f"{source} is not a JSON file: {error}") from error
         data = cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
         if data.get("kind") != KIND:
             raise CalibrationCorruptError(f"{source} is no {KIND} file")
@@ -246,7 +246,7 @@ class CalibrationArtefact:
 
 
 def _no_such_number(token: str) -> float:
-    raise ValueError(f"{token} is no JSON number")
+    raise ValueError(f"{token} is not a JSON number")
 
 
 def _digest(content: Mapping[str, Any]) -> str:

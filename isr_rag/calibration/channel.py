@@ -4,13 +4,13 @@ Section 2.5.1 wants a learned verifier "debiased or lower-bounded from calibrati
 
 * **For a batch**, the verifier's positive rate r estimates sens * pi + (1 - spec) * (1 - pi), not the true rate pi.
   Debiasing inverts this (Rogan and Gladen 1978): pi = (r + spec - 1) / (sens + spec - 1). It is a statement about the
-  batch and says nothing about any one of its items: :meth:`NoisyChannel.debiased_rate`.
+  batch and says nothing about any one of its items: `NoisyChannel.debiased_rate`.
 * **For one decision**, the verdict is known and the truth is not. Debiasing is Bayes' rule, so it needs the base rate:
-  P(g=1 | v=1) = sens * pi / (sens * pi + (1 - spec) * (1 - pi)). This is ``p_ref``: :meth:`NoisyChannel.lower`.
+  P(g=1 | v=1) = sens * pi / (sens * pi + (1 - spec) * (1 - pi)). This is `p_ref`: `NoisyChannel.lower`.
   Putting the batch's inverted rate in its place (a verdict of 1 "debiased" to spec / (sens + spec - 1), which can
   exceed 1) would be no probability of this item at all.
 
-The base rate therefore has to be said, see :class:`Prior`; there is no default, and no silent one half.
+The base rate therefore has to be said, see `Prior`; there is no default, and no silent one half.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Prior:
     """Where the base rate P(g = 1) of the items to be decided comes from; made by one of the three class methods.
 
     Attributes:
-        kind: ``labelled``, ``verdicts`` or ``assumed``.
+        kind: `labelled`, `verdicts` or `assumed`.
         positives: positive labels or verdicts counted; 0 when assumed.
         n: items counted; 0 when assumed.
         value: the assumed rate; None otherwise.
@@ -55,7 +55,7 @@ class Prior:
 
     @classmethod
     def labelled(cls, positives: int, n: int) -> Prior:
-        """Counted on ``n`` labelled items that are a random sample of what the gate will see.
+        """Counted on `n` labelled items that are a random sample of what the gate will see.
 
         Not from a calibration set balanced by design: its base rate is an artefact of the balancing.
         """
@@ -63,7 +63,7 @@ class Prior:
 
     @classmethod
     def verdicts(cls, positives: int, n: int) -> Prior:
-        """Inverted from the verifier's positive verdicts on ``n`` unlabelled items of the kind the gate will see.
+        """Inverted from the verifier's positive verdicts on `n` unlabelled items of the kind the gate will see.
 
         Needs a verifier that is shown to be better than chance.
         """
@@ -88,10 +88,10 @@ class Bound:
 class NoisyChannel:
     """A hard verifier's sensitivity and specificity, and the lower bounds on the truth that its verdicts carry.
 
-    Made by :meth:`from_counts` or :meth:`fit`. Each rate that enters gets an equal share of 1 - ``confidence``
+    Made by `from_counts` or `fit`. Each rate that enters gets an equal share of 1 - `confidence`
     (a third each for sensitivity, specificity and base rate; a half each when the base rate is assumed), so by the
-    union bound :meth:`lower` holds with probability >= ``confidence`` over the labelled data, for each verdict by
-    itself; for both verdicts at once with >= 1 - 2 (1 - ``confidence``). It holds for a random item of the population
+    union bound `lower` holds with probability >= `confidence` over the labelled data, for each verdict by
+    itself; for both verdicts at once with >= 1 - 2 (1 - `confidence`). It holds for a random item of the population
     that the base rate describes.
 
     Where the labelled items are themselves a random sample of what the gate will see, a Clopper-Pearson bound on the
@@ -106,7 +106,7 @@ class NoisyChannel:
         prior: where the base rate comes from.
         sensitivity: P(v = 1 | g = 1).
         specificity: P(v = 0 | g = 0).
-        rate: the base rate (prior ``labelled``), the positive rate of verdicts (``verdicts``), or the assumed value.
+        rate: the base rate (prior `labelled`), the positive rate of verdicts (`verdicts`), or the assumed value.
         p_true_if_positive: lower bound on P(g = 1 | v = 1).
         p_true_if_negative: lower bound on P(g = 1 | v = 0).
     """
@@ -175,7 +175,7 @@ class NoisyChannel:
 
     @classmethod
     def fit(cls, verdicts: ArrayLike, labels: ArrayLike, *, prior: Prior, confidence: float = 0.95) -> NoisyChannel:
-        """Fit from verdicts and labels of the same items, 0 or 1, shape (n,) each; see :meth:`from_counts`."""
+        """Fit from verdicts and labels of the same items, 0 or 1, shape (n,) each; see `from_counts`."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # from_counts warns of few labels
             v, y = labelled_scores(verdicts, labels, least=1)
@@ -202,10 +202,10 @@ class NoisyChannel:
         return self.p_true_if_positive if verdict == 1 else self.p_true_if_negative
 
     def debiased_rate(self, positives: int, n: int) -> Bound:
-        """Share of true items in a batch with ``positives`` positive verdicts of ``n``, debiased.
+        """Share of true items in a batch with `positives` positive verdicts of `n`, debiased.
 
-        Each end holds by itself with probability >= ``confidence`` when the base rate was estimated (three shares),
-        and with >= 1 - 1.5 (1 - ``confidence``) when it was assumed.
+        Each end holds by itself with probability >= `confidence` when the base rate was estimated (three shares),
+        and with >= 1 - 1.5 (1 - `confidence`) when it was assumed.
 
         Raises:
             CalibrationError: for impossible counts, or a verifier not shown to be better than chance.
@@ -227,7 +227,7 @@ class NoisyChannel:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> NoisyChannel:
-        """The inverse of :meth:`to_dict`, bit for bit.
+        """The inverse of `to_dict`, bit for bit.
 
         Raises:
             CalibrationError: if a field is missing or out of range.
@@ -243,7 +243,7 @@ class NoisyChannel:
         except (KeyError, TypeError) as error:
             raise CalibrationError(f"no noisy-channel calibration: {error!r}") from error
         if not inside:
-            raise CalibrationError(f"the channel's lower bounds {probabilities} are no probabilities")
+            raise CalibrationError(f"the channel's lower bounds {probabilities} are not probabilities")
         return channel
 
 

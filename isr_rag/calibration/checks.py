@@ -35,7 +35,7 @@ def labelled_scores(
 
     Raises:
         CalibrationError: for unequal lengths, NaN, scores outside [0, 1], labels other than 0 and 1, one class only,
-            or fewer than ``least`` items of a class.
+            or fewer than `least` items of a class.
 
     Warns:
         CalibrationWarning: under 50 items of a class.
@@ -62,7 +62,7 @@ def labelled_scores(
 
 
 def enough_of_each_class(positive: int, negative: int, *, least: int = REFUSED_OF_A_CLASS) -> None:
-    """Refuse one class only or fewer than ``least`` of one; warn under 50.
+    """Refuse one class only or fewer than `least` of one; warn under 50.
 
     Raises:
         CalibrationError: as said.
@@ -106,7 +106,7 @@ def refuse_leakage(calibration: Iterable[str], training: Iterable[str], *, what:
     Args:
         calibration: ids or texts of the calibration items; compared without regard to case, width and white space.
         training: the same of the training items.
-        what: ``ids`` or ``texts``, for the message.
+        what: `ids` or `texts`, for the message.
 
     Raises:
         CalibrationError: naming the first shared ones.

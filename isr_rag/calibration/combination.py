@@ -23,12 +23,12 @@ _STANDARD_ERRORS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One score from q_bar and the wording: ``sigmoid(intercept + slope * logit(q_bar) + sum of weight * value)``.
+    """One score from q_bar and the wording: `sigmoid(intercept + slope * logit(q_bar) + sum of weight * value)`.
 
     Attributes:
         intercept: in log-odds.
         slope: factor of the log-odds of q_bar; above 0, so that the score never falls when a q rises.
-        weights: log-odds for each value of :class:`~isr_rag.wording.Wording`, by name.
+        weights: log-odds for each value of `Wording`, by name.
         version: of the wording that it was fitted on.
 
     Raises:
@@ -61,7 +61,7 @@ class Combination:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Combination:
-        """The inverse of :meth:`to_dict`."""
+        """The inverse of `to_dict`."""
         weights = {str(name): float(weight) for name, weight in data["weights"].items()}
         return cls(float(data["intercept"]), float(data["slope"]), weights, str(data["version"]))
 
@@ -109,7 +109,7 @@ def helps(cases: Cases, folds: int, seed: int) -> bool:
     """Whether the combination predicts held-out labels better than q_bar alone, by two standard errors.
 
     Compared is the log loss of logistic regressions, averaged within groups. False under
-    :data:`LEAST_OF_A_CLASS` items of a class, or where q_bar points the wrong way.
+    `LEAST_OF_A_CLASS` items of a class, or where q_bar points the wrong way.
     """
     labels = np.asarray(cases.labels)
     if min(labels.sum(), len(labels) - labels.sum()) < LEAST_OF_A_CLASS or len(set(cases.groups)) < folds:

@@ -79,7 +79,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class FittedCalibration:
-    """What :func:`fit_artefact` gives: the artefact, and the held-out predictions that its figures are made of."""
+    """What `fit_artefact` gives: the artefact, and the held-out predictions that its figures are made of."""
 
     artefact: CalibrationArtefact
     held_out: Mapping[str, HeldOut]
@@ -106,13 +106,13 @@ def fit_artefact(
 ) -> FittedCalibration:
     """Calibrate each predicate's scores.
 
-    The groups of a predicate are split once, by ``seed``. The first part fits the shipped Venn-Abers calibrator, plans
-    the thresholds, and gives the figures by grouped cross-validation; the second part, ``cut_share`` of the groups,
-    tests the cuts: both for answering on the score alone and for what the gate answers by ``rule`` as well. Without
+    The groups of a predicate are split once, by `seed`. The first part fits the shipped Venn-Abers calibrator, plans
+    the thresholds, and gives the figures by grouped cross-validation; the second part, `cut_share` of the groups,
+    tests the cuts: both for answering on the score alone and for what the gate answers by `rule` as well. Without
     targets everything goes into the first part. The result does not depend on the order of the records.
 
     Where all records of a predicate have their wording, q_bar and wording are joined to one score
-    (:class:`~isr_rag.calibration.Combination`) if that predicts held-out labels better beyond chance; the calibrator
+    (`Combination`) if that predicts held-out labels better beyond chance; the calibrator
     and the cuts then belong to that score, and the calibrator is fitted on scores made out of fold.
 
     Args:
@@ -122,7 +122,7 @@ def fit_artefact(
         targets: (h_star, delta) pairs to find cuts for. Each holds at its own delta; all at once at their sum.
         rule: the gate's own answer rule.
         training_ids: ids of the items that the scorer was trained on.
-        training_texts: their texts; compared with ``CalibrationRecord.text``.
+        training_texts: their texts; compared with `CalibrationRecord.text`.
         folds: folds of the cross-validation, >= 2.
         cut_share: share of the groups kept for the cuts, in (0, 1).
         resamples: bootstrap resamples behind each interval.
@@ -216,7 +216,7 @@ def _cases(records: Sequence[CalibrationRecord]) -> Cases | None:
 
 
 def _fit(records: list[CalibrationRecord], joined: bool, folds: int, seed: int) -> _Fitted:
-    """The calibrator; with a combination where ``joined``, and then on scores that were made out of fold."""
+    """The calibrator; with a combination where `joined`, and then on scores that were made out of fold."""
     labels = [record.label for record in records]
     cases = _cases(records) if joined else None
     if cases is None:

@@ -24,7 +24,7 @@ class Cut:
     Attributes:
         h_star: the hallucination rate among answered items that the cut keeps to.
         delta: the probability, over the labelled items, that it does not.
-        scope: what "answered" means. ``score``: every item with score >= cut. ``gate``: those of them that the gate
+        scope: what "answered" means. `score`: every item with score >= cut. `gate`: those of them that the gate
             answers by its own rule as well. A bound for one of the two says nothing about the other.
         cut: answer only when score >= cut; None: no valid cut.
         reason: in a sentence, what was found.
@@ -62,7 +62,7 @@ class Cut:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cut:
-        """The inverse of :meth:`to_dict`, bit for bit.
+        """The inverse of `to_dict`, bit for bit.
 
         Raises:
             CalibrationError: if a field is missing or unknown.
@@ -83,7 +83,7 @@ class LearnThenTest:
     items independent of each other and drawn like those the gate will see. One item of each group is counted, so that
     items that share a page or a question cannot stand for independent ones.
 
-    The bound is exact only if the thresholds were fixed without looking at the items tested: :meth:`plan` makes them
+    The bound is exact only if the thresholds were fixed without looking at the items tested: `plan` makes them
     from other labelled items (a pilot), and begins where the test is most likely to pass.
 
     Attributes:
@@ -113,13 +113,13 @@ class LearnThenTest:
         answerable: ArrayLike | None = None,
         size: int = 100,
     ) -> Floats:
-        """Descending thresholds for :meth:`fit`, from pilot items disjoint from those that will be tested.
+        """Descending thresholds for `fit`, from pilot items disjoint from those that will be tested.
 
         Args:
             scores: of the pilot items, in [0, 1], shape (n,).
             labels: of the pilot items, shape (n,).
             items: number of items (groups) that will be tested, >= 1.
-            answerable: of the pilot items, as in :meth:`fit`.
+            answerable: of the pilot items, as in `fit`.
             size: thresholds at most; candidates are the pilot scores' quantiles.
 
         Returns:
@@ -156,8 +156,8 @@ class LearnThenTest:
             labels: 1 where the predicate holds, shape (n,).
             thresholds: fixed before these items were looked at, strictly descending, shape (k,).
             answerable: whether the gate's own rule answers the item, shape (n,), made without its label; the bound is
-                then on the items that pass both (scope ``gate``). None: on every item with score >= cut.
-            groups: shape (n,); one item of each group is counted, drawn by ``seed``.
+                then on the items that pass both (scope `gate`). None: on every item with score >= cut.
+            groups: shape (n,); one item of each group is counted, drawn by `seed`.
             seed: seed of that draw.
 
         Raises:

@@ -1,6 +1,6 @@
 """How good a probability, a ranking or a gate is: pure functions over arrays, with intervals.
 
-Conventions: ``scores`` are probabilities in [0, 1] that the predicate holds, ``labels`` are 1 where it does and 0 where
+Conventions: `scores` are probabilities in [0, 1] that the predicate holds, `labels` are 1 where it does and 0 where
 it does not; both have shape (n,). An item is *answered* when its score reaches a threshold, so items with equal scores
 are answered together. *Risk* is the share of label 0 among the answered, *coverage* the share of items answered.
 No figure depends on the order of the items.
@@ -170,7 +170,7 @@ def reliability_bins(
         scores: probabilities, shape (n,).
         labels: 0 or 1, shape (n,).
         bins: number of bins, >= 1.
-        strategy: ``mass``: edges at the scores' quantiles, equal scores in one bin; ``width``: equal steps of [0, 1].
+        strategy: `mass`: edges at the scores' quantiles, equal scores in one bin; `width`: equal steps of [0, 1].
     """
     s, y = scored_labels(scores, labels)
     if bins < 1:
@@ -221,14 +221,14 @@ def aurc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def _expected_errors(curve: RiskCoverage, ranks: NDArray[np.int64]) -> Floats:
-    """Items with label 0 among the k surest, in expectation over the order inside ties; shape of ``ranks``."""
+    """Items with label 0 among the k surest, in expectation over the order inside ties; shape of `ranks`."""
     errors = np.concatenate([[0.0], curve.risk * curve.answered])
     expected: Floats = np.interp(ranks, np.concatenate([[0], curve.answered]), errors)
     return expected
 
 
 def coverage_at_risk(scores: ArrayLike, labels: ArrayLike, risk: float) -> OperatingPoint:
-    """The largest coverage whose risk on these items is at most ``risk``.
+    """The largest coverage whose risk on these items is at most `risk`.
 
     The threshold is chosen on the items it is judged on, so this flatters; it promises nothing about new items.
     """
@@ -275,7 +275,7 @@ def wilson_interval(successes: int, n: int, *, confidence: float = 0.95) -> Inte
 def clopper_pearson_interval(
     successes: int, n: int, *, confidence: float = 0.95, side: Literal["both", "lower", "upper"] = "both"
 ) -> Interval:
-    """Exact interval of a proportion; one-sided (the other end 0 or 1) for ``side`` lower or upper."""
+    """Exact interval of a proportion; one-sided (the other end 0 or 1) for `side` lower or upper."""
     _counts(successes, n, confidence)
     alternative = {"both": "two-sided", "lower": "greater", "upper": "less"}[side]
     test = _scipy.binomtest(successes, n, alternative=alternative)
@@ -343,7 +343,7 @@ def bootstrap_interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Percentile bootstrap interval of one statistic; see :func:`bootstrap_intervals`."""
+    """Percentile bootstrap interval of one statistic; see `bootstrap_intervals`."""
     return bootstrap_intervals(
         {"statistic": statistic}, *arrays, groups=groups, resamples=resamples, confidence=confidence, seed=seed
     )["statistic"]
@@ -360,7 +360,7 @@ def paired_bootstrap_interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Interval of ``metric(first, labels) - metric(second, labels)`` for two score vectors over the same items."""
+    """Interval of `metric(first, labels) - metric(second, labels)` for two score vectors over the same items."""
 
     def difference(a: Floats, b: Floats, y: Floats) -> float:
         return metric(a, y) - metric(b, y)

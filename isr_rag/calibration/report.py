@@ -35,7 +35,7 @@ def calibration_report(
 ) -> dict[str, Interval]:
     """Judge probabilities against labels and write the report.
 
-    Writes ``report.json``, ``report.md``, ``reliability.png`` and ``risk_coverage.png`` into ``out_dir``, each
+    Writes `report.json`, `report.md`, `reliability.png` and `risk_coverage.png` into `out_dir`, each
     atomically. Give it held-out scores: a calibrator judged on its own fit looks perfect.
 
     Args:

@@ -1,4 +1,4 @@
-"""``isr-rag check``: one item or a file of them, in this process, through servers, or on a Ray cluster."""
+"""`isr-rag check`: one item or a file of them, in this process, through servers, or on a Ray cluster."""
 
 from __future__ import annotations
 

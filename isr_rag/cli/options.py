@@ -53,7 +53,7 @@ def check_scorer_options(
 
 
 def words(text: str) -> int | Literal["auto"] | None:
-    """The option ``--focus``: a number of words, ``auto``, or None for ``none``.
+    """The option `--focus`: a number of words, `auto`, or None for `none`.
 
     Raises:
         typer.BadParameter: for anything else.

@@ -95,7 +95,7 @@ def tables(
     """What the workers return for each task, as soon as it is there and in no order.
 
     Args:
-        ray: as :func:`load_ray` gives it.
+        ray: as `load_ray` gives it.
         worker: class of the workers; called with a table of one row, a task, and returns a table.
         arguments: of its constructor.
         tasks: rows, one a task.
@@ -124,7 +124,7 @@ def as_isr_error(ray: Any, kept: object) -> Generator[None]:
     """What a worker raised, as the local engine would; what Ray raised, as ClusterError.
 
     Args:
-        ray: as :func:`load_ray` gives it.
+        ray: as `load_ray` gives it.
         kept: the file that keeps what is done.
     """
     try:

@@ -37,14 +37,14 @@ def check_file_on_ray(
     progress: ItemProgress = lambda done, items: None,
     force: bool = False,
 ) -> Summary:
-    """As :func:`~isr_rag.items.check_file`, on Ray: the same files, and the same bits where the gate computes in fp32.
+    """As `check_file`, on Ray: the same files, and the same bits where the gate computes in fp32.
 
-    Ray is used as it is where the process has joined a cluster already, else the cluster that ``RAY_ADDRESS`` names
-    (``auto``: the one of this machine) is joined, else a local one is started for the time of the run. The input must
+    Ray is used as it is where the process has joined a cluster already, else the cluster that `RAY_ADDRESS` names
+    (`auto`: the one of this machine) is joined, else a local one is started for the time of the run. The input must
     lie where every worker can read it under the same path; only this process writes.
 
     Args:
-        make_gate: makes a worker's gate; all must have the same ``repr``.
+        make_gate: makes a worker's gate; all must have the same `repr`.
         source: the input, JSONL or Parquet.
         target: the output, likewise; replaced when everything is decided.
         workers: replicas of the gate, one CPU each; by default one for each GPU that is to be used, else for each CPU.
@@ -89,7 +89,7 @@ class Worker:
         self.reader = open_items(Path(source))
 
     def __call__(self, task: Any) -> Any:
-        """Decide the batches of one task: a table with a row of extents in, a row a batch out."""
+        """Decide the batches of one task: a table with a row of extents in, one row per batch out."""
         import pyarrow as pa
 
         extents = [Extent(*numbers) for row in task["extents"].to_pylist() for numbers in row]

@@ -15,17 +15,17 @@ from isr_rag.evidence import well_formed
 from isr_rag.items.locked import open_locked, sync_directory
 
 Record = dict[str, Any]
-"""``{"line", "id", "decision"}`` or ``{"line", "id", "error"}``."""
+"""`{"line", "id", "decision"}` or `{"line", "id", "error"}`."""
 
 _FORMAT = "2"
 _NOT_DONE = -1
 
 
 class Journal:
-    """The finished batches of one run, one a line of ``<target>.part``, which no other process can write meanwhile.
+    """The finished batches of one run, one a line of `<target>.part`, which no other process can write meanwhile.
 
     A batch is there when its line is whole and its checksum right, and then stays: it is never decided again. What a
-    crash cut short or a disk spoilt is dropped. The file beside it, ``<target>.part.json``, says which run it belongs
+    crash cut short or a disk spoilt is dropped. The file beside it, `<target>.part.json`, says which run it belongs
     to.
 
     Args:
@@ -71,7 +71,7 @@ class Journal:
 
         Args:
             batch: its number.
-            records: what :func:`encode` made of its records.
+            records: what `encode` made of its records.
         """
         if batch in self:
             return False
@@ -149,7 +149,7 @@ def encode(records: Sequence[Record]) -> str:
 
 
 class Decisions(Protocol):
-    """An output file that takes records of ``id`` and ``decision``."""
+    """An output file that takes records of `id` and `decision`."""
 
     def write(self, records: Sequence[Record]) -> None:
         """Add records."""
@@ -161,7 +161,7 @@ class Decisions(Protocol):
 
 
 class JsonlDecisions:
-    """Writes ``{"id", "decision"}`` a line."""
+    """Writes `{"id", "decision"}` a line."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8")
@@ -185,7 +185,7 @@ def publish(journal: Journal, target: Path) -> int:
         target: the output, Parquet if its name ends so, else JSONL.
 
     Returns:
-        Number of bad lines; they are in ``<target>.errors.jsonl``, which is not there when there are none.
+        Number of bad lines; they are in `<target>.errors.jsonl`, which is not there when there are none.
     """
     _, _, errors, fresh, wrong = written(target)
     try:

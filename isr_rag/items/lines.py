@@ -1,6 +1,6 @@
 """Files of items, read in batches: where each batch stands, and what its lines say.
 
-A batch is always the same :data:`BATCH` lines of the file. Items of one batch are scored together, and what is scored
+A batch is always the same `BATCH` lines of the file. Items of one batch are scored together, and what is scored
 together moves the last bits of a probability: with fixed batches a file gets the same bits whether it is decided in
 one go, in several, or by many workers in any order.
 """
@@ -30,7 +30,7 @@ class ItemLine:
     Attributes:
         number: of the line (or row) in the file, from 1.
         id: the item's id, a string or an integer; None where it could not be read.
-        item: the arguments of :meth:`isr_rag.ISRGate.decide`.
+        item: the arguments of `isr_rag.ISRGate.decide`.
         error: why the line cannot be decided; None for an item.
     """
 
@@ -42,7 +42,7 @@ class ItemLine:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a batch stands in its file.
+    """Where a batch is in its file.
 
     Attributes:
         batch: number of the batch, from 0.
@@ -98,7 +98,7 @@ class Reader(Protocol):
 
 
 class JsonlItems:
-    """Items of a JSONL file, one object a line; empty lines count as lines and hold no item."""
+    """Items of a JSONL file, one object per line; empty lines count as lines and hold no item."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -160,5 +160,5 @@ def _parse(number: int, text: str) -> ItemLine:
 
 
 def _text(raw: bytes) -> str:
-    # Bytes that are no UTF-8 are kept, to be reported.
+    # Bytes that are not UTF-8 are kept, to be reported.
     return raw.decode("utf-8", errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""Parquet in and out: a row an item, a row a decision."""
+"""Parquet in and out: one row per item, a row a decision."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _ROWS = 1024
 class ParquetItems:
     """Items of a Parquet file, one a row.
 
-    The columns are ``id`` (integer or string), ``evidence`` (a list of strings, or of structs with ``text`` and
-    ``title``), and any of ``question``, ``answer`` and ``claim``; null stands for a field that is not there.
+    The columns are `id` (integer or string), `evidence` (a list of strings, or of structs with `text` and
+    `title`), and any of `question`, `answer` and `claim`; null stands for a field that is not there.
 
     Raises:
-        InvalidInputError: if the file is no Parquet, or its columns are others.
+        InvalidInputError: if the file is not Parquet, or its columns are others.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,7 +40,7 @@ class ParquetItems:
         try:
             self._file = pq.ParquetFile(path)
         except pa.ArrowInvalid as error:
-            raise InvalidInputError(f"{path} is no Parquet file: {error}") from error
+            raise InvalidInputError(f"{path} is not a Parquet file: {error}") from error
         schema = self._file.schema_arrow
         unknown = sorted(set(schema.names) - {"id", *FIELDS})
         if unknown or not {"id", "evidence"} <= set(schema.names):
@@ -81,7 +81,7 @@ class ParquetItems:
 
 
 class ParquetDecisions:
-    """Writes decisions as rows: ``id`` as text (what is no text already, as JSON) and the fields of the decision."""
+    """Writes decisions as rows: `id` as text (what is not text already, as JSON) and the fields of the decision."""
 
     def __init__(self, path: Path) -> None:
         fields = {"id": str, "schema_version": int, **get_type_hints(Decision)}
@@ -90,7 +90,7 @@ class ParquetDecisions:
         self._rows: list[dict[str, Any]] = []
 
     def write(self, records: Sequence[dict[str, Any]]) -> None:
-        """Add records of ``id`` and ``decision``."""
+        """Add records of `id` and `decision`."""
         self._rows += [_row(record) for record in records]
         if len(self._rows) >= _ROWS:
             self._flush()

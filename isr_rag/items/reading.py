@@ -9,7 +9,7 @@ from isr_rag.items.lines import JsonlItems, Reader
 
 
 def open_items(source: Path) -> Reader:
-    """A reader of ``.parquet``, or else of JSONL.
+    """A reader of `.parquet`, or else of JSONL.
 
     Raises:
         InvalidInputError: if there is no such file, or its columns are not those of items.

@@ -54,8 +54,8 @@ class Run:
     Args:
         source: the input, JSONL or Parquet.
         target: the output; replaced when everything is decided.
-        gate: ``repr`` of the gate that decides. A stopped run is continued only for the same input and the same gate.
-        progress: see :data:`ItemProgress`.
+        gate: `repr` of the gate that decides. A stopped run is continued only for the same input and the same gate.
+        progress: see `ItemProgress`.
         force: replace a finished output, and drop what a run with other settings had begun.
 
     Raises:
@@ -128,16 +128,16 @@ def check_file(
 ) -> Summary:
     """Decide about every item of a JSONL or Parquet file.
 
-    A line (or row) has ``id`` (a string or an integer), any of ``question``, ``answer`` and ``claim``, and
-    ``evidence``: a list of texts or of ``{"text", "title"}``. The output has ``{"id", "decision": {...}}`` for each
+    A line (or row) has `id` (a string or an integer), any of `question`, `answer` and `claim`, and
+    `evidence`: a list of texts or of `{"text", "title"}`. The output has `{"id", "decision": {...}}` for each
     good line, in order (in Parquet the fields of the decision are columns). Lines that cannot be decided, because of
     what they hold or because the scorer or the reference fails at them alone, go with their number and error to
-    ``<target>.errors.jsonl``. Finished batches gather in ``<target>.part`` until everything is done; a run that was
-    stopped goes on where it was, for the same input and the same gate.
+    `<target>.errors.jsonl`. Finished batches gather in `<target>.part` until everything is done; a run that was
+    stopped resumes, for the same input and the same gate.
 
     Args:
         gate: decides.
-        source: the input; Parquet if its name ends in ``.parquet``, else JSONL.
+        source: the input; Parquet if its name ends in `.parquet`, else JSONL.
         target: the output, likewise. It appears when everything is decided.
         progress: told how many items are done, of how many.
         force: replace a finished output, and drop what a run with another input or gate had begun.

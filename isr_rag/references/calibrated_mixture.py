@@ -13,11 +13,11 @@ from isr_rag.wording import compare
 class CalibratedMixture:
     """p_ref from the calibrated mean probability of the gate's own orderings, as a lower bound.
 
-    Where the artefact has a :class:`~isr_rag.calibration.Combination`, the mean counts together with the wording:
-    how much of what is judged stands in the evidence word by word.
+    Where the artefact has a `Combination`, the mean counts together with the wording:
+    how much of what is judged is in the evidence word by word.
 
     Args:
-        calibration: an artefact fitted on labelled data (see :mod:`isr_rag.calibration`), refused where it does not
+        calibration: an artefact fitted on labelled data (see `isr_rag.calibration`), refused where it does not
             belong to the gate's scorer, predicate, family of orderings, m and focus; or a bare calibration, for which
             you vouch.
         delta: also hold the answer to the artefact's Learn-then-Test cut for (the gate's h*, delta), so that the
@@ -44,7 +44,7 @@ class CalibratedMixture:
         """The lower probability at the mean over the orderings, or at what the artefact makes of it and the wording.
 
         Raises:
-            ConfigurationError: for a predicate that leaves the target label open (``Choice``).
+            ConfigurationError: for a predicate that leaves the target label open (`Choice`).
             CalibrationMismatchError: if the artefact does not belong to this gate, or has no cut for (h*, delta).
         """
         if not case.q:

@@ -12,7 +12,7 @@ class Oracle:
     """A deterministic oracle: rules engine, database, gold label (instantiation i): p_ref = its value.
 
     Args:
-        value: a truth value or probability, or a callable that gives one for a :class:`Case`.
+        value: a truth value or probability, or a callable that gives one for a `Case`.
     """
 
     needs_scores = False
@@ -35,4 +35,4 @@ def _check_setting(value: object) -> None:
     try:
         probability(value, "the value")
     except ReferenceFailedError as error:
-        raise ConfigurationError(f"{value!r} is no probability in [0, 1] and no callable") from error
+        raise ConfigurationError(f"{value!r} is not a probability in [0, 1] and not a callable") from error

@@ -42,7 +42,7 @@ class Estimate:
     Attributes:
         p_ref: probability of g = 1 in [0, 1]; a lower confidence bound where it is calibrated.
         source: where it comes from, in words.
-        target: index of the label that means g = 1, for predicates that leave it open (``Choice``).
+        target: index of the label that means g = 1, for predicates that leave it open (`Choice`).
         guaranteed: whether a calibrated cut with a finite-sample guarantee is reached; None when none was asked for.
     """
 
@@ -56,7 +56,7 @@ class Estimate:
 class Reference(Protocol):
     """Something that can be trusted about a predicate.
 
-    ``needs_scores`` promises, where True, that the estimate depends on ``case.q`` and never falls when a q rises.
+    `needs_scores` promises, where True, that the estimate depends on `case.q` and never falls when a q rises.
     """
 
     @property
@@ -95,7 +95,7 @@ def consult(reference: Reference, case: Case) -> Estimate:
         ) from error
     name, given = type(reference).__name__, cast(object, estimate)
     if not isinstance(given, Estimate):
-        raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is no Estimate")
+        raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is not an Estimate")
     probability(given.p_ref, name)
     target, labels = cast(object, given.target), len(case.predicate.label_names)
     if target is not None and not (type(target) is int and 0 <= target < labels):
@@ -126,7 +126,7 @@ def probability(value: object, source: str) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]  # numbers of any library; the except below names the rest
     except (TypeError, ValueError) as error:
-        raise ReferenceFailedError(f"{source} returned {value!r}, which is no number") from error
+        raise ReferenceFailedError(f"{source} returned {value!r}, which is not a number") from error
     if not 0.0 <= number <= 1.0:  # also False for NaN
-        raise ReferenceFailedError(f"{source} returned {number!r}, which is no probability in [0, 1]")
+        raise ReferenceFailedError(f"{source} returned {number!r}, which is not a probability in [0, 1]")
     return number

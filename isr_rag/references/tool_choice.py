@@ -10,12 +10,12 @@ from isr_rag.references.protocol import Case, Estimate
 
 
 class ToolChoice:
-    """A tool or knowledge base that returns the right option of a :class:`Choice` (instantiation ii).
+    """A tool or knowledge base that returns the right option of a `Choice` (instantiation ii).
 
     g is "the model picks the tool's option"; p_ref = 1, and q is that option's renormalised probability.
 
     Args:
-        tool: gives the right option, as its text or its index, for a :class:`Case`; or that option itself.
+        tool: gives the right option, as its text or its index, for a `Case`; or that option itself.
     """
 
     needs_scores = False
@@ -30,7 +30,7 @@ class ToolChoice:
         """p_ref = 1 for the tool's option.
 
         Raises:
-            ConfigurationError: if the predicate is no Choice.
+            ConfigurationError: if the predicate is not a Choice.
             ReferenceFailedError: if the tool names no option.
         """
         if not isinstance(case.predicate, Choice):
@@ -41,5 +41,5 @@ class ToolChoice:
         elif isinstance(option, int) and not isinstance(option, bool) and 0 <= option < len(options):
             index = option
         else:
-            raise ReferenceFailedError(f"the tool returned {option!r}, which is none of the options {options}")
+            raise ReferenceFailedError(f"the tool returned {option!r}, which is not one of the options {options}")
         return Estimate(1.0, f"tool: {options[index]}", index)

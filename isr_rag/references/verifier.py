@@ -12,10 +12,10 @@ class Verifier:
     """A verifier V of the drafted answer or claim (instantiation iii).
 
     Args:
-        verify: takes a :class:`Case`; returns a verdict (0 or 1, bool) or a score in [0, 1].
-        calibration: what the score is worth. None: ``verify`` is a deterministic check (unit tests, a constraint, a
+        verify: takes a `Case`; returns a verdict (0 or 1, bool) or a score in [0, 1].
+        calibration: what the score is worth. None: `verify` is a deterministic check (unit tests, a constraint, a
             database) whose 0 or 1 counts as it stands, and any other score is refused. A
-            :class:`~isr_rag.calibration.NoisyChannel` or :class:`~isr_rag.calibration.VennAbers`: the lower
+            `NoisyChannel` or `VennAbers`: the lower
             probability it gives for the score. A learned verifier counts only with its calibration.
     """
 

@@ -90,13 +90,13 @@ class CachedScorer:
         return noise_floor_of(self.scorer)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As the inner scorer, with ``passes`` counting only what was computed."""
+        """As the inner scorer, with `passes` counting only what was computed."""
         lookups = [self._look_up(request) for request in requests]
         wanted = _wanted(lookups)
         return self._merge(lookups, self.scorer.score(wanted) if wanted else [])
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score`, awaiting the inner scorer where it can be awaited."""
+        """As `score`, awaiting the inner scorer where it can be awaited."""
         lookups = await asyncio.to_thread(lambda: [self._look_up(request) for request in requests])
         wanted = _wanted(lookups)
         if not wanted:

@@ -1,6 +1,6 @@
 """The adjudicators that come with the package, as scorers: set up once, checked and loaded when they are first used.
 
-`isr_rag.adjudicators` describes them. ``isr-rag setup`` fetches the base model of one, holds it against its hash and
+`isr_rag.adjudicators` describes them. `isr-rag setup` fetches the base model of one, holds it against its hash and
 converts it into the user's cache folder; here it is read from there and merged with the adapter of this package.
 """
 
@@ -37,7 +37,7 @@ MANIFEST = "manifest.json"
 
 
 def cache_directory() -> Path:
-    """Where converted models lie: ``ISR_RAG_CACHE``, or the user's cache directory."""
+    """Where converted models lie: `ISR_RAG_CACHE`, or the user's cache directory."""
     if configured := os.environ.get("ISR_RAG_CACHE"):
         return Path(configured)
     try:

@@ -19,10 +19,10 @@ from isr_rag.prompt import Ordering, Prompt
 Layout = Literal["full", "set", "late"]
 """How a model sees the evidence.
 
-``full``  one causal sequence, so the order of the chunks matters (every ordinary language model);
-``set``   every chunk attends to the instruction, the claim and itself, all chunks stand at the same positions, and
+`full`  one causal sequence, so the order of the chunks matters (every ordinary language model);
+`set`   every chunk attends to the instruction, the claim and itself, all chunks stand at the same positions, and
           only the closing part attends to everything: exactly invariant to order;
-``late``  as ``set``, with the claim only in the closing part, so that a chunk's state depends on the chunk alone.
+`late`  as `set`, with the claim only in the closing part, so that a chunk's state depends on the chunk alone.
 """
 
 
@@ -45,7 +45,7 @@ class Scores:
 
     Attributes:
         logprobs: natural-log probabilities of the labels, renormalised over the label set; float64, shape
-            (m, labels), one row an ordering of the request.
+            (m, labels), one row per ordering of the request.
         passes: forward passes spent, counted as orderings really computed (0 when all came from a cache).
         bounds: where a probability is known only up to an interval (a server lists no more than its most probable
             tokens): the least and the most that each label's renormalised probability can be; float64, shape
@@ -76,8 +76,8 @@ class PartialScoresError(ScorerError):
 class Scorer(Protocol):
     """Anything that turns prompts and orderings into label probabilities.
 
-    ``identity`` names everything that a score depends on beyond the request (model, revision, adapter, dtype,
-    chat template): calibrations and caches are tied to it. ``layout`` other than ``"full"`` promises scores that do
+    `identity` names everything that a score depends on beyond the request (model, revision, adapter, dtype,
+    chat template): calibrations and caches are tied to it. `layout` other than `"full"` promises scores that do
     not depend on the ordering at all.
     """
 
@@ -101,7 +101,7 @@ class AsyncScorer(Scorer, Protocol):
     """A scorer that can also be awaited, so that nothing blocks while a server answers."""
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As ``score``, without blocking the event loop."""
+        """As `score`, without blocking the event loop."""
         ...
 
 
@@ -148,7 +148,7 @@ def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[lis
     """Label probabilities as plain floats, renormalised: the least and the most they can be.
 
     Raises:
-        ScorerError: if the scores have another shape, or are no log-probabilities of a distribution.
+        ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
     """
     if not isinstance(scores, Scores):
         raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")
@@ -156,7 +156,7 @@ def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[lis
     if logprobs.shape != (m, labels):
         raise ScorerError(f"the scorer returned log-probabilities of shape {logprobs.shape}, not {(m, labels)}")
     if np.isnan(logprobs).any() or (logprobs > 1e-6).any():
-        raise ScorerError(f"the scorer returned numbers that are no log-probabilities: {logprobs.tolist()}")
+        raise ScorerError(f"the scorer returned numbers that are not log-probabilities: {logprobs.tolist()}")
     probabilities = np.exp(logprobs)
     totals = probabilities.sum(axis=1, keepdims=True)
     if (totals <= 0.0).any():
@@ -166,5 +166,5 @@ def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[lis
         return rows, rows
     ends = np.asarray(scores.bounds, dtype=np.float64)
     if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
-        raise ScorerError("the scorer returned bounds that are no intervals of probabilities")
+        raise ScorerError("the scorer returned bounds that are not intervals of probabilities")
     return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())

@@ -23,25 +23,25 @@ class TransformersScorer(LocalScorer):
     """Scores orderings with a causal language model: one packed sequence, what orderings share computed once.
 
     Args:
-        model: a Hub name, a folder, a ``.gguf`` file, or a loaded model (then give its tokenizer too). A loaded model
+        model: a Hub name, a folder, a `.gguf` file, or a loaded model (then give its tokenizer too). A loaded model
             is used as it is; while a score is computed its attention function is switched, so do not generate with
             it from another thread meanwhile.
         tokenizer: the tokenizer of a loaded model.
         revision: revision of a Hub model.
-        device: ``"auto"``: CUDA when there is one, else the CPU.
-        dtype: ``"auto"``: bfloat16 on CUDA, float32 on the CPU, whose bfloat16 noise is as large as the effect of
+        device: `"auto"`: CUDA when there is one, else the CPU.
+        dtype: `"auto"`: bfloat16 on CUDA, float32 on the CPU, whose bfloat16 noise is as large as the effect of
             order; or a torch dtype's name.
-        quantization: ``"nf4"`` or ``"int8"`` through bitsandbytes.
-        layout: how the model sees the evidence; other than ``"full"`` only for a model trained that way.
+        quantization: `"nf4"` or `"int8"` through bitsandbytes.
+        layout: how the model sees the evidence; other than `"full"` only for a model trained that way.
         chat: use the model's chat template; None: if it has one.
         memory: bytes that one forward pass may take beside the weights; by default half of what is free once the
             model is loaded.
-        batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what ``memory``
+        batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what `memory`
             allows. Halved when memory runs out all the same.
         window: context window in tokens; by default what the model's configuration says.
         focus_words: words of evidence a gate should read by default; None for all.
         states: keeps the chunks' states, so that a second question about them costs its closing only; for the layout
-            ``late``.
+            `late`.
         name: what identifies the model and its weights; by default what it was loaded by and a fingerprint of them.
 
     Raises:

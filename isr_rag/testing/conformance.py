@@ -1,12 +1,14 @@
 """The contract that every adapter of a framework keeps, as checks that an adapter's own tests inherit.
 
-Subclass :class:`Conformance` in a test module, give it a :class:`Harness`, and pytest runs the checks; they need
+Subclass `Conformance` in a test module, give it a `Harness`, and pytest runs the checks; they need
 nothing beyond the standard library. Each check builds a small world of questions, passages, a scorer and a drafting
-LLM, runs the adapter in it along every path (sync, async, batch, streaming), and looks at what reached the caller::
+LLM, runs the adapter in it along every path (sync, async, batch, streaming), and looks at what reached the caller:
 
-    class TestMyAdapter(Conformance):
-        harness = MyHarness()
-        places = ("before", "after")
+```python
+class TestMyAdapter(Conformance):
+    harness = MyHarness()
+    places = ("before", "after")
+```
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ class Conformance:
                 check(len(places) >= 2 and places == sorted(places), f"the LLM reads another order; {where}")
 
     def test_the_llm_never_reads_the_decision(self) -> None:
-        """Nothing of a decision stands in the prompt of the drafting LLM."""
+        """Nothing of a decision is in the prompt of the drafting LLM."""
         for place, path in self._ways():
             world = World(self.harness, place)
             world.run(path)
@@ -312,7 +314,7 @@ def _mixed(n: int, chunks: int) -> bool:
 
 
 def _failing(error: type[Exception], at: int) -> Callable[[int], None]:
-    """Raises from its ``at``-th call on."""
+    """Raises from its `at`-th call on."""
     calls: list[int] = []
 
     def fail(n: int) -> None:
@@ -359,7 +361,7 @@ def _check_plain(value: object, where: str) -> None:
     """Exactly the types of JSON: subclasses (numpy floats, enums) fail at some checkpoint or other."""
     if type(value) is dict:
         for name, inner in value.items():
-            check(type(name) is str, f"{where}: the key {name!r} is no plain string")
+            check(type(name) is str, f"{where}: the key {name!r} is not a plain string")
             _check_plain(inner, f"{where}, {name}")
     elif type(value) is list:
         for inner in value:

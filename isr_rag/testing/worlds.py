@@ -62,11 +62,11 @@ class Setup:
     """What an adapter is built around.
 
     Attributes:
-        gate: decides; its ``on_error`` is the policy for failures, ``raise`` or ``abstain``.
+        gate: decides; its `on_error` is the policy for failures, `raise` or `abstain`.
         place: gate before or after drafting.
         looks: how often to retrieve at most; an adapter without further rounds ignores it.
         retrieve: the retriever: a query that holds the question, and the number of the look from 0; returns native
-            objects (see :meth:`Harness.native`), more of them at each look.
+            objects (see `Harness.native`), more of them at each look.
         draft: the LLM: a prompt that holds the question; returns the whole draft. A streaming path hands it out in
             pieces.
     """
@@ -94,11 +94,11 @@ class Harness(Protocol):
         ...
 
     def run(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
-        """Put one question; append text to ``outcome`` piece by piece as it reaches the caller."""
+        """Put one question; append text to `outcome` piece by piece as it reaches the caller."""
         ...
 
     async def arun(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
-        """As :meth:`run`, along the adapter's async path."""
+        """As `run`, along the adapter's async path."""
         ...
 
     def batch(self, adapter: Any, questions: Sequence[str], outcomes: Sequence[Outcome]) -> None:
@@ -106,7 +106,7 @@ class Harness(Protocol):
         ...
 
     async def abatch(self, adapter: Any, questions: Sequence[str], outcomes: Sequence[Outcome]) -> None:
-        """As :meth:`batch`, along the async path."""
+        """As `batch`, along the async path."""
         ...
 
     def checkpoint(self, value: Any) -> Any:
@@ -169,7 +169,7 @@ class World:
         harness: makes native objects and the adapter.
         place: where the adapter gates.
         looks: looks allowed.
-        policy: the gate's ``on_error``.
+        policy: the gate's `on_error`.
         answers: when the reference is satisfied; always by default.
         passages: what a look retrieves.
         scorer: called at each scoring, with the question's number; may raise or wait.
@@ -232,7 +232,7 @@ class World:
         return draft(n)
 
     def count(self, event: str, n: int) -> int:
-        """How often ``retrieve``, ``score`` or ``draft`` happened for a question."""
+        """How often `retrieve`, `score` or `draft` happened for a question."""
         with self._lock:
             return self._journal.count((event, n))
 
@@ -246,7 +246,7 @@ class World:
         return "score" in events and "draft" in events[len(events) - events[::-1].index("score") :]
 
     def run(self, path: str, n: int = 0) -> Outcome:
-        """Put one question along one path: ``sync``, ``async``, ``stream``, ``astream``, ``batch`` or ``abatch``."""
+        """Put one question along one path: `sync`, `async`, `stream`, `astream`, `batch` or `abatch`."""
         outcome, before = Outcome(), self.count("draft", n)
         try:
             if path == "batch":

@@ -1,4 +1,4 @@
-"""The runs behind the reports of this folder; each goes on where it was stopped.
+"""The runs behind the reports of this folder; each resumes.
 
     isr-lab slice build --raw RAW --preset paper --out PAPER        # sets of 3 to 60 chunks
     isr-lab slice build --raw RAW --preset training --out SHORT     # sets of 1 to 20 chunks
@@ -6,8 +6,8 @@
     python reports/make.py base --paper PAPER --short SHORT
     python reports/make.py twin --paper PAPER --short SHORT --adapter RUN/adapter
 
-``adjudicator`` is the model that comes along, which cannot see the order: the control. ``base`` is the same model
-without its adapter, ``twin`` the same recipe trained in the full-prompt layout. Only items of the splits val and test
+`adjudicator` is the model that is bundled, which cannot see the order: the control. `base` is the same model
+without its adapter, `twin` the same recipe trained in the full-prompt layout. Only items of the splits val and test
 are used, which are held out of training. The sizes keep a model that sees the order at about an hour of one core.
 """
 
@@ -36,7 +36,7 @@ GRID = (3, 5, 7, 8, 10, 12, 16, 20, 30, 45, 60)
 
 
 def experiments(model: str, noise: float | None) -> list[tuple[str, Experiment]]:
-    """Which slice, and the experiment at the size that fits the model: one pass an item, or one an ordering."""
+    """Which slice, and the experiment at the size that fits the model: one pass per item, or one an ordering."""
     if model == "adjudicator":
         return [
             ("short", Audit(limit=300, calibration_limit=400)),

@@ -32,7 +32,7 @@ OWNER = BelongsTo("model@abc", "auto", 6)
 
 
 def records(n: int = 1400, *, telling: bool = True, seed: int = 0) -> list[CalibrationRecord]:
-    """Items whose words say what the score does not, or (not ``telling``) nothing at all."""
+    """Items whose words say what the score does not, or (not `telling`) nothing at all."""
     rng = np.random.default_rng(seed)
     made: list[CalibrationRecord] = []
     for i in range(n):

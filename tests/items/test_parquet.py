@@ -90,5 +90,5 @@ def test_columns_that_are_not_those_of_items_are_refused(tmp_path: Path, table: 
 
 def test_a_file_that_only_says_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.parquet").write_text("{}", "utf-8")
-    with pytest.raises(InvalidInputError, match="no Parquet"):
+    with pytest.raises(InvalidInputError, match="not a Parquet file"):
         open_items(tmp_path / "in.parquet")

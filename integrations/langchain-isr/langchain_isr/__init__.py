@@ -1,7 +1,7 @@
 """Gates for LangChain and LangGraph: answer only from evidence that carries the answer.
 
-Every name is imported when it is first used: the middleware needs ``langchain``, the graph needs ``langgraph``, and
-:class:`ISRDecisionModel` and :class:`DecisionModelScorer` need langchain-core 1.8.
+Every name is imported when it is first used: the middleware needs `langchain`, the graph needs `langgraph`, and
+`ISRDecisionModel` and `DecisionModelScorer` need langchain-core 1.8.
 """
 
 from __future__ import annotations

@@ -24,14 +24,14 @@ class Batched(RunnableSerializable[State, State]):
 
     @abstractmethod
     async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
-        """As ``_many``, without blocking the event loop."""
+        """As `_many`, without blocking the event loop."""
 
     def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
         """Run for one input."""
         return self._call_with_config(as_run(self._one), input, config, **kwargs)
 
     async def ainvoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> State:
-        """As ``invoke``, without blocking the event loop."""
+        """As `invoke`, without blocking the event loop."""
         return await self._acall_with_config(as_run(self._aone), input, config, **kwargs)
 
     def batch(
@@ -55,7 +55,7 @@ class Batched(RunnableSerializable[State, State]):
         return_exceptions: bool = False,
         **kwargs: Any,
     ) -> list[State]:
-        """As ``batch``, without blocking the event loop."""
+        """As `batch`, without blocking the event loop."""
         return await self._abatch_with_config(
             as_run(self._amany), inputs, config, return_exceptions=return_exceptions, **kwargs
         )

@@ -18,23 +18,23 @@ from langchain_isr.quiet import quiet_config
 
 
 class ISRChain(Batched):
-    """Gate, draft, gate: takes ``{"question", "documents"?}`` and adds ``"isr"`` and ``"answer"``.
+    """Gate, draft, gate: takes `{"question", "documents"?}` and adds `"isr"` and `"answer"`.
 
-    After an abstention ``answer`` is ``message``, and the documents stay. With a gate before drafting only, tokens are
-    streamed as they come. With a gate after it, the draft runs unseen by every stream of the caller (``stream``,
-    ``astream_events``, ``astream_log``, LangGraph's streams), and nothing is released before the decision; tracers
+    After an abstention `answer` is `message`, and the documents stay. With a gate before drafting only, tokens are
+    streamed as they come. With a gate after it, the draft runs unseen by every stream of the caller (`stream`,
+    `astream_events`, `astream_log`, LangGraph's streams), and nothing is released before the decision; tracers
     and callback handlers of your own still see it. A batch is scored together.
 
     Args:
         draft: takes the state and returns a draft, as a string or a message.
-        before: decides whether the evidence suffices: an :class:`ISRGate`, ``ISRRetriever(...).as_gate()``, or any
-            runnable that adds ``"isr"`` to the state.
+        before: decides whether the evidence suffices: an `ISRGate`, `ISRRetriever(...).as_gate()`, or any
+            runnable that adds `"isr"` to the state.
         after: decides whether the evidence supports the draft.
-        message: stands in the place of the answer after an abstention.
+        message: takes the place of the answer after an abstention.
 
     Raises:
         ValidationError: if there is neither a gate before nor one after.
-        ISRAbstained: after an abstention, where the gate that decided has ``on_abstain="raise"``.
+        ISRAbstained: after an abstention, where the gate that decided has `on_abstain="raise"`.
         ISRError: as the gates.
     """
 
@@ -64,11 +64,11 @@ class ISRChain(Batched):
         return self.transform(iter([input]), config, **kwargs)
 
     def transform(self, input: Iterator[State], config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[State]:
-        """As ``stream``, for an input that comes in pieces."""
+        """As `stream`, for an input that comes in pieces."""
         yield from self._transform_stream_with_config(input, as_run(self._pieces), config, **kwargs)
 
     async def astream(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> AsyncIterator[State]:
-        """As ``stream``, without blocking the event loop."""
+        """As `stream`, without blocking the event loop."""
 
         async def whole() -> AsyncIterator[State]:
             yield input
@@ -79,7 +79,7 @@ class ISRChain(Batched):
     async def atransform(
         self, input: AsyncIterator[State], config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[State]:
-        """As ``transform``, without blocking the event loop."""
+        """As `transform`, without blocking the event loop."""
         async for piece in self._atransform_stream_with_config(input, as_run(self._apieces), config, **kwargs):
             yield piece
 
@@ -139,7 +139,7 @@ class _Work:
 
     def __init__(self, chain: ISRChain, inputs: list[State], config: list[RunnableConfig]) -> None:
         self._chain, self._config = chain, config
-        # Whatever stands in "answer" already is no draft of this chain, and no gate here may take it for one.
+        # Whatever is in "answer" already is not a draft of this chain, and no gate here may take it for one.
         self.outcomes: list[StateOrError] = [
             {name: value for name, value in checked_state(state).items() if name != "answer"} for state in inputs
         ]
@@ -206,7 +206,7 @@ class _Work:
         return {**state, KEY: decision.to_dict(), "answer": self._chain.message}
 
     def _each(self, results: list[Any], note: Callable[[int, Any], bool]) -> None:
-        """Apply results to the open items; those for which ``note`` says so stay open."""
+        """Apply results to the open items; those for which `note` says so stay open."""
         self.open = [i for i, result in zip(self.open, results, strict=True) if note(i, result)]
 
 

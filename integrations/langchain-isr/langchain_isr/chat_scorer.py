@@ -18,18 +18,18 @@ from isr_rag.scorers.remote import Rendering, read_reply, scores_listed
 class ChatModelScorer:
     """Reads label probabilities from the first token that a chat model would say; one call for each ordering.
 
-    The model must return logprobs in ``response_metadata["logprobs"]`` as OpenAI's API writes them (``ChatOpenAI``
+    The model must return logprobs in `response_metadata["logprobs"]` as OpenAI's API writes them (`ChatOpenAI`
     and its kin do). What is not listed is not impossible: the probability of a label then lies in an interval, and the
     gate decides on its conservative end. The calls are children of the run that asks for the decision.
 
     Args:
-        model: the chat model; ``logprobs``, ``top_logprobs`` and ``max_tokens=1`` are bound to it here.
+        model: the chat model; `logprobs`, `top_logprobs` and `max_tokens=1` are bound to it here.
         name: what calibrations and caches call it: name the model and its version.
         top: how many tokens to have listed, >= 2; vendors allow up to 20.
-        settings: further arguments of each call, such as ``temperature``.
+        settings: further arguments of each call, such as `temperature`.
 
     Raises:
-        ConfigurationError: for an empty name or a ``top`` below 2.
+        ConfigurationError: for an empty name or a `top` below 2.
     """
 
     layout: Layout = "full"
@@ -59,7 +59,7 @@ class ChatModelScorer:
         return [self._read(request, [next(replies) for _ in request.orderings]) for request in requests]
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score`, without blocking the event loop."""
+        """As `score`, without blocking the event loop."""
         turns = [self._turns(r.prompt, o) for r in requests for o in r.orderings]
         replies = iter(await asyncio.gather(*(self._model.ainvoke(turn) for turn in turns)))
         return [self._read(request, [next(replies) for _ in request.orderings]) for request in requests]

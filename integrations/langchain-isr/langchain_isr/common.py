@@ -23,7 +23,7 @@ KEY = "isr"
 """Where a decision stands: in a runnable's output, a document's metadata, a message's response metadata, a state."""
 
 MESSAGE = "I cannot answer this from the evidence at hand."
-"""What stands in the place of an answer after an abstention, by default."""
+"""What takes the place of an answer after an abstention, by default."""
 
 OnAbstain = Literal["empty", "raise", "annotate"]
 """What becomes of documents after an abstention.
@@ -216,7 +216,7 @@ def for_one_look(gate: ISRGate | None, looks: int) -> ISRGate:
 
     Raises:
         ConfigurationError: if looks < 1.
-        InvalidTypeError: if the gate is none of :mod:`isr_rag`.
+        InvalidTypeError: if the gate is none of `isr_rag`.
     """
     if looks < 1:
         raise ConfigurationError(f"looks must be at least 1, got {looks}")

@@ -31,7 +31,7 @@ _ID = "g"
 class DecisionModelScorer:
     """A decision model of LangChain as the scorer of a gate; one request for each ordering.
 
-    Yes/no predicates are asked as ``Noul`` questions, others as ``Choice`` questions among the labels. The evidence
+    Yes/no predicates are asked as `Noul` questions, others as `Choice` questions among the labels. The evidence
     travels as the state, the question with the claim as the instructions.
 
     Args:
@@ -58,17 +58,17 @@ class DecisionModelScorer:
         return [_scores(request, [next(answers) for _ in request.orderings]) for request in requests]
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score`, without blocking the event loop."""
+        """As `score`, without blocking the event loop."""
         asked = [_asked(r.prompt, o) for r in requests for o in r.orderings]
         answers = iter(await asyncio.gather(*(self.model.ainvoke(one) for one in asked)))
         return [_scores(request, [next(answers) for _ in request.orderings]) for request in requests]
 
 
 class ISRDecisionModel(BaseDecisionModel):
-    """A local scorer of :mod:`isr_rag` as a decision model of LangChain; the embedded model by default.
+    """A local scorer of `isr_rag` as a decision model of LangChain; the embedded model by default.
 
     The state is read as evidence: each item of a list, or of a mapping, is one chunk whose place among the others is
-    a nuisance, so every answer is the mean over ``m`` orderings of them. ``Noul``, ``Choice`` and ``Score`` questions
+    a nuisance, so every answer is the mean over `m` orderings of them. `Noul`, `Choice` and `Score` questions
     are answered; the confidence is the probability of the label chosen. It is a probability, not a decision: a gate
     decides.
 

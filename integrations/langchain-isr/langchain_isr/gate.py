@@ -110,7 +110,7 @@ class ISRGate(Batched):
             return [error] if len(inputs) == 1 else [self.decisions([state])[0] for state in inputs]
 
     async def adecisions(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision | ISRError]:
-        """As :meth:`decisions`, without blocking the event loop."""
+        """As `decisions`, without blocking the event loop."""
         try:
             return list(await self.core.adecide_batch([self.item(state) for state in inputs]))
         except ISRError as error:

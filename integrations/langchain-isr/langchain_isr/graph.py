@@ -50,7 +50,7 @@ class ISRState(TypedDict, total=False):
         isr: the last decision, as plain data.
         decisions: every decision of this run.
         answer: the released answer, or the message after an abstention; never an undecided draft.
-        stop: why the run ended: ``answered``, ``nothing_new``, ``looks_spent`` or ``failed``; None while it goes on.
+        stop: why the run ended: `answered`, `nothing_new`, `looks_spent` or `failed`; None while it goes on.
     """
 
     question: str
@@ -71,15 +71,15 @@ class Question(TypedDict):
 def isr_node(
     gate: CoreGate | None = None, *, looks: int = 1, document_prompt: DocumentPrompt = DOCUMENT_PROMPT
 ) -> Runnable[Any, State]:
-    """A node that decides about ``question``, ``documents`` and, where there is one, ``answer`` in a graph's state.
+    """A node that decides about `question`, `documents` and, where there is one, `answer` in a graph's state.
 
-    It writes ``isr`` (the decision as plain data) and appends it to ``decisions``. Route on
-    ``state["isr"]["action"]``: ``"answer"``, ``"abstain"``, or ``"acquire"`` while ``state["look"]``, which your
-    retrieval counts from 1, is below ``looks``. A draft that stands in the state before this node decides is visible
-    in the graph's streams and checkpoints; :func:`create_isr_graph` keeps it out of them.
+    It writes `isr` (the decision as plain data) and appends it to `decisions`. Route on
+    `state["isr"]["action"]`: `"answer"`, `"abstain"`, or `"acquire"` while `state["look"]`, which your
+    retrieval counts from 1, is below `looks`. A draft that is in the state before this node decides is visible
+    in the graph's streams and checkpoints; `create_isr_graph` keeps it out of them.
 
     Args:
-        gate: the gate of :mod:`isr_rag` that decides; by default the embedded model with its calibration. Its target
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration. Its target
             hallucination rate is split over the looks.
         looks: rounds of retrieval at most, >= 1.
         document_prompt: how your graph renders a document for its model; the gate judges exactly that text.
@@ -115,7 +115,7 @@ def create_isr_graph(
     document_prompt: DocumentPrompt = DOCUMENT_PROMPT,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """A compiled graph that takes ``{"question"}`` and answers only from evidence that carries the answer.
+    """A compiled graph that takes `{"question"}` and answers only from evidence that carries the answer.
 
     Retrieve, gate the evidence, draft, gate the draft; while a gate does not answer and looks are left, retrieve
     again. Counters, evidence and decisions start afresh with every run, also on one thread of a checkpointer; a run
@@ -125,9 +125,9 @@ def create_isr_graph(
     Args:
         retriever: finds documents; or a function that takes the number of the look, from 0, and returns a retriever.
         draft: takes the state and returns a draft, as a string or a message.
-        gate: the gate of :mod:`isr_rag` that decides; by default the embedded model with its calibration. Its target
-            hallucination rate is split over the looks; its ``on_error`` also holds for the retriever.
-        when: gate the evidence ``"before"`` drafting, the draft ``"after"`` it, or ``"both"``.
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration. Its target
+            hallucination rate is split over the looks; its `on_error` also holds for the retriever.
+        when: gate the evidence `"before"` drafting, the draft `"after"` it, or `"both"`.
         looks: rounds of retrieval at most, >= 1.
         rewrite: rewords the query for each further look: takes the question, the number of the look, and the
             decision before it.
@@ -136,7 +136,7 @@ def create_isr_graph(
         checkpointer: keeps the state between steps and runs.
 
     Raises:
-        ConfigurationError: if looks < 1 or ``when`` is none of the three.
+        ConfigurationError: if looks < 1 or `when` is none of the three.
     """
     if when not in ("before", "after", "both"):
         raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
@@ -183,17 +183,17 @@ class _Nodes:
         """One round of retrieval."""
         try:
             return self._more(state, self._source(state).invoke(self._query(state), config))
-        except GraphBubbleUp:  # an interrupt is no failure
+        except GraphBubbleUp:  # an interrupt is not a failure
             raise
         except Exception as error:
             failed = retriever_failed(self.core, state["question"], error)
             return {**_noted(state, failed, config), "stop": "failed"}
 
     async def aretrieve(self, state: State, config: RunnableConfig) -> State:
-        """As ``retrieve``."""
+        """As `retrieve`."""
         try:
             return self._more(state, await self._source(state).ainvoke(self._query(state), config))
-        except GraphBubbleUp:  # an interrupt is no failure
+        except GraphBubbleUp:  # an interrupt is not a failure
             raise
         except Exception as error:
             failed = retriever_failed(self.core, state["question"], error)
@@ -208,7 +208,7 @@ class _Nodes:
         return {**_noted(state, decision, config), **_released(draft, decision)}
 
     async def aanswer(self, state: State, config: RunnableConfig) -> State:
-        """As ``answer``."""
+        """As `answer`."""
         if not self.release:
             return {"answer": text_of(await self.draft.ainvoke(state, config)), "stop": "answered"}
         draft = text_of(await self.draft.ainvoke(state, quiet_config(config))) if state["documents"] else None

@@ -1,4 +1,4 @@
-"""The gate as middleware of ``langchain.agents.create_agent``: on what tools found, and on the final answer."""
+"""The gate as middleware of `langchain.agents.create_agent`: on what tools found, and on the final answer."""
 
 from __future__ import annotations
 
@@ -100,24 +100,24 @@ Steps: TypeAlias = Generator[_Decide | _Draft | _Condense, Any, ExtendedModelRes
 class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     """Lets an agent answer only from evidence that carries the answer.
 
-    ``before``: after each round of tool calls the gate decides whether the evidence suffices. If it does not, the
-    model is told to search again, until ``looks`` rounds are spent; then the agent abstains without another call of
-    the model. ``after``: the final answer is released only if the evidence supports it; until then no stream of the
+    `before`: after each round of tool calls the gate decides whether the evidence suffices. If it does not, the
+    model is told to search again, until `looks` rounds are spent; then the agent abstains without another call of
+    the model. `after`: the final answer is released only if the evidence supports it; until then no stream of the
     caller carries any of it. A turn in which no evidence tool is called (a greeting, a thank-you, a question about the
     conversation) passes ungated; with `without_evidence="abstain"` an answer needs evidence in every turn.
 
     Evidence stays over the turns of a thread: a follow-up is judged on what earlier turns found and this one adds, and
     as a question of its own, which `condense` makes of it.
 
-    The state has ``isr`` (all decisions of the run) and ``isr_documents``; the released message and the abstention
-    carry the decision in ``response_metadata["isr"]``. Each decision is also streamed as a custom event. The target
+    The state has `isr` (all decisions of the run) and `isr_documents`; the released message and the abstention
+    carry the decision in `response_metadata["isr"]`. Each decision is also streamed as a custom event. The target
     hallucination rate is split over the looks. Put it first in the list of middleware, so that nothing changes an
     answer after its release.
 
     Args:
-        gate: the gate of :mod:`isr_rag` that decides; by default the embedded model with its calibration. Its
-            ``on_error`` also holds for tools that raise.
-        when: gate the evidence ``"before"`` the answer, the answer ``"after"`` it is drafted, or ``"both"``.
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration. Its
+            `on_error` also holds for tools that raise.
+        when: gate the evidence `"before"` the answer, the answer `"after"` it is drafted, or `"both"`.
         looks: rounds of evidence at most, >= 1.
         tools: names of the tools that find evidence; by default all. What is judged is the text of a tool's message,
             which the model reads; it is cut into the documents of the artifact where it consists of these.
@@ -125,8 +125,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             out, `"abstain"` judges it on the evidence of earlier turns, or abstains where there is none.
         condense: makes a follow-up a question that can be understood alone, from the messages up to it; by default
             the agent's own model is asked. It runs once in a turn that is gated, and not in the first.
-        on_abstain: ``"message"`` puts ``message`` in the place of the answer, ``"raise"`` raises
-            :class:`ISRAbstained`.
+        on_abstain: `"message"` puts `message` in the place of the answer, `"raise"` raises
+            `ISRAbstained`.
         message: what the agent says after an abstention.
 
     Raises:
@@ -168,7 +168,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         return {"isr": [], "isr_kept": state.get("isr_documents") or [], "isr_run": begin(state["messages"])}
 
     async def abefore_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
-        """As ``before_agent``."""
+        """As `before_agent`."""
         return self.before_agent(state, runtime)
 
     def wrap_tool_call(
@@ -183,7 +183,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
-        """As ``wrap_tool_call``."""
+        """As `wrap_tool_call`."""
         try:
             return await handler(request)
         except Exception as error:
@@ -215,7 +215,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ExtendedModelResponse[Any]:
-        """As ``wrap_model_call``, without blocking the event loop."""
+        """As `wrap_model_call`, without blocking the event loop."""
         steps = self._steps(request)
         result: Any = None
         while True:

@@ -41,7 +41,7 @@ def quiet_config(config: RunnableConfig | None = None) -> RunnableConfig:
 
 @contextmanager
 def quietly() -> Generator[None, None, None]:
-    """Everything called inside runs under :func:`quiet_config` of the running configuration."""
+    """Everything called inside runs under `quiet_config` of the running configuration."""
     token = var_child_runnable_config.set(quiet_config())
     try:
         yield

@@ -56,7 +56,7 @@ def depth_of(retriever: RetrieverLike) -> int:
 
 
 def deeper(retriever: RetrieverLike, k: int) -> RetrieverLike:
-    """A copy of a retriever that finds ``k`` documents: a vector store's retriever, or one with a field ``k``.
+    """A copy of a retriever that finds `k` documents: a vector store's retriever, or one with a field `k`.
 
     Raises:
         ConfigurationError: for a retriever whose depth cannot be set this way.
@@ -74,18 +74,18 @@ def deeper(retriever: RetrieverLike, k: int) -> RetrieverLike:
 class ISRRetriever(BaseRetriever):
     """Retrieves until the gate finds the evidence sufficient for the query, within a bounded number of looks.
 
-    The acquisition loop is the one of :mod:`isr_rag.acquisition`: evidence accumulates, the target hallucination rate
+    The acquisition loop is the one of `isr_rag.acquisition`: evidence accumulates, the target hallucination rate
     is split over the looks, and a round that brings nothing new ends it. The documents come in the order they were
-    found, as copies with the decision in ``metadata["isr"]``.
+    found, as copies with the decision in `metadata["isr"]`.
 
     Args:
         retriever: finds documents: any retriever or runnable from a string to documents.
-        gate: the gate of :mod:`isr_rag` that decides; by default the embedded model with its calibration.
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration.
         k: documents of the first look; by default what the retriever finds by itself.
-        factor: how many times deeper each further look goes, >= 1; with 1 only ``rewrite`` changes what is found.
+        factor: how many times deeper each further look goes, >= 1; with 1 only `rewrite` changes what is found.
         looks: how often to look at most, >= 1.
         rewrite: rewords the query for each further look.
-        deepen: how the retriever finds more documents; by default its ``k`` or ``search_kwargs["k"]``.
+        deepen: how the retriever finds more documents; by default its `k` or `search_kwargs["k"]`.
         on_abstain: `"raise"` stops with `ISRAbstained`; `"empty"` returns no documents, and a chain that calls its
             model all the same then answers without evidence; `"annotate"` returns all of them with the decision in
             `metadata["isr"]`.
@@ -110,7 +110,7 @@ class ISRRetriever(BaseRetriever):
         return core_gate(value)
 
     def as_gate(self) -> Runnable[State, State]:
-        """As a step of a chain: takes ``{"question"}`` and adds ``"documents"`` and ``"isr"``, whatever was decided."""
+        """As a step of a chain: takes `{"question"}` and adds `"documents"` and `"isr"`, whatever was decided."""
         return RunnableLambda(self._step, afunc=self._astep, name="ISRRetriever")
 
     def _get_relevant_documents(

@@ -72,7 +72,7 @@ class ScriptedModel(BaseChatModel):
 
 
 def searching(query: str, *, words: str = "", number: int = 0) -> AIMessage:
-    """A message that calls the tool ``search``."""
+    """A message that calls the tool `search`."""
     return AIMessage(words, tool_calls=[ToolCall(name="search", args={"query": query}, id=f"call-{number}")])
 
 

@@ -97,7 +97,7 @@ def texts(nodes: Sequence[NodeWithScore]) -> list[str]:
 
 
 class ScriptedLLM(FunctionCallingLLM):
-    """Calls ``search_evidence`` as its script says, one call a turn, and then speaks its last words."""
+    """Calls `search_evidence` as its script says, one call a turn, and then speaks its last words."""
 
     asks: list[dict[str, str]]
     last: Callable[[list[str]], str] = lambda heard: "done"

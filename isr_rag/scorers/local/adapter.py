@@ -1,6 +1,6 @@
 """A low-rank adapter that belongs to exactly one base model: read, checked, merged into the weights.
 
-A folder holds ``adapter_model.safetensors`` and ``adapter_config.json`` as peft writes them, and ``isr_rag.json``
+A folder holds `adapter_model.safetensors` and `adapter_config.json` as peft writes them, and `isr_rag.json`
 with what this package must know besides: the layout it was trained in, the base model and the hashes.
 """
 

@@ -105,7 +105,7 @@ class PromptEncoder:
         chat: use the tokenizer's chat template; None: if it has one. Without it the prompt is plain text.
 
     Raises:
-        LabelError: if ``chat`` is asked for and the tokenizer has no chat template.
+        LabelError: if `chat` is asked for and the tokenizer has no chat template.
         MissingDependencyError: if cachetools is not installed.
     """
 
@@ -150,7 +150,7 @@ class PromptEncoder:
             beside: the chunks stand beside one another, so that only the longest counts against the window.
 
         Raises:
-            LabelError: if the labels are no single tokens, or share one.
+            LabelError: if the labels are not single tokens, or share one.
             PromptTooLongError: if the prompt exceeds the window; says by how much, and at which chunk.
         """
         if window is not None:

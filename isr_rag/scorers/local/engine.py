@@ -130,7 +130,7 @@ class Engine:
         kept: StateCache,
         identity: str,
     ) -> list[torch.Tensor]:
-        """As :meth:`packed`, computing only what is not kept, and keeping what was computed."""
+        """As `packed`, computing only what is not kept, and keeping what was computed."""
         found: dict[Evidence, States] = {}
         for prompt in prompts:
             for what in ((prompt.head, ()), *((prompt.head, chunk) for chunk in prompt.chunks)):

@@ -1,4 +1,4 @@
-"""A tokenizer from its files, through ``tokenizers`` and ``jinja2`` alone: what prompts need, without transformers."""
+"""A tokenizer from its files, through `tokenizers` and `jinja2` alone: what prompts need, without transformers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FastTokenizer:
     """The part of a transformers tokenizer that encodes prompts.
 
     Args:
-        folder: with ``tokenizer.json``, ``tokenizer_config.json`` and, for a chat model, ``chat_template.jinja``.
+        folder: with `tokenizer.json`, `tokenizer_config.json` and, for a chat model, `chat_template.jinja`.
 
     Raises:
         ModelCorruptError: if a file cannot be read.
@@ -58,13 +58,13 @@ class FastTokenizer:
         return list(self._inner.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def __call__(self, text: str) -> dict[str, list[int]]:
-        """Token ids of a text under ``input_ids``, with the tokens that begin and end a sequence."""
+        """Token ids of a text under `input_ids`, with the tokens that begin and end a sequence."""
         return {"input_ids": self.encode(text)}
 
     def apply_chat_template(
         self, turns: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool, **values: object
     ) -> str:
-        """The turns as text (``tokenize`` must be False)."""
+        """The turns as text (`tokenize` must be False)."""
         assert not tokenize and self.chat_template is not None
         return self._compile(self.chat_template).render(
             messages=turns, add_generation_prompt=add_generation_prompt, **self._named, **values

@@ -42,7 +42,7 @@ Progress = Callable[[int, int], None]
 
 
 def convert(gguf: Path, folder: Path, progress: Progress = lambda done, total: None) -> None:
-    """Write ``model.safetensors`` (bfloat16), ``config.json`` and the tokenizer's files.
+    """Write `model.safetensors` (bfloat16), `config.json` and the tokenizer's files.
 
     Args:
         gguf: the GGUF file.
@@ -108,7 +108,7 @@ def _config(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tokenizer(fields: dict[str, Any]) -> dict[str, Any]:
-    """A byte-level BPE as ``tokenizers`` reads it."""
+    """A byte-level BPE as `tokenizers` reads it."""
     tokens, kinds = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
     added = [i for i, kind in enumerate(kinds) if kind in (_CONTROL, _USER_DEFINED)]
     plain = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

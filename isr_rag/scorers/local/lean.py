@@ -119,7 +119,7 @@ class LeanNetwork:
     and make a score twice as noisy.
 
     Args:
-        config: the model's configuration, as in ``config.json``.
+        config: the model's configuration, as in `config.json`.
         state: its weights by the names of transformers. They are read one at a time and laid out in a copy, so that
             a mapping that makes them on demand never needs memory for the whole model twice.
         dtype: what the linear layers compute in.

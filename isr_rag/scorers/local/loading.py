@@ -25,7 +25,7 @@ Quantization = Literal["nf4", "int8"]
 
 
 def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """``auto``: bfloat16 on CUDA, float32 elsewhere; or the dtype of that name.
+    """`auto`: bfloat16 on CUDA, float32 elsewhere; or the dtype of that name.
 
     Raises:
         ConfigurationError: if there is no such floating dtype.
@@ -48,7 +48,7 @@ def loading(model: str) -> Generator[None, None, None]:
     except ImportError as error:
         raise MissingDependencyError(f"loading {model}", error.name or str(error), "local") from error
     except OSError as error:
-        if Path(model).exists() and isinstance(error.__context__, ValueError):  # a configuration that is no JSON
+        if Path(model).exists() and isinstance(error.__context__, ValueError):  # a configuration that is not JSON
             raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
         raise ModelNotFoundError(
             f"the model {model!r} is neither a folder nor a file here, nor could it be fetched from the Hub: {error}"
@@ -68,11 +68,11 @@ def load_model(
     """A causal language model and its tokenizer; weights from safetensors or GGUF only, no remote code.
 
     Args:
-        model: a Hub name, a folder or a ``.gguf`` file.
+        model: a Hub name, a folder or a `.gguf` file.
         device: where to put it.
-        dtype: ``auto`` (bfloat16 on CUDA, float32 elsewhere) or a dtype's name.
+        dtype: `auto` (bfloat16 on CUDA, float32 elsewhere) or a dtype's name.
         revision: revision of a Hub model.
-        quantization: ``nf4`` or ``int8`` through bitsandbytes.
+        quantization: `nf4` or `int8` through bitsandbytes.
 
     Raises:
         ConfigurationError: if there is no such dtype.

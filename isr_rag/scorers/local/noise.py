@@ -12,7 +12,7 @@ from isr_rag.scorers.protocol import Scorer, ScoreRequest, Scores
 
 
 def numerical_noise(scorer: Scorer, *others: Callable[[Sequence[ScoreRequest]], list[Scores]]) -> float:
-    """Largest difference in log-odds between ways to score one prompt: alone, with longer ones, and by ``others``.
+    """Largest difference in log-odds between ways to score one prompt: alone, with longer ones, and by `others`.
 
     Differences between orderings below it say nothing about order.
 

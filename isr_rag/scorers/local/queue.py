@@ -64,7 +64,7 @@ class ScoringQueue:
         return mine.result.result()
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score`, without blocking the event loop."""
+        """As `score`, without blocking the event loop."""
         mine = self._join(requests)
         self._worker.submit(self._serve_until_done, mine)
         return await asyncio.wrap_future(mine.result)

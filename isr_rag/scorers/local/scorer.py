@@ -32,14 +32,14 @@ class LocalScorer:
         network: the model.
         encoder: its tokenizer and template.
         name: what identifies the model and its weights.
-        layout: how the model sees the evidence; other than ``"full"`` only for a model trained that way.
+        layout: how the model sees the evidence; other than `"full"` only for a model trained that way.
         memory: bytes that one forward pass may take beside the weights; by default half of what is free.
-        batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what ``memory``
+        batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what `memory`
             allows. Halved when memory runs out all the same.
         window: context window in tokens; None for no limit.
         focus_words: words of evidence a gate should read by default; None for all.
         states: keeps the chunks' states, so that a second question about them costs its closing only; for the layout
-            ``late``.
+            `late`.
 
     Raises:
         ConfigurationError: for a setting that does not fit.
@@ -108,13 +108,13 @@ class LocalScorer:
         Raises:
             PromptTooLongError: if a prompt exceeds the context window; nothing has been computed then.
             LabelError: if labels cannot be told apart.
-            MemoryBudgetError: if one prompt would take more than ``memory``; nothing has been allocated then.
+            MemoryBudgetError: if one prompt would take more than `memory`; nothing has been allocated then.
             ScorerError: if memory runs out for one prompt, or the model's output is not finite.
         """
         return self._queue.score(requests)
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score`, without blocking the event loop."""
+        """As `score`, without blocking the event loop."""
         return await self._queue.ascore(requests)
 
     def _score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
@@ -138,14 +138,14 @@ class LocalScorer:
         return [Scores(result, passes=spent) for result, spent in zip(results, passes, strict=True)]
 
     def _score_plain(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score` for the first ordering of each request, one plain prompt at a time."""
+        """As `score` for the first ordering of each request, one plain prompt at a time."""
         encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
         with self._queue.turn, self.engine.computing():
             prompts = [one.assemble(request.orderings[0]) for one, request in zip(encoded, requests, strict=True)]
             return self._rows([self.engine.padded([prompt])[0] for prompt in prompts], encoded)
 
     def _score_moved(self, by: int, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score` for the first ordering of each request, all positions moved: equal but for rounding."""
+        """As `score` for the first ordering of each request, all positions moved: equal but for rounding."""
         encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
         orderings = [request.orderings[:1] for request in requests]
         pack = pack_full(encoded, orderings) if self.layout == "full" else pack_invariant(encoded)
@@ -265,7 +265,7 @@ def _segments(batch: list[tuple[int, int]], encoded: list[EncodedPrompt]) -> dic
 
 
 def _parts(encoded: Sequence[EncodedPrompt], most: int) -> Iterator[EncodedPrompt]:
-    """Heads with some of their distinct chunks each, of at most ``most`` tokens together (or one chunk)."""
+    """Heads with some of their distinct chunks each, of at most `most` tokens together (or one chunk)."""
     for head, tail in dict.fromkeys((one.head, one.tail) for one in encoded):
         chunks: list[tuple[int, ...]] = []
         for chunk in dict.fromkeys(chunk for one in encoded if one.head == head for chunk in one.chunks):

@@ -44,7 +44,7 @@ class StateCache:
             hold some 5,800 or 10,900 tokens.
         directory: where states lie on disk; None for memory alone.
         disk: bytes on disk.
-        precision: how states are kept. ``float32`` leaves every score as it is. ``float16`` and ``bfloat16`` take half
+        precision: how states are kept. `float32` leaves every score as it is. `float16` and `bfloat16` take half
             the room; a score from kept float16 states was seen to differ from a fresh one by up to 1.3e-3 in log-odds
             for the small adjudicator, and bfloat16 rounds eight times more coarsely.
 

@@ -1,7 +1,7 @@
 """Scoring by an OpenAI-compatible inference server: vLLM, SGLang, llama.cpp, or a vendor.
 
-``remote_scorer(url)`` asks a server what it can do and gives a scorer; ``examine(url)`` says what it found. A scorer
-over another client of such servers uses ``Rendering``, ``read_reply`` and ``scores_listed``. Names load when they are
+`remote_scorer(url)` asks a server what it can do and gives a scorer; `examine(url)` says what it found. A scorer
+over another client of such servers uses `Rendering`, `read_reply` and `scores_listed`. Names load when they are
 used: code that only reads replies needs no HTTP client.
 """
 

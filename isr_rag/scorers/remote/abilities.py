@@ -28,15 +28,15 @@ class Abilities:
     Attributes:
         model: the model that was asked.
         context: its context window in tokens, prompt and reply; None where the server does not say.
-        completions_top: most first-token logprobs of ``/completions``; 0: none.
-        chat_top: the same of ``/chat/completions``.
+        completions_top: most first-token logprobs of `/completions`; 0: none.
+        chat_top: the same of `/chat/completions`.
         limit: the parameter of chat completions that limits the reply's length.
         system: the server's chat template takes a system turn.
         token_prompts: prompts may be token ids.
-        token_logprobs: logprobs of chosen token ids (vLLM's ``logprob_token_ids``).
-        prompt_logprobs: logprobs of the prompt's own tokens (vLLM's ``prompt_logprobs``).
+        token_logprobs: logprobs of chosen token ids (vLLM's `logprob_token_ids`).
+        prompt_logprobs: logprobs of the prompt's own tokens (vLLM's `prompt_logprobs`).
         guided: a choice of strings masks all other tokens, and the logprobs are those after the mask.
-        begins: tokens that ``/completions`` puts before a text prompt; None where that is unknown.
+        begins: tokens that `/completions` puts before a text prompt; None where that is unknown.
     """
 
     model: str
@@ -55,7 +55,7 @@ class Abilities:
 def first_token_body(
     endpoint: Endpoint, model: str, prompt: Mapping[str, Any], top: int, limit: str = "max_tokens"
 ) -> dict[str, Any]:
-    """The body of a request for one token and its ``top`` most probable rivals."""
+    """The body of a request for one token and its `top` most probable rivals."""
     body = {"model": model, "temperature": 0, **prompt}
     if endpoint == "completions":
         return {**body, "max_tokens": 1, "logprobs": top}
@@ -167,7 +167,7 @@ class _Survey:
             top = tried.pop(0)
             first = await self.first(endpoint, first_token_body(endpoint, self.model, prompt, top, limit))
             if first is not None and first.top:
-                # Lists keyed by text hold different tokens of one text once: a few less than asked for is no limit.
+                # Lists keyed by text hold different tokens of one text once: a few less than asked for is not a limit.
                 return top if len(first.top) > 0.9 * top else len(first.top)
             if self.refusal is not None and self.refusal.status in (404, 405, 500):  # not because of the length
                 tried = tried[-1:]

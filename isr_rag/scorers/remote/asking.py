@@ -115,7 +115,7 @@ class OrderingQuery:
             return mass_bounds(first, self._labels, top, {form: await self._as_last(form) for form in unseen})
         if _unsure(low, high) and abilities.guided:
             strings = [form.text for label in self._labels for form in label]
-            top = min(2 * len(strings), self._way.longest)  # " 1" also lets a lone space through, which is no label
+            top = min(2 * len(strings), self._way.longest)  # " 1" also lets a lone space through, which is not a label
             return mass_bounds(await self._first(top, guided_choice(strings)), self._labels, top)
         return low, high
 

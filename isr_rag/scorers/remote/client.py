@@ -38,12 +38,12 @@ class ServerClient:
     """Sends requests to one server: limited in number, retried with backoff, errors without the key.
 
     Args:
-        url: base URL, such as ``http://127.0.0.1:8000/v1``; ``/v1`` is added to a bare host.
+        url: base URL, such as `http://127.0.0.1:8000/v1`; `/v1` is added to a bare host.
         key_env: environment variable with the API key. The key of a vendor is never sent to another server: only
             this variable is read.
         concurrency: most requests in flight.
         retries: how often a request is repeated after 408, 409, 429, 5xx, a timeout or a lost connection, with
-            exponential backoff or after as long as ``Retry-After`` says.
+            exponential backoff or after as long as `Retry-After` says.
         timeout: seconds for one try.
 
     Raises:
@@ -93,7 +93,7 @@ class ServerClient:
             raise
 
     async def arun(self, work: Callable[[], Awaitable[T]]) -> T:
-        """As :meth:`run`, awaited; cancelling it cancels the work."""
+        """As `run`, awaited; cancelling it cancels the work."""
         return await asyncio.wrap_future(self._portal_here().start_task_soon(work))
 
     async def post(self, endpoint: Endpoint, body: dict[str, Any]) -> dict[str, Any]:
@@ -101,12 +101,12 @@ class ServerClient:
 
         Raises:
             ServerError: if it failed for good.
-            ServerReplyError: if what came back is no JSON object.
+            ServerReplyError: if what came back is not a JSON object.
         """
         return await self._send(lambda: self._client.post(f"/{endpoint}", body=body, cast_to=object))
 
     async def get(self, path: str, *, patient: bool = True) -> dict[str, Any]:
-        """As :meth:`post`; impatient: one try of five seconds."""
+        """As `post`; impatient: one try of five seconds."""
         options: dict[str, Any] = {} if patient else {"timeout": 5.0, "max_retries": 0}
         client = self._client.with_options(**options) if options else self._client
         return await self._send(lambda: client.get(f"/{path}", cast_to=object))
@@ -166,7 +166,7 @@ def checked_url(url: str) -> str:
     """The base URL of an OpenAI-compatible API.
 
     Raises:
-        ConfigurationError: if it is no http(s) URL, or holds credentials or a query.
+        ConfigurationError: if it is not an http(s) URL, or holds credentials or a query.
     """
     try:
         parts = urlsplit(url if isinstance(url, str) else "")

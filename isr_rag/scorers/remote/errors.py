@@ -18,7 +18,7 @@ class ServerError(ScorerError):
 
 
 class ServerReplyError(ServerError):
-    """A server's reply is no first-token distribution from which the labels can be read."""
+    """A server's reply is not a first-token distribution from which the labels can be read."""
 
 
 class ServerDeadlineError(ServerError):

@@ -25,7 +25,7 @@ class AllServersDownError(ScorerError):
 
 
 class Server(Scorer, Protocol):
-    """A scorer behind a server, such as :class:`isr_rag.scorers.remote.RemoteScorer`."""
+    """A scorer behind a server, such as `isr_rag.scorers.remote.RemoteScorer`."""
 
     @property
     def service(self) -> str:
@@ -59,7 +59,7 @@ class ServerPool:
     """A scorer over several servers of the same model.
 
     Each item goes to the server that has the fewest items in hand. Where that fails, a health check decides: a dead
-    server is taken out and tried again after :data:`REST` seconds, and the item goes to another server; where a
+    server is taken out and tried again after `REST` seconds, and the item goes to another server; where a
     server lives and yet fails an item, every other one is asked once before the item's error counts. A server that
     is down at the start is treated like one that died later.
 
@@ -108,7 +108,7 @@ class ServerPool:
 
     @property
     def state(self) -> dict[str, str]:
-        """For each URL ``in``, or why it is out."""
+        """For each URL `in`, or why it is out."""
         with self._lock:
             return {slot.url: "in" if slot.is_in else slot.why for slot in self._slots}
 

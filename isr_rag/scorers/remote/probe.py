@@ -1,4 +1,4 @@
-"""What a server can do, in words: for ``isr-rag doctor --server``."""
+"""What a server can do, in words: for `isr-rag doctor --server`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def examine(
     Args:
         url: base URL of the server.
         model: the served model; None for the only one.
-        tokenizer: the model's tokenizer, see :func:`~isr_rag.scorers.remote.scorer.remote_scorer`.
+        tokenizer: the model's tokenizer, see `remote_scorer`.
         mode: how prompts travel; None for the best that the server offers.
         local: a scorer of the same model in this process, to compare with.
     """

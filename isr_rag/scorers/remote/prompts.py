@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 Mode = Literal["tokens", "text", "chat"]
 """How a prompt travels.
 
-``tokens``  ids of the locally rendered prompt, to ``/completions``: the server cannot add or change anything;
-``text``    the locally rendered prompt as text, to ``/completions``: the server tokenises it;
-``chat``    a system and a user turn, to ``/chat/completions``: the server's own chat template renders them, which may
+`tokens`  ids of the locally rendered prompt, to `/completions`: the server cannot add or change anything;
+`text`    the locally rendered prompt as text, to `/completions`: the server tokenises it;
+`chat`    a system and a user turn, to `/chat/completions`: the server's own chat template renders them, which may
             add a system prompt of its own.
 """
 
@@ -31,7 +31,7 @@ class LocalTokenizer:
     """The served model's own tokenizer, here: renders prompts as a local model would read them.
 
     Args:
-        tokenizer: a Hub name, a folder, a ``.gguf`` file or a loaded tokenizer.
+        tokenizer: a Hub name, a folder, a `.gguf` file or a loaded tokenizer.
 
     Raises:
         MissingDependencyError: if transformers is not installed.
@@ -91,7 +91,7 @@ class Rendering:
 
         Raises:
             PromptTooLongError: if the prompt exceeds the window.
-            LabelError: if the tokenizer is known and a label is no single token.
+            LabelError: if the tokenizer is known and a label is not a single token.
             ServerError: if a text can travel only as token ids, and this server takes none.
         """
         encoded = self.local.encoder.encode(prompt, window=window) if self.local else None
@@ -110,7 +110,7 @@ class Rendering:
         """For each label the tokens that count for it: the same as in a local model, where they are known.
 
         Raises:
-            LabelError: if the labels are no single tokens of a known tokenizer, or share one.
+            LabelError: if the labels are not single tokens of a known tokenizer, or share one.
         """
         if self.local is None:
             return _spelled(prompt.labels)

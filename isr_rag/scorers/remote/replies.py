@@ -55,7 +55,7 @@ class FirstToken:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One string that counts for a label when it is the first token; ``id`` where the tokenizer is known."""
+    """One string that counts for a label when it is the first token; `id` where the tokenizer is known."""
 
     text: str
     id: int | None = None
@@ -75,7 +75,7 @@ def read_reply(reply: object) -> FirstToken:
     """
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
     if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):
-        raise ServerReplyError("the server's reply is no completion with one choice")
+        raise ServerReplyError("the server's reply is not a completion with one choice")
     logprobs = cast(Mapping[str, Any], choices[0]).get("logprobs")
     if not isinstance(logprobs, Mapping):
         raise ServerReplyError(
@@ -125,7 +125,7 @@ def _candidate(token: object, logprob: object, token_id: object) -> Candidate:
 
 
 def plain(token: str) -> str:
-    """A token's text with a space for the mark that some tokenizers write instead (``Ġ1``, ``▁1``)."""
+    """A token's text with a space for the mark that some tokenizers write instead (`Ġ1`, `▁1`)."""
     return f" {token[1:]}" if token[:1] in ("Ġ", "▁") else token
 
 

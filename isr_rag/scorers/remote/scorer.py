@@ -38,13 +38,13 @@ def remote_scorer(
     """A scorer for a model behind an OpenAI-compatible server; asks the server what it can do.
 
     Args:
-        url: base URL, such as ``http://127.0.0.1:8000/v1``.
+        url: base URL, such as `http://127.0.0.1:8000/v1`.
         model: the name the server has for the model; None for the only one there is.
-        tokenizer: the model's own tokenizer (a Hub name, a folder, a ``.gguf`` file, or loaded). With it the prompt
+        tokenizer: the model's own tokenizer (a Hub name, a folder, a `.gguf` file, or loaded). With it the prompt
             is rendered here, exactly as a local model would read it, and sent as token ids where the server takes
             them, else as text. Without it the server's chat template renders it, and may add to it.
-        mode: how prompts travel, see :data:`~isr_rag.scorers.remote.prompts.Mode`; None for the first of ``tokens``,
-            ``text`` (only with a tokenizer) and ``chat`` that works.
+        mode: how prompts travel, see `Mode`; None for the first of `tokens`,
+            `text` (only with a tokenizer) and `chat` that works.
         concurrency: most requests in flight, over all threads and event loops that use this scorer.
         retries: repetitions of a request after 429, 5xx, a timeout or a lost connection, with backoff.
         timeout: seconds for one try.
@@ -91,10 +91,10 @@ def choose_rendering(abilities: Abilities, local: LocalTokenizer | None, mode: M
 
 
 class RemoteScorer:
-    """Label probabilities from an inference server; made by :func:`remote_scorer`.
+    """Label probabilities from an inference server; made by `remote_scorer`.
 
     May be used from any number of threads and event loops at once. A request that fails for good raises
-    :class:`ServerError`, which a gate treats by its error policy: orderings that did arrive are never an answer. To
+    `ServerError`, which a gate treats by its error policy: orderings that did arrive are never an answer. To
     stop early after some of them is a matter of the gate's cascade, which asks for the orderings in stages.
 
     Args:
@@ -136,7 +136,7 @@ class RemoteScorer:
         return self.client.run(lambda: self._score(requests))
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As :meth:`score`, without blocking the event loop; cancelling it cancels its requests."""
+        """As `score`, without blocking the event loop; cancelling it cancels its requests."""
         return await self.client.arun(lambda: self._score(requests))
 
     def healthy(self) -> bool:

@@ -1,4 +1,4 @@
-"""``isr-lab contrast``: what a gate does with near-misses."""
+"""`isr-lab contrast`: what a gate does with near-misses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def contrast(
     tokenizer: Tokenizer = None,
     adapter: Annotated[
         Path | None,
-        typer.Option(help="Folder of an adapter of the embedded model, instead of the one that comes along."),
+        typer.Option(help="Folder of an adapter of the embedded model, instead of the one that is bundled."),
     ] = None,
     calibration: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""``isr-lab experiment``: the paper's experiments on any model and slice."""
+"""`isr-lab experiment`: the paper's experiments on any model and slice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from isr_rag.scorers.protocol import Scorer
 
 BASE = "base"
-"""What ``--model`` calls the embedded model without its adapter."""
+"""What `--model` calls the embedded model without its adapter."""
 
 HELP = {
     "dispersion": "Experiment 1: how far order moves the answer, and what averaging over orders gains.",
@@ -58,7 +58,7 @@ Model = Annotated[
     ),
 ]
 Adapter = Annotated[
-    Path | None, typer.Option(help="Folder of an adapter of the embedded model, instead of the one that comes along.")
+    Path | None, typer.Option(help="Folder of an adapter of the embedded model, instead of the one that is bundled.")
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="Most items. Default: the experiment's own.")]
 Seed = Annotated[int | None, typer.Option(help="Everything drawn depends on it. Default: the experiment's own.")]
@@ -66,7 +66,7 @@ Orderings = Annotated[int | None, typer.Option("--m", min=1, help="Orderings. De
 Out = Annotated[Path, typer.Option(help="Folder of this model's runs on this slice; they share their scores.")]
 Outcomes = Annotated[
     Literal["jsonl", "parquet"] | None,
-    typer.Option(help="Also write a row a trial, for an analysis of your own, to outcomes.jsonl or outcomes.parquet."),
+    typer.Option(help="Also write one row per trial, for analyses of your own, to outcomes.jsonl or outcomes.parquet."),
 ]
 EngineName = Annotated[
     Literal["local", "ray"], typer.Option("--engine", help="Where to score: in this process, or on Ray workers.")
@@ -200,7 +200,7 @@ def _noise(scorer: Scorer | TrialScorer) -> float | None:
 
 
 def _shown(bar: Progress, name: str) -> TrialProgress:
-    """Shows trials done and forward passes a second."""
+    """Shows trials done and forward passes per second."""
     task: TaskID | None = None
     began = 0.0
 

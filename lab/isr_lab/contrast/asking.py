@@ -13,7 +13,7 @@ from isr_rag.references import Oracle
 
 Part = Literal["twins", "drafts", "sufficiency", "denials"]
 Setting = Literal["alone", "among"]
-"""``alone``: only the chunk that carries the true statement is shown; ``among``: all five chunks are."""
+"""`alone`: only the chunk that carries the true statement is shown; `among`: all five chunks are."""
 
 DENIALS_TOGETHER = 20
 
@@ -25,7 +25,7 @@ class ContrastRow:
     Attributes:
         id: of the twin, question or denial.
         part: what was asked.
-        kind: the detail of a twin; ``answerable`` or ``look-alike`` of a question; the kind of a denial.
+        kind: the detail of a twin; `answerable` or `look-alike` of a question; the kind of a denial.
         setting: which chunks were shown.
         label: 1 where the evidence carries what was asked.
         q: the model's mean probability that it does.
@@ -72,7 +72,7 @@ def ask(
         progress: told how many documents and denials are done.
 
     Raises:
-        ISRError: as the gate's ``decide_batch``.
+        ISRError: as the gate's `decide_batch`.
     """
     rows: list[ContrastRow] = []
     done = 0

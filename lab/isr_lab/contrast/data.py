@@ -42,7 +42,7 @@ class Twin(BaseModel):
         true: the statement that is carried.
         false: the statement that is not.
         words_kept: every word of the false statement appears in that chunk, or in the true statement.
-        elsewhere: for the kind ``entity``: the wrong name appears in another chunk.
+        elsewhere: for the kind `entity`: the wrong name appears in another chunk.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,7 +58,7 @@ class Twin(BaseModel):
 
 
 class Question(BaseModel):
-    """A question that one chunk answers, or (``chunk`` and ``answer`` are None) one that only looks answerable."""
+    """A question that one chunk answers, or (`chunk` and `answer` are None) one that only looks answerable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

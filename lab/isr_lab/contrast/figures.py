@@ -20,8 +20,8 @@ ALL, KEPT, CHANGED = "all", "words kept", "a word differs"
 def figures(rows: Sequence[ContrastRow]) -> ContrastFigures:
     """Sum a run up.
 
-    In every group: ``n`` rows of each label, mean q of each, AUROC of q and of p_ref (None where a label or a p_ref is
-    missing), and for each h* how many of each label were answered. Of twins also ``above``: the share of pairs whose
+    In every group: `n` rows of each label, mean q of each, AUROC of q and of p_ref (None where a label or a p_ref is
+    missing), and for each h* how many of each label were answered. Of twins also `above`: the share of pairs whose
     true statement has the higher q; equal ones count one half.
     """
     twins: dict[str, dict[str, ContrastFigures]] = {}

@@ -14,10 +14,10 @@ DRAFTS = {"answerable": "wrong draft to an answerable question", "look-alike": "
 
 
 def report(found: ContrastFigures, *, scorer: str, reference: str | None) -> Report:
-    """Tables of everything in ``found``; parts that were not asked are left out.
+    """Tables of everything in `found`; parts that were not asked are left out.
 
     Args:
-        found: from :func:`isr_lab.contrast.figures.figures`.
+        found: from `isr_lab.contrast.figures.figures`.
         scorer: identity of the scorer.
         reference: what p_ref came from; None where nothing was decided.
     """

@@ -1,4 +1,4 @@
-"""Scoring trials on a Ray cluster: one scorer a worker, one file of scores, the same bits.
+"""Scoring trials on a Ray cluster: one scorer per worker, one file of scores, the same bits.
 
 The driver knows which requests have no score yet and hands them to the workers in the groups of the local engine; it
 alone writes. So no trial is scored twice, whichever process dies.
@@ -27,7 +27,7 @@ MakeScorer = Callable[[], Scorer]
 class RayEngine:
     """Scorers on a Ray cluster, for as many experiments as wanted; a context manager.
 
-    Ray is used as it is where the process has joined a cluster already, else the cluster that ``RAY_ADDRESS`` names
+    Ray is used as it is where the process has joined a cluster already, else the cluster that `RAY_ADDRESS` names
     is joined, else a local one is started until the engine is left.
 
     Args:
@@ -105,7 +105,7 @@ class Worker:
             )
 
     def __call__(self, task: Any) -> Any:
-        """Score the groups of one task: a table with a row a group in, a row of scores for each out."""
+        """Score the groups of one task: a table with one row per group in, a row of scores for each out."""
         import pyarrow as pa
 
         groups = [cast(Group, pickle.loads(group)) for group in task["group"].to_pylist()]

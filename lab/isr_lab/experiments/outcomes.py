@@ -17,11 +17,11 @@ OutcomesFormat = Literal["jsonl", "parquet"]
 
 
 def write_outcomes(outcomes: Sequence[ScoredTrial], folder: Path, form: OutcomesFormat) -> Path:
-    """Write a row a trial: ``trial`` (its name), ``log_odds`` and ``q`` of g = 1 for each ordering, ``passes``, and
-    ``facts`` (a struct in Parquet, null where a trial lacks a fact that others have).
+    """Write one row per trial: `trial` (its name), `log_odds` and `q` of g = 1 for each ordering, `passes`, and
+    `facts` (a struct in Parquet, null where a trial lacks a fact that others have).
 
     Returns:
-        ``<folder>/outcomes.jsonl`` or ``<folder>/outcomes.parquet``; whole or not there.
+        `<folder>/outcomes.jsonl` or `<folder>/outcomes.parquet`; whole or not there.
 
     Raises:
         MissingDependencyError: for Parquet without pyarrow.

@@ -54,7 +54,7 @@ def register(path: Path, asked: Mapping[str, Any]) -> str:
 
     Args:
         path: where it lies.
-        asked: what :func:`registration` made.
+        asked: what `registration` made.
 
     Returns:
         Its sha256.

@@ -21,7 +21,7 @@ from isr_rag.errors import InvalidInputError, MissingDependencyError
 from isr_rag.files import write_atomically
 
 NONE = "—"
-"""What stands in a table where a figure is undefined."""
+"""What is in a table where a figure is undefined."""
 
 _CSS_DPI = 96
 
@@ -48,7 +48,7 @@ class Entry:
     """A report in an index.
 
     Attributes:
-        folder: where it lies, relative to the index, with ``/``.
+        folder: where it lies, relative to the index, with `/`.
         title: of the report.
         about: model, slice and cost in one line.
         summary: of the report.
@@ -61,7 +61,7 @@ class Entry:
 
 
 def write_report(report: Report, folder: Path) -> None:
-    """Write ``report.html``, ``report.md`` and ``figures/*.png``, each atomically.
+    """Write `report.html`, `report.md` and `figures/*.png`, each atomically.
 
     Pictures of an earlier report that this one does not have are removed.
 
@@ -84,7 +84,7 @@ def write_report(report: Report, folder: Path) -> None:
 
 
 def write_index(title: str, entries: Sequence[Entry], folder: Path) -> None:
-    """Write ``index.html`` and ``index.md``: the summary of every report, with a link.
+    """Write `index.html` and `index.md`: the summary of every report, with a link.
 
     Raises:
         MissingDependencyError: if jinja2 is not installed.
@@ -112,7 +112,7 @@ def html(report: Report) -> str:
 
 
 def markdown(report: Report) -> str:
-    """The same content in Markdown; pictures are expected under ``figures/``."""
+    """The same content in Markdown; pictures are expected under `figures/`."""
     tables, figures = count(1), count(1)
     lines = [f"# {_plain(report.title)}", ""]
     if report.question:

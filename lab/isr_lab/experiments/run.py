@@ -99,10 +99,10 @@ def run_experiment(
     outcomes: OutcomesFormat | None = None,
     command: str | None = None,
 ) -> Path:
-    """Run an experiment, or go on with one that was stopped; a finished one is reported again from its scores.
+    """Run an experiment, or resume one that was stopped; a finished one is reported again from its scores.
 
-    ``<out>/<name>/config.json`` is written before the first score; see :mod:`.registration`. Then follow
-    ``result.json`` (everything computed, counts, environment), ``report.html``, ``report.md`` and ``figures/``. Each
+    `<out>/<name>/config.json` is written before the first score; see `registration`. Then follow
+    `result.json` (everything computed, counts, environment), `report.html`, `report.md` and `figures/`. Each
     file is whole or not there.
 
     Args:
@@ -111,9 +111,9 @@ def run_experiment(
         items: the slice; their ids must differ.
         out: folder of this scorer's runs on this slice.
         progress: told how many trials are done, of how many, and the forward passes spent by this call.
-        scores: file of scores; ``<out>/scores.jsonl`` by default, which all experiments of a folder share.
-        outcomes: also write a row a trial to ``<out>/<name>/outcomes.jsonl`` or ``outcomes.parquet``, see
-            :func:`.write_outcomes`.
+        scores: file of scores; `<out>/scores.jsonl` by default, which all experiments of a folder share.
+        outcomes: also write one row per trial to `<out>/<name>/outcomes.jsonl` or `outcomes.parquet`, see
+            `write_outcomes`.
         command: what made the report, for the record.
 
     Returns:
@@ -162,7 +162,7 @@ def run_experiment(
 
 
 def index_reports(out: Path) -> Path:
-    """Write ``index.html`` and ``index.md`` over every report below a folder.
+    """Write `index.html` and `index.md` over every report below a folder.
 
     Args:
         out: a folder of runs, or a folder of such folders.

@@ -1,4 +1,4 @@
-"""What an experiment has scored: one trial a prompt, resumable, never scored twice.
+"""What an experiment has scored: one trial per prompt, resumable, never scored twice.
 
 An experiment says what to score (trials), a scorer says the log-odds of each ordering (outcomes), and everything
 else is computed from the outcomes. Scores lie in a JSONL file under a key of their content, so that a stopped run goes
@@ -102,14 +102,14 @@ class ScoredTrial:
 
 
 class ScoreFile:
-    """Scores by content, a JSON object a line; a line that a crash cut short is dropped.
+    """Scores by content, a JSON object per line; a line that a crash cut short is dropped.
 
     Args:
         path: the file; made if needed.
         identity: of the scorer. Scores of another scorer are left alone and not used.
 
     Raises:
-        InvalidInputError: for a whole line that is no score.
+        InvalidInputError: for a whole line that is not a score.
     """
 
     def __init__(self, path: Path, identity: str) -> None:
@@ -179,7 +179,7 @@ class TrialScorer(Protocol):
         ...
 
     def score_trials(self, trials: Sequence[Trial], path: Path, *, progress: TrialProgress) -> list[ScoredTrial]:
-        """As :func:`score_trials`."""
+        """As `score_trials`."""
         ...
 
 
@@ -191,17 +191,17 @@ def score_trials(
     batch: int = BATCH,
     progress: TrialProgress = lambda done, trials, passes: None,
 ) -> list[ScoredTrial]:
-    """Score what ``path`` does not hold yet, and return every outcome, in the order of the trials.
+    """Score what `path` does not hold yet, and return every outcome, in the order of the trials.
 
     Args:
         scorer: any scorer.
         trials: what to score; equal requests are scored once.
-        path: JSONL file of scores, see :class:`ScoreFile`.
-        batch: requests a call of the scorer; what is finished stays when the run is stopped.
-        progress: see :data:`TrialProgress`.
+        path: JSONL file of scores, see `ScoreFile`.
+        batch: requests per call of the scorer; what is finished stays when the run is stopped.
+        progress: see `TrialProgress`.
 
     Raises:
-        ScorerError: if the scorer fails, or says something that is no probability; what is done is kept.
+        ScorerError: if the scorer fails, or says something that is not a probability; what is done is kept.
         InvalidInputError: for a prompt that does not fit the model.
     """
 
@@ -224,11 +224,11 @@ def gather(
 
     Args:
         identity: of the scorer.
-        trials: as for :func:`score_trials`.
-        path: as for :func:`score_trials`.
+        trials: as for `score_trials`.
+        path: as for `score_trials`.
         scored: the engine: groups in, the scores of each out, in any order.
         batch: requests a group.
-        progress: as for :func:`score_trials`.
+        progress: as for `score_trials`.
     """
     known = ScoreFile(path, identity)
     keys = [trial.key for trial in trials]
@@ -250,7 +250,7 @@ def score_group(scorer: Scorer, group: Group) -> dict[str, Score]:
     """Score requests together.
 
     Raises:
-        ScorerError: if the scorer fails, or says something that is no probability.
+        ScorerError: if the scorer fails, or says something that is not a probability.
     """
     started = time.perf_counter()
     results = scorer.score([request for _, request in group])

@@ -1,7 +1,7 @@
 """Training data beyond the Factuality Slice: many public sets and contrastive pairs as items of one schema.
 
-:func:`build_mix` reads the sets from a folder and writes ``train.jsonl``, ``val.jsonl`` and ``unseen.jsonl``;
-:func:`build_curriculum` adds short pairs, twins and look-alike questions, and everything to judge them by.
+`build_mix` reads the sets from a folder and writes `train.jsonl`, `val.jsonl` and `unseen.jsonl`;
+`build_curriculum` adds short pairs, twins and look-alike questions, and everything to judge them by.
 """
 
 from __future__ import annotations

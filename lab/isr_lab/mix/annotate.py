@@ -29,7 +29,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A named entity: characters ``[start, end)`` of the text, and spaCy's label (PERSON, DATE, ...)."""
+    """A named entity: characters `[start, end)` of the text, and spaCy's label (PERSON, DATE, ...)."""
 
     text: str
     label: str
@@ -57,7 +57,7 @@ def _pipeline() -> Any:
 
 
 def annotate(texts: Sequence[str], *, names_only: bool = False) -> Iterator[Annotated]:
-    """Annotate texts in order; with ``names_only`` the tokens carry no tags (half the time).
+    """Annotate texts in order; with `names_only` the tokens carry no tags (half the time).
 
     Raises:
         MissingDependencyError: if spaCy or its small English pipeline is not installed.

@@ -36,10 +36,10 @@ def blind_text(item: SliceItem) -> str:
 
 
 def stratify(candidates: Sequence[Candidate]) -> dict[int, str]:
-    """A stratum for each candidate (by ``id``) within which its labels should be balanced.
+    """A stratum for each candidate (by `id`) within which its labels should be balanced.
 
     Yes/no answers are strata of their own, and so is every hypothesis of ContractNLI. Where the wording alone
-    gives labels away (:data:`GUESSABLE`), the strata are bands of a naive Bayes' blind guess.
+    gives labels away (`GUESSABLE`), the strata are bands of a naive Bayes' blind guess.
     """
     strata = {id(one): _plain_stratum(one) for one in candidates}
     for source in sorted({one.source for one in candidates} & GUESSABLE):
@@ -75,7 +75,7 @@ def _length(text: str) -> str:
 
 
 def blind_auroc(items: Iterable[SliceItem]) -> dict[str, float]:
-    """Cross-validated AUROC of a bag-of-words logistic regression by ``source/task``, folds split by group.
+    """Cross-validated AUROC of a bag-of-words logistic regression by `source/task`, folds split by group.
 
     About .5 where only reading the evidence helps; below .5 where twins are parted only by the evidence.
     """

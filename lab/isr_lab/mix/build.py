@@ -39,7 +39,7 @@ class MixConfig:
         unseen_items: most items written for the two held-out sources together.
         seed: of every random choice.
         terms: licence terms that may enter training; sets with others are read for nothing.
-        held_out: the slice's ``held_out.json``: claims, questions and pages of its validation and test splits,
+        held_out: the slice's `held_out.json`: claims, questions and pages of its validation and test splits,
             which must not appear in training.
     """
 
@@ -63,7 +63,7 @@ class MixReport:
     """What was built, and what was left out.
 
     Attributes:
-        counts: items by split, then ``source/task``, then label.
+        counts: items by split, then `source/task`, then label.
         licenses: of every source in the training file.
         bad_rows: rows that could not be read.
         rows_read: rows by file.
@@ -88,7 +88,7 @@ class MixReport:
 
 
 def build_mix(raw: Path, out: Path, config: MixConfig | None = None) -> MixReport:
-    """Read every source under ``raw`` and write ``train``, ``val`` and ``unseen`` (JSONL) with ``report.json``.
+    """Read every source under `raw` and write `train`, `val` and `unseen` (JSONL) with `report.json`.
 
     The same files and settings give the same bytes.
 
@@ -184,7 +184,7 @@ def _groups(candidates: Sequence[Candidate]) -> dict[str, str]:
 
 
 def _choose_val(trained: Mapping[str, Sequence[Candidate]], group_of: Mapping[str, str], config: MixConfig) -> set[str]:
-    """Groups for validation: of every source, groups drawn until they hold ``val_part`` of its candidates."""
+    """Groups for validation: of every source, groups drawn until they hold `val_part` of its candidates."""
     val: set[str] = set()
     owner: dict[str, str] = {}
     for name, found in trained.items():
@@ -262,7 +262,7 @@ def _level(limits: Sequence[int], wanted: int) -> int:
 
 
 def _balanced(units: Sequence[Sequence[Candidate]], each: int, strata: Mapping[int, str]) -> list[Candidate]:
-    """Up to ``each`` of both labels, as many of either in every stratum.
+    """Up to `each` of both labels, as many of either in every stratum.
 
     Whole units with both labels are taken while they fit, then single items of what is missing.
     """

@@ -26,7 +26,7 @@ _FACTCHECK = "factcheck_gpt/subtask3_claim_evidence_stance.jsonl.gz"
 _EXPERTQA = "expertqa/claims_with_evidence.jsonl.gz"
 _QAGS = ("qags/mturk_cnndm.jsonl.gz", "qags/mturk_xsum.jsonl.gz")
 SUMMEDITS_DOMAINS = ("ectsum", "news", "qmsumm", "sales_call", "sales_email", "scitldr")
-"""Domains read by default: ``samsum`` (CC BY-NC-ND) and ``podcast`` (research use only) are left out."""
+"""Domains read by default: `samsum` (CC BY-NC-ND) and `podcast` (research use only) are left out."""
 _WHOLE_TEXT = 560
 _STANCES: dict[str, Kind] = {
     "completely-support": "supported",

@@ -152,7 +152,7 @@ class CurriculumReport:
     """What was written, and what was left out.
 
     Attributes:
-        counts: items by file, then ``source/task``, then label.
+        counts: items by file, then `source/task`, then label.
         licenses: of every source in a training file.
         missing: sets whose folder is absent.
         bad_rows: rows that could not be read, by file.
@@ -171,12 +171,12 @@ class CurriculumReport:
 
 
 def build_curriculum(raw: Path, slice_dir: Path, mix_dir: Path, out: Path, seed: int = 42) -> CurriculumReport:
-    """Write the curriculum's files (JSONL of items) and ``report.json`` into ``out``.
+    """Write the curriculum's files (JSONL of items) and `report.json` into `out`.
 
     Args:
-        raw: folder with one folder per set (:data:`SETS`) and ``corpus``.
-        slice_dir: what ``isr-lab slice build --preset training`` wrote.
-        mix_dir: what ``isr-lab mix build`` wrote, with the slice's ``held_out.json``.
+        raw: folder with one folder per set (`SETS`) and `corpus`.
+        slice_dir: what `isr-lab slice build --preset training` wrote.
+        mix_dir: what `isr-lab mix build` wrote, with the slice's `held_out.json`.
         out: folder to write.
         seed: everything drawn depends on it.
 

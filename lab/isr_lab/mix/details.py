@@ -32,7 +32,7 @@ class Change:
     Attributes:
         claim: the false claim.
         old: what stood there.
-        new: what stands there now.
+        new: what is there now.
         how: the kind of detail.
         at: character at which it starts.
         source: the sentence the new detail was taken from, if any.
@@ -48,7 +48,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A name (or year) that stands in a near sentence: its sort, the name, and that sentence."""
+    """A name (or year) that is in a near sentence: its sort, the name, and that sentence."""
 
     sort: str
     name: str
@@ -272,7 +272,7 @@ def names(note: Annotated, rivals: Sequence[Rival], fixed: str, rng: random.Rand
 
 
 def _in_opening(tokens: Sequence[Token], entity: Entity) -> bool:
-    """Whether a name before the verb stands in an opening phrase (``In Paris, ...``) and not in the subject."""
+    """Whether a name before the verb is in an opening phrase (`In Paris, ...`) and not in the subject."""
     return tokens[0].dep == "prep" and any(t.start == entity.start and t.head == 0 and t.dep == "pobj" for t in tokens)
 
 
@@ -284,7 +284,7 @@ def unique(note: Annotated, change: Change) -> bool:
 
 
 def negated(note: Annotated) -> str | None:
-    """The claim denied: ``not`` behind its first auxiliary, or ``did not`` before a past tense; None if unsure."""
+    """The claim denied: `not` behind its first auxiliary, or `did not` before a past tense; None if unsure."""
     tokens = note.tokens
     roots = [i for i, t in enumerate(tokens) if t.dep == "ROOT"]
     if len(roots) != 1 or any(t.dep == "neg" or t.text.lower() in {"never", "no", "only"} for t in tokens):

@@ -18,7 +18,7 @@ BUDGET_TOKENS = 310
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text in sentences; ``support`` holds the indices of the sentences known to carry the support."""
+    """A text in sentences; `support` holds the indices of the sentences known to carry the support."""
 
     sentences: tuple[str, ...]
     title: str | None = None
@@ -26,7 +26,7 @@ class Document:
 
 
 def document(text: str, title: str | None = None, is_support: Callable[[str], bool] | None = None) -> Document:
-    """Cut a text into sentences and mark those that ``is_support`` holds for."""
+    """Cut a text into sentences and mark those that `is_support` holds for."""
     parts = sentences(text)
     support = frozenset(i for i, part in enumerate(parts) if is_support is not None and is_support(part))
     return Document(parts, squeeze(title) if title else None, support)
@@ -50,7 +50,7 @@ def ranked(query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
 
 
 def chunks_of(doc: Document, rng: random.Random, cap: int = CHUNK_TOKENS) -> list[SliceChunk]:
-    """Chunks of one to three sentences and at most ``cap`` tokens; a longer sentence is cut at a word."""
+    """Chunks of one to three sentences and at most `cap` tokens; a longer sentence is cut at a word."""
     chunks: list[SliceChunk] = []
     start = 0
     while start < len(doc.sentences):

@@ -132,7 +132,7 @@ SAME: tuple[tuple[str, str], ...] = (
     (r"\bsubsequently\b", "later"),
     (r"\bfounded\b", "established"),
 )
-"""Patterns and wordings of the same meaning, put into both twins so that a claim is no mere copy."""
+"""Patterns and wordings of the same meaning, put into both twins so that a claim is not a mere copy."""
 
 NATIONALITIES = _words(
     "American Argentine Australian Austrian Belgian Brazilian Bulgarian Canadian Chilean Chinese Colombian Croatian "

@@ -59,7 +59,7 @@ def read_multihop(inputs: ReaderInputs) -> list[Candidate]:
 
 
 def _spaced(text: str) -> str:
-    """A sentence of 2WikiMultihopQA with the spaces back where its tokeniser moved them (``Bajo( born``)."""
+    """A sentence of 2WikiMultihopQA with the spaces back where its tokeniser moved them (`Bajo( born`)."""
     text = re.sub(r"(\w)\(\s*", r"\1 (", squeeze(text))
     text = re.sub(r"(\w)\" (\w[^\"]*)\"", r'\1 "\2"', text)
     return re.sub(r"(\w)- (?=(?!and\b|or\b|to\b)[a-z])", r"\1-", text)

@@ -1,7 +1,7 @@
 """Short pairs of evidence and claim: public inference sets whose labels turn on one detail.
 
 Every reader makes claim items (does the evidence support it?). Sets with three labels also make items for the
-question whether the evidence contradicts the claim; their source begins with ``refuted:`` and their label is 1
+question whether the evidence contradicts the claim; their source begins with `refuted:` and their label is 1
 when it does.
 """
 

@@ -143,7 +143,7 @@ def fronted(note: Annotated) -> str | None:
 
 
 def clefted(note: Annotated) -> str | None:
-    """``X wrote Y`` as ``It was X who wrote Y``, for a person as the subject."""
+    """`X wrote Y` as `It was X who wrote Y`, for a person as the subject."""
     root = simple(note)
     if root is None or note.tokens[root].tag != "VBD" or note.tokens[root].lemma == "be":
         return None
@@ -374,7 +374,7 @@ def _swappable(name: str, label: str, text: str, start: int, end: int) -> bool:
 
 
 def turned_passive(note: Annotated, forms: Forms) -> tuple[str, str] | None:
-    """``X defeated Y in Z`` as the true ``Y was defeated by X in Z`` and the false ``X was defeated by Y in Z``."""
+    """`X defeated Y in Z` as the true `Y was defeated by X in Z` and the false `X was defeated by Y in Z`."""
     root = simple(note, 24)
     if root is None:
         return None
@@ -529,6 +529,6 @@ def scoped(note: Annotated) -> list[tuple[str, str, str]]:
 
 
 def overlap(text: str, other: str) -> float:
-    """The share of the other text's words that stand in the text."""
+    """The share of the other text's words that are in the text."""
     words, others = set(normal(text).split()), set(normal(other).split())
     return len(words & others) / max(1, len(others))

@@ -32,7 +32,7 @@ _LONGEST_ANSWER = 60
 
 @dataclass(frozen=True, slots=True)
 class ReadingQuestion:
-    """One question about one passage; ``answers`` is empty when the passage does not answer it."""
+    """One question about one passage; `answers` is empty when the passage does not answer it."""
 
     record: str
     question: str

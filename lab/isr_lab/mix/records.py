@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def task(self) -> str:
-        """``claim``, ``draft`` or ``sufficiency``."""
+        """`claim`, `draft` or `sufficiency`."""
         if self.claim is not None:
             return "claim"
         return "draft" if self.answer is not None else "sufficiency"
@@ -194,7 +194,7 @@ def read_rows(
 ) -> Iterator[Candidate]:
     """Convert every row of a file; a bad row is logged with its line and left out.
 
-    The format follows from the name: ``.jsonl``, ``.json`` (an array), ``.csv`` or ``.tsv``, gzipped or not.
+    The format follows from the name: `.jsonl`, `.json` (an array), `.csv` or `.tsv`, gzipped or not.
 
     Raises:
         MixError: if the file is missing, damaged, or mostly of another schema.
@@ -222,6 +222,6 @@ def read_rows(
 def read_files(
     raw: Path, files: Iterable[str], log: RowLog, convert: Callable[[str, Row, str], Iterable[Candidate]]
 ) -> Iterator[Candidate]:
-    """:func:`read_rows` over several files; ``convert`` is also told the file."""
+    """`read_rows` over several files; `convert` is also told the file."""
     for file in files:
         yield from read_rows(raw, file, log, functools.partial(convert, file))

@@ -72,7 +72,7 @@ def without_parentheses(text: str) -> str:
 
 
 def birth(note: Annotated) -> str | None:
-    """``NAME (born DATE) is ...`` as a claim about the birth."""
+    """`NAME (born DATE) is ...` as a claim about the birth."""
     found = _BORN.match(note.text)
     if found is None:
         return None
@@ -82,7 +82,7 @@ def birth(note: Annotated) -> str | None:
 
 
 def made_by(note: Annotated) -> str | None:
-    """``X is a 1997 film directed by Y and ...`` as ``X was directed by Y.``"""
+    """`X is a 1997 film directed by Y and ...` as `X was directed by Y.`"""
     tokens = note.tokens
     root = _root(tokens)
     if root is None or tokens[root].lemma != "be":
@@ -109,7 +109,7 @@ def _in_conjunct(tokens: Sequence[Token], i: int, top: int) -> bool:
 
 
 def active(note: Annotated) -> str | None:
-    """``X was directed by Y`` as ``Y directed X.``, for a simple passive with its agent."""
+    """`X was directed by Y` as `Y directed X.`, for a simple passive with its agent."""
     tokens = note.tokens
     root = _root(tokens)
     if root is None or tokens[root].tag != "VBN" or tokens[root].lemma in {"bear", "know", "base", "surround"}:
@@ -142,7 +142,7 @@ def _decapitalised(tokens: Sequence[Token], span: Sequence[int]) -> str:
 
 
 def first_clause(note: Annotated) -> str | None:
-    """The first of two coordinated predicates: ``X did A and did B`` as ``X did A.``"""
+    """The first of two coordinated predicates: `X did A and did B` as `X did A.`"""
     tokens = note.tokens
     root = _root(tokens)
     if root is None:

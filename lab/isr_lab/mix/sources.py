@@ -1,11 +1,11 @@
 """Every source of the mix: its reader, its licence, and how much of it may be used for what.
 
-Two whole sources are never trained on, and are written apart as ``unseen``:
+Two whole sources are never trained on, and are written apart as `unseen`:
 
-- ``factcheck_gpt`` for claims: atomic claims out of a language model's answers, against snippets a web search
+- `factcheck_gpt` for claims: atomic claims out of a language model's answers, against snippets a web search
   returned for them. No other set here is as near to what a gate meets in use, its makers and its evidence differ
   from every training set's, and it is openly licensed, so that the figure can be published with its items.
-- ``eraser_multirc`` for drafted answers: answers proposed by people over fiction, news, history and science
+- `eraser_multirc` for drafted answers: answers proposed by people over fiction, news, history and science
   texts (the drafts of training come from Wikipedia), hardly guessable without reading, and its licence allows
   research only, so that nothing is lost to training.
 """
@@ -30,7 +30,7 @@ from isr_lab.mix.records import Candidate
 from isr_lab.mix.yes_no import read_boolq, read_condaqa, read_strategyqa
 
 Terms = Literal["open", "unstated", "non_commercial"]
-"""Whether the licence allows commercial use; ``unstated`` where neither files nor makers say."""
+"""Whether the licence allows commercial use; `unstated` where neither files nor makers say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ _LONG_SENTENCE = 13
 
 
 def part_of(group: str, val: float, calibration: float) -> str:
-    """``val``, ``calib`` or ``train`` for a group, by a hash of its name."""
+    """`val`, `calib` or `train` for a group, by a hash of its name."""
     place = int(hashlib.sha256(f"part:{group}".encode()).hexdigest()[:12], 16) / 16**12
     return "val" if place < val else "calib" if place < val + calibration else "train"
 
@@ -27,7 +27,7 @@ def part_of(group: str, val: float, calibration: float) -> str:
 def wording(one: Candidate, *, pooled: bool = False) -> tuple[object, ...]:
     """What is balanced within: source and task, whether the claim is negated, holds a number, and how long it is.
 
-    With ``pooled`` the source is left out, for kinds that balance each other (negation added here, dropped there).
+    With `pooled` the source is left out, for kinds that balance each other (negation added here, dropped there).
     """
     text = one.claim or f"{one.question} {one.answer or ''}"
     length = len(text.split())
@@ -51,7 +51,7 @@ def evidence_band(one: Candidate) -> int:
 def balanced(
     candidates: Sequence[Candidate], most: int, rng: random.Random, *, by_evidence: bool = False, pooled: bool = False
 ) -> list[Candidate]:
-    """At most ``most`` candidates, as many of either label within every :func:`wording`; whole units first."""
+    """At most `most` candidates, as many of either label within every `wording`; whole units first."""
     cells: dict[tuple[object, ...], list[list[Candidate]]] = defaultdict(lambda: [[], []])
     units = Counter((one.unit, one.label) for one in candidates)
     for one in candidates:

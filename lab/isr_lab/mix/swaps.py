@@ -40,7 +40,7 @@ def trimmed(text: str) -> str:
 
 
 def answer_kind(answer: str, contexts: Iterable[Annotated]) -> str | None:
-    """The kind of the entity that the answer is, judged where it stands in a context."""
+    """The kind of the entity that the answer is, judged where it is in a context."""
     wanted = normal(answer)
     if _YEAR.fullmatch(answer.strip()):
         return "YEAR"

@@ -56,7 +56,7 @@ def normal(text: str) -> str:
 
 
 def contains(text: str, part: str) -> bool:
-    """Whether the words of ``part`` stand in ``text`` as a run of whole words."""
+    """Whether the words of `part` are in `text` as a run of whole words."""
     return f" {normal(part)} " in f" {normal(text)} "
 
 

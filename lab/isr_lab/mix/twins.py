@@ -77,7 +77,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Twins:
-    """Statements about one evidence sentence; ``evidence`` is None where it is the original sentence."""
+    """Statements about one evidence sentence; `evidence` is None where it is the original sentence."""
 
     kind: str
     said: tuple[Said, ...]
@@ -285,7 +285,7 @@ def read_twins(
     per_kind: int = PER_KIND,
     most: int = SENTENCES,
 ) -> list[Candidate]:
-    """Twins of every kind, at most ``per_kind`` sentences each, out of at most ``most`` parsed sentences."""
+    """Twins of every kind, at most `per_kind` sentences each, out of at most `most` parsed sentences."""
     passages = [one for one in read_passages(inputs) if len(one.sentences) >= 2 and not held(one)]
     targets = _targets(passages, inputs.rng, most)
     notes = list(annotate([target.text for target in targets]))

@@ -41,12 +41,12 @@ def _silent(step: str, done: int, total: int) -> None:
 
 
 def build_slice(raw: Path | None, out: Path, config: SliceConfig, progress: StepProgress = _silent) -> BuildReport:
-    """Build the slice into ``out``: train, val and test as JSON lines, a data card, a report and held-out keys.
+    """Build the slice into `out`: train, val and test as JSON lines, a data card, a report and held-out keys.
 
     The same raw files and settings give the same bytes, on any machine.
 
     Args:
-        raw: folder with the raw files; None downloads the originals into ``out/raw``.
+        raw: folder with the raw files; None downloads the originals into `out/raw`.
         out: folder to write, made if missing.
         config: all settings.
         progress: told how far the build is.
@@ -133,7 +133,7 @@ def _read(
 
 
 def _capped(records: Sequence[Record], cap: int, seed: int) -> list[Record]:
-    """At most ``cap`` records, in an order drawn from the seed."""
+    """At most `cap` records, in an order drawn from the seed."""
     return sorted(records, key=lambda record: digest(seed, record.source, record.key))[:cap]
 
 

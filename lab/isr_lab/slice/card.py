@@ -199,7 +199,7 @@ def _reading() -> Iterator[str]:
 
 
 def load_verdicts() -> Mapping[str, list[dict[str, str]]]:
-    """The hand-written verdicts that ship with the package: lists of ``{id, kind, verdict, reason}``."""
+    """The hand-written verdicts that ship with the package: lists of `{id, kind, verdict, reason}`."""
     text = resources.files("isr_lab.slice").joinpath("verdicts.json").read_text(encoding="utf-8")
     return cast("Mapping[str, list[dict[str, str]]]", json.loads(text))
 

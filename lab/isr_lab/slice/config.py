@@ -14,15 +14,15 @@ PASSAGE_CAP = 300
 
 @dataclass(frozen=True, slots=True)
 class SliceConfig:
-    """Settings of :func:`build_slice`. The defaults are the paper's build (Appendix H).
+    """Settings of `build_slice`. The defaults are the paper's build (Appendix H).
 
     Attributes:
-        layout: ``sentences`` (chunks of at most ``token_cap`` tokens) or ``passages`` (about 100 to 300 tokens).
-        caps: records per source at most; ``controls`` counts NOT ENOUGH INFO claims and recency questions each.
-        items: ``one`` item per record, its kind drawn so that labels balance, or ``all`` items of a record.
+        layout: `sentences` (chunks of at most `token_cap` tokens) or `passages` (about 100 to 300 tokens).
+        caps: records per source at most; `controls` counts NOT ENOUGH INFO claims and recency questions each.
+        items: `one` item per record, its kind drawn so that labels balance, or `all` items of a record.
         n: chunks per item are drawn from this range, each size equally likely; support is always kept.
-        n_tail: share of the items whose size is drawn from ``(n[1], tail_to]`` instead.
-        tail_to: largest size of the tail; no more than ``most_chunks``.
+        n_tail: share of the items whose size is drawn from `(n[1], tail_to]` instead.
+        tail_to: largest size of the tail; no more than `most_chunks`.
         token_cap: tokens per chunk in the sentence layout.
         candidates: BM25 candidates per record.
         most_chunks: chunks per item at most.
@@ -30,7 +30,7 @@ class SliceConfig:
         popularity_below: PopQA's filter.
         near_duplicate: Jaccard similarity of word sets from which two claims or questions stay in one split.
         seed: everything drawn depends on it.
-        tokenizer: path of a ``tokenizer.json`` (or its folder), or a Hub name; None for the embedded model's.
+        tokenizer: path of a `tokenizer.json` (or its folder), or a Hub name; None for the embedded model's.
 
     Raises:
         ConfigurationError: if a value is out of range.

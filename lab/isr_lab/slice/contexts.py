@@ -52,9 +52,9 @@ class Assembler:
         answers: Sequence[str],
         chance: random.Random,
     ) -> Context:
-        """One evidence set: all support, then the carriers, then distractors up to ``size`` chunks.
+        """One evidence set: all support, then the carriers, then distractors up to `size` chunks.
 
-        Half of the free places go to the best-ranked distractors, the rest to any of them. Chunks stand in the
+        Half of the free places go to the best-ranked distractors, the rest to any of them. Chunks are in the
         order of their scores, as a retriever returns them.
 
         Args:
@@ -124,7 +124,7 @@ def _span(text: str, answers: Sequence[str]) -> tuple[int, int]:
 
 
 def distractors_of(record: Record, hits: Sequence[Hit], allowed: Judge, limit: int) -> list[Sentence]:
-    """A record's own other sentences and its BM25 hits, best first, those it may use, at most ``limit``.
+    """A record's own other sentences and its BM25 hits, best first, those it may use, at most `limit`.
 
     Own sentences that BM25 did not return follow in their own order.
     """

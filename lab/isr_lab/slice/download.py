@@ -106,10 +106,10 @@ def fetch_originals(
     originals: Iterable[Original] = ORIGINALS,
     client: httpx.Client | None = None,
 ) -> dict[str, str]:
-    """Fetch what is missing into ``raw`` and check everything against its pin or the lock file.
+    """Fetch what is missing into `raw` and check everything against its pin or the lock file.
 
-    An interrupted download leaves ``NAME.part`` and is resumed by the next call. Hashes that are not pinned are
-    recorded in ``slice.lock.json`` at the first download and checked ever after.
+    An interrupted download leaves `NAME.part` and is resumed by the next call. Hashes that are not pinned are
+    recorded in `slice.lock.json` at the first download and checked ever after.
 
     Args:
         raw: folder for the files, made if missing.
@@ -122,7 +122,7 @@ def fetch_originals(
 
     Raises:
         DownloadError: if a file cannot be had whole from any address.
-        HashMismatchError: if a file is not what was pinned or recorded; it is left as ``NAME.part`` or in place.
+        HashMismatchError: if a file is not what was pinned or recorded; it is left as `NAME.part` or in place.
         MissingDependencyError: if httpx is not installed.
     """
     try:
@@ -175,7 +175,7 @@ def _one(raw: Path, original: Original, expected: str | None, http: httpx.Client
 
 
 def _fetch(original: Original, part: Path, http: httpx.Client, progress: DownloadProgress) -> None:
-    """The whole file into ``part``, from the first address that gives it, resuming after every interruption."""
+    """The whole file into `part`, from the first address that gives it, resuming after every interruption."""
     import httpx
 
     problems: list[str] = []

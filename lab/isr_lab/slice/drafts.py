@@ -98,7 +98,7 @@ _SMALL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FalseDraft:
-    """A wrong answer; ``carrier`` is the sentence it was taken from, None when from elsewhere."""
+    """A wrong answer; `carrier` is the sentence it was taken from, None when from elsewhere."""
 
     answer: str
     carrier: Sentence | None
@@ -127,7 +127,7 @@ class Names:
         self._given = frozenset(word for word, count in given.items() if count >= 3)
 
     def kind(self, name: str) -> str | None:
-        """``person``, ``place``, ``screen``, ``song``, ``book``, ``group``, ``species``, or None when unknown."""
+        """`person`, `place`, `screen`, `song`, `book`, `group`, `species`, or None when unknown."""
         folded = fold(name)
         known = self.kinds.get(folded)
         words = folded.split(" ")
@@ -261,7 +261,7 @@ class Drafter:
     def _from_bank(
         self, record: Record, split: str, banned: list[str], evidence: Sequence[Sentence], chance: random.Random
     ) -> FalseDraft | None:
-        """Another record's answer of the same type, one that stands in the distractors where there is one.
+        """Another record's answer of the same type, one that is in the distractors where there is one.
 
         It must not stand on the record's own page, where it might be right too; of those left, the answers to the
         most similar questions are drawn from.
@@ -329,7 +329,7 @@ def _clashes(folded: str, banned: list[str]) -> bool:
 
 
 def _beside(text: str, span: str, answer: str) -> bool:
-    """Whether the two stand in one enumeration ("A, B and C"), where both may well be right."""
+    """Whether the two are in one enumeration ("A, B and C"), where both may well be right."""
     one, other = text.find(span), text.find(answer)
     if one < 0 or other < 0:
         return False

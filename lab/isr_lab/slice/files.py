@@ -28,7 +28,7 @@ class MissingSourceError(InvalidInputError):
 
 
 def find(raw: Path, *names: str) -> Path | None:
-    """The first of these relative paths that exists, as it is or with ``.gz`` appended."""
+    """The first of these relative paths that exists, as it is or with `.gz` appended."""
     for name in names:
         for candidate in (raw / name, raw / f"{name}.gz"):
             if candidate.is_file():
@@ -98,7 +98,7 @@ def read_json_array(path: Path, report: SourceReport, required: Sequence[str]) -
     """Position (from 0) and object of every good element of a JSON array.
 
     Raises:
-        SourceSchemaError: if the file is no JSON array of objects with the required fields.
+        SourceSchemaError: if the file is not a JSON array of objects with the required fields.
     """
     opened(path, report)
     try:
@@ -140,7 +140,7 @@ def read_table(path: Path, report: SourceReport, required: Sequence[str], delimi
 
 
 def read_zip_jsonl(path: Path, report: SourceReport, required: Sequence[str]) -> Iterator[tuple[str, int, Row]]:
-    """Member name, line number and object of every good line of the ``.jsonl`` members of a zip archive."""
+    """Member name, line number and object of every good line of the `.jsonl` members of a zip archive."""
     opened(path, report)
     try:
         archive = zipfile.ZipFile(path)

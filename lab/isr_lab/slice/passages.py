@@ -19,7 +19,7 @@ Pages = Mapping[Page, Sequence[Sentence]]
 def pages_of(sentences: Iterable[Sentence]) -> dict[Page, list[Sentence]]:
     """Sentences by page, each text once, untitled ones left out.
 
-    A page's sentences stand in the order of their ids, or as they came where ids repeat (several passages of a
+    A page's sentences are in the order of their ids, or as they came where ids repeat (several passages of a
     page, each counted from its own start).
     """
     pages: dict[Page, dict[str, Sentence]] = defaultdict(dict)
@@ -37,9 +37,9 @@ def _ordered(group: list[Sentence]) -> list[Sentence]:
 
 
 def pack(sentences: Sequence[Sentence]) -> list[tuple[Sentence, frozenset[str]]]:
-    """Consecutive sentences joined to passages of ``AIM_WORDS`` words or a little more, with their texts.
+    """Consecutive sentences joined to passages of `AIM_WORDS` words or a little more, with their texts.
 
-    A last passage that would be short joins the one before it when that stays within ``MOST_WORDS``.
+    A last passage that would be short joins the one before it when that stays within `MOST_WORDS`.
     """
     groups: list[list[Sentence]] = []
     length = 0

@@ -25,9 +25,9 @@ class Hit:
 
 
 class Pool:
-    """Sentences (or passages) under a BM25 index over ``title text``.
+    """Sentences (or passages) under a BM25 index over `title text`.
 
-    The scoring is Lucene's (idf ``log(1 + (N - df + .5) / (df + .5))``, no ``k1 + 1`` in the numerator). Term
+    The scoring is Lucene's (idf `log(1 + (N - df + .5) / (df + .5))`, no `k1 + 1` in the numerator). Term
     weights are rounded to 1/4096, so that sums are exact in float32 and scores do not depend on the machine.
 
     Args:
@@ -77,7 +77,7 @@ class Pool:
         return cast("npt.NDArray[np.float32]", self._index.get_scores(known))
 
     def ranking(self, scores: npt.NDArray[np.float32], split: str, depth: int) -> list[Hit]:
-        """The ``depth`` best sentences with a positive score that ``split`` may use, best first, ties in pool order."""
+        """The `depth` best sentences with a positive score that `split` may use, best first, ties in pool order."""
         allowed = (scores > 0) & ((self._owners == OPEN) | (self._owners == split))
         places = np.flatnonzero(allowed)
         if len(places) > depth:

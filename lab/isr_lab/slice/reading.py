@@ -13,14 +13,14 @@ from isr_rag.errors import InvalidInputError, MissingDependencyError
 
 
 def read_items(*paths: Path) -> Iterator[SliceItem]:
-    """The items of files, one after the other: Parquet if the name ends in ``.parquet``, else JSONL.
+    """The items of files, one after the other: Parquet if the name ends in `.parquet`, else JSONL.
 
-    In Parquet a row is an item; ``chunks`` and ``support_spans`` are lists of structs, ``provenance`` is a struct, and
+    In Parquet a row is an item; `chunks` and `support_spans` are lists of structs, `provenance` is a struct, and
     null stands for a field that is not there.
 
     Raises:
-        InvalidInputError: if there is no such file, or at the first line or row that is no item, with its number and
-            what is wrong with it.
+        InvalidInputError: if there is no such file, or at the first line or row that is not an item, with its number
+            and what is wrong with it.
         MissingDependencyError: for Parquet without pyarrow.
     """
     for path in paths:
@@ -41,7 +41,7 @@ def parse_lines(lines: Iterable[str], name: str) -> Iterator[SliceItem]:
         name: what to call their source in an error.
 
     Raises:
-        InvalidInputError: at the first line that is no item.
+        InvalidInputError: at the first line that is not an item.
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():

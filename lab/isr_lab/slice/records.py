@@ -11,7 +11,7 @@ Form = Literal["claim", "extractive", "multihop", "incomplete", "timed", "stale"
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence of a page; ``title`` is None only where the source does not say."""
+    """One sentence of a page; `title` is None only where the source does not say."""
 
     text: str
     title: str | None
@@ -32,14 +32,14 @@ class Record:
     """One claim or question of a source with all that is known about its evidence.
 
     Attributes:
-        form: how the items are made: ``claim``; ``extractive`` (the answer stands in one gold sentence);
-            ``multihop`` (all gold needed); ``incomplete`` (gold known to be missing); ``timed`` (answer bound to
-            a time); ``stale`` (the evidence is older than the question).
+        form: how the items are made: `claim`; `extractive` (the answer is in one gold sentence);
+            `multihop` (all gold needed); `incomplete` (gold known to be missing); `timed` (answer bound to
+            a time); `stale` (the evidence is older than the question).
         answers: accepted answers, the first one preferred; empty for claims and unanswerable questions.
         gold: the sentences that settle the record; several for multi-hop records.
         own: further sentences of the record's own passages.
         pages: folded titles of the gold pages; records that share one stay in one split.
-        missing: pages of gold facts that the record's own context lacks (form ``incomplete``).
+        missing: pages of gold facts that the record's own context lacks (form `incomplete`).
         answer_type: answers of the same type stand in for each other as false drafts.
     """
 

@@ -9,6 +9,6 @@ from isr_lab.slice.schema import SliceItem
 
 
 def load_sample() -> list[SliceItem]:
-    """A few dozen items of every source and kind; ``slice_sample.ATTRIBUTION.md`` beside it says whose texts."""
+    """A few dozen items of every source and kind; `slice_sample.ATTRIBUTION.md` beside it says whose texts."""
     text = resources.files("isr_lab.data").joinpath("slice_sample.jsonl").read_text(encoding="utf-8")
     return list(parse_lines(text.split("\n"), "the packaged sample"))

@@ -3,14 +3,13 @@
 An item asks one yes/no question about one set of evidence chunks. Which question it is follows from the
 fields that are set:
 
-=================  ===================  =========================================================
-``claim``          ``task="claim"``     does the evidence support the claim?
-``question`` and   ``task="draft"``     does the evidence support ``answer`` as the answer?
-``answer``
-``question``       ``task="sufficiency"``  does the evidence hold enough to answer the question?
-=================  ===================  =========================================================
+| fields | task | question |
+|---|---|---|
+| `claim` | `task="claim"` | does the evidence support the claim? |
+| `question` and `answer` | `task="draft"` | does the evidence support `answer` as the answer? |
+| `question` | `task="sufficiency"` | does the evidence hold enough to answer the question? |
 
-``label`` is 1 when the answer to that question is yes. Items are stored one JSON object a line.
+`label` is 1 when the answer to that question is yes. Items are stored one JSON object per line.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class SliceChunk(BaseModel):
 
 
 class SupportSpan(BaseModel):
-    """Characters ``[start, end)`` of ``chunks[chunk].text`` that carry the support."""
+    """Characters `[start, end)` of `chunks[chunk].text` that carry the support."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -66,7 +66,7 @@ def drop_repeated(records: Iterable[Record], reports: Mapping[str, SourceReport]
 
 
 def near_pairs(texts: Sequence[str], threshold: float) -> list[tuple[int, int]]:
-    """Pairs of positions whose word sets have a Jaccard similarity of at least ``threshold``.
+    """Pairs of positions whose word sets have a Jaccard similarity of at least `threshold`.
 
     MinHash proposes the pairs, the exact similarity decides.
     """

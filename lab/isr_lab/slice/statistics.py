@@ -56,7 +56,7 @@ def gather(items: Sequence[SliceItem]) -> Statistics:
 
 
 def _coverage(item: SliceItem, found: Statistics) -> None:
-    """Whether answers stand in the contexts, and how many facts multi-hop items need."""
+    """Whether answers are in the contexts, and how many facts multi-hop items need."""
     if item.source == "hotpotqa" and item.kind == "supported":
         facts = {(c.title, c.sentence_id) for c in item.chunks if c.is_support}
         found.hotpot += 1

@@ -35,7 +35,7 @@ _SUFFIX = re.compile(r"(?:ations?|ings?|ions?|ers?|ors?|ies|ed|es|ly|s|e|y)$")
 
 
 def restore_treebank(text: str) -> str:
-    """Undo Penn-Treebank tokenisation as FEVER and TimeQA carry it (``-LRB-``, doubled quotes, ``word ,``)."""
+    """Undo Penn-Treebank tokenisation as FEVER and TimeQA carry it (`-LRB-`, doubled quotes, `word ,`)."""
     text = _BRACKET.sub(lambda match: _BRACKETS[match.group()], text)
     text = text.replace("``", '"').replace("''", '"').replace("--", "\u2013")
     text = _INITIAL.sub(r"\1.", text)
@@ -67,7 +67,7 @@ def fold(text: str) -> str:
 
 
 def contains(folded_text: str, folded_answer: str) -> bool:
-    """Whether a folded answer stands in a folded text as whole words; an empty answer never does."""
+    """Whether a folded answer is in a folded text as whole words; an empty answer never does."""
     return bool(folded_answer) and f" {folded_answer} " in f" {folded_text} "
 
 
@@ -104,10 +104,10 @@ def generator(*parts: object) -> random.Random:
 
 
 class TokenCap:
-    """Cuts texts into pieces of at most ``limit`` tokens, at spaces, losing nothing.
+    """Cuts texts into pieces of at most `limit` tokens, at spaces, losing nothing.
 
     Args:
-        tokenizer: path of a ``tokenizer.json``, or the name of a tokenizer on the Hugging Face Hub.
+        tokenizer: path of a `tokenizer.json`, or the name of a tokenizer on the Hugging Face Hub.
         limit: tokens per piece, at least 8.
 
     Raises:

@@ -13,14 +13,14 @@ from isr_rag.files import write_atomically
 _COLUMNS = ("n", "supported", "auroc", "accuracy", "balanced_accuracy", "ece", "brier", "precision_surest_fifth")
 
 Figures = Mapping[str, Mapping[str, float]]
-"""Figures by part of a set, as :func:`isr_lab.training.evaluate.summary` gives them."""
+"""Figures by part of a set, as `isr_lab.training.evaluate.summary` gives them."""
 
 
 def write_card(run: Path, results: Mapping[str, Figures], notes: Sequence[str] = ()) -> Path:
-    """Write ``README.md`` with ``curve.png`` into a run's adapter folder.
+    """Write `README.md` with `curve.png` into a run's adapter folder.
 
     Args:
-        run: folder of the run, with ``settings.json`` and ``log.jsonl``.
+        run: folder of the run, with `settings.json` and `log.jsonl`.
         results: for each evaluated set its figures.
         notes: paragraphs on what was measured by other code.
 

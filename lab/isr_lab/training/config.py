@@ -20,10 +20,10 @@ class TrainConfig:
         validation: JSONL files of slice items to measure progress on.
         out: folder of the run: checkpoint, log, adapter.
         minutes: training time of the whole run over all resumes; the learning rate reaches zero at its end.
-        epochs: passes over the data instead of ``minutes``.
+        epochs: passes over the data instead of `minutes`.
         layout: how the model sees the evidence.
         rank: of the low-rank change, or of what a full fine-tuning is compressed to.
-        alpha: the change is scaled by ``alpha / rank``.
+        alpha: the change is scaled by `alpha / rank`.
         full: train the matrices themselves and compress their change when saving.
         dropout: of the adapter (transformers engine).
         first_layer: layers below are left alone.
@@ -42,7 +42,7 @@ class TrainConfig:
         seed: of adapter, data order and shown chunks.
 
     Raises:
-        ConfigurationError: if not exactly one of ``minutes`` and ``epochs`` is given, or a number is out of range.
+        ConfigurationError: if not exactly one of `minutes` and `epochs` is given, or a number is out of range.
     """
 
     base: Path | str

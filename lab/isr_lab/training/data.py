@@ -124,9 +124,9 @@ def passes(
     fixed: bool = False,
     longest: int = 640,
 ) -> Iterator[list[Example]]:
-    """One pass over the data in batches of about ``tokens`` computed tokens, groups kept together.
+    """One pass over the data in batches of about `tokens` computed tokens, groups kept together.
 
-    Examples with more than ``longest`` tokens of evidence lose their distractors, or are left out.
+    Examples with more than `longest` tokens of evidence lose their distractors, or are left out.
     """
     rng = random.Random(seed)
     unmarked = unmarked_sources(items)

@@ -40,7 +40,7 @@ class ScoredItem:
 
 
 def first_chunks(item: SliceItem, most: int | None) -> list[SliceChunk]:
-    """All support and the first other chunks, ``most`` in all (None: every chunk), in the item's own order."""
+    """All support and the first other chunks, `most` in all (None: every chunk), in the item's own order."""
     if most is None:
         return list(item.chunks)
     room = max(most - sum(chunk.is_support for chunk in item.chunks), 0)
@@ -53,12 +53,12 @@ def first_chunks(item: SliceItem, most: int | None) -> list[SliceChunk]:
 
 
 def shown(item: SliceItem, most: int | None) -> list[Chunk]:
-    """:func:`first_chunks` as evidence."""
+    """`first_chunks` as evidence."""
     return [Chunk(chunk.text, chunk.title) for chunk in first_chunks(item, most)]
 
 
 def between(low: int, high: int) -> Callable[[SliceItem], int]:
-    """How many chunks an item shows: spread evenly over ``low`` to ``high`` by its id."""
+    """How many chunks an item shows: spread evenly over `low` to `high` by its id."""
     from hashlib import sha256
 
     return lambda item: low + int.from_bytes(sha256(item.id.encode()).digest()[:4], "big") % (high - low + 1)
@@ -72,20 +72,20 @@ def evaluate(
     chunks: Callable[[SliceItem], int] | None = None,
     batch: int = 16,
 ) -> list[ScoredItem]:
-    """Score items in the order in which they stand and append each batch to ``out`` (JSONL).
+    """Score items in the order in which they stand and append each batch to `out` (JSONL).
 
-    What ``out`` holds already is not scored again, so that an interrupted evaluation goes on where it stopped.
+    What `out` holds already is not scored again, so that an interrupted evaluation resumes.
 
     Args:
         scorer: any scorer.
         items: what to score.
-        out: a :class:`ScoredItem` a line.
+        out: a `ScoredItem` a line.
         chunks: how many chunks an item shows at most; None for 3 to 6, the lengths the figures are stated for.
             Items of a source that does not mark its support show all.
-        batch: items a call of the scorer.
+        batch: items per call of the scorer.
 
     Returns:
-        The scored items, those read from ``out`` included.
+        The scored items, those read from `out` included.
     """
     most = chunks or between(3, 6)
     done = {scored.id: scored for scored in read_scored(out)} if out.exists() else {}
@@ -104,7 +104,7 @@ def evaluate(
 
 
 def read_scored(path: Path) -> Iterator[ScoredItem]:
-    """The items that :func:`evaluate` wrote."""
+    """The items that `evaluate` wrote."""
     with path.open(encoding="utf-8", newline="\n") as lines:
         for line in lines:
             yield ScoredItem(**json.loads(line))
@@ -133,7 +133,7 @@ def _score(scorer: Scorer, items: Sequence[SliceItem], most: Callable[[SliceItem
 def summary(scored: Sequence[ScoredItem]) -> dict[str, dict[str, float]]:
     """Figures for all items, each task, each task and source, and multi-hop items by themselves.
 
-    ``auroc`` and ``balanced_accuracy`` are left out where there is one class only.
+    `auroc` and `balanced_accuracy` are left out where there is one class only.
     """
     parts: dict[str, list[ScoredItem]] = {"all": list(scored)}
     for one in scored:

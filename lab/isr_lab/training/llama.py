@@ -131,7 +131,7 @@ class Matrix:
         self.refresh()
 
     def refresh(self) -> None:
-        """Bring ``weight`` up to the trained parameters."""
+        """Bring `weight` up to the trained parameters."""
         if self.rank is None:
             self.weight.copy_(self.parameters[0])
             return
@@ -141,7 +141,7 @@ class Matrix:
         self.ups = [(b * self.scale).to(torch.bfloat16) for b in self.parameters[1::2]]
 
     def accumulate(self, x: Tensor, dy: Tensor) -> None:
-        """Add the gradient of one product ``x @ weight.T``; shapes (T, in) and (T, out)."""
+        """Add the gradient of one product `x @ weight.T`; shapes (T, in) and (T, out)."""
         if self.rank is None:
             _grad(self.parameters[0]).add_(dy.t() @ x)
             return

@@ -26,7 +26,7 @@ class PackedLlama:
     Args:
         folder: a transformers model folder of the Llama architecture, without biases.
         rank: rank of the change of each matrix, or of what a full change is compressed to.
-        alpha: the change is scaled by ``alpha / rank``.
+        alpha: the change is scaled by `alpha / rank`.
         first_layer: layers below stay as they are and need no backward pass.
         label_ids: token ids of the two labels, "yes" first.
         seed: of the adapter's initial values.
@@ -70,7 +70,7 @@ class PackedLlama:
             self.layers.append(Layer(own, self.shape, None if full else rank, alpha, generator))
 
     def parameters(self) -> list[Tensor]:
-        """The trained tensors (fp32) with their ``grad``."""
+        """The trained tensors (fp32) with their `grad`."""
         return [p for layer in self.layers[self.first_layer :] for m in layer.matrices.values() for p in m.parameters]
 
     def refresh(self) -> None:
@@ -103,7 +103,7 @@ class PackedLlama:
 
     @torch.no_grad()
     def loss_and_grad(self, pack: Pack, targets: Tensor, weights: Tensor) -> tuple[float, Tensor]:
-        """Weighted sum of the binary cross-entropies; adds its gradient to the parameters' ``grad``.
+        """Weighted sum of the binary cross-entropies; adds its gradient to the parameters' `grad`.
 
         Args:
             pack: one read a target.
@@ -130,7 +130,7 @@ class PackedLlama:
         return float(loss), z.detach()
 
     def adapter(self) -> dict[str, Tensor]:
-        """The trained change under the names that peft gives it, fp32; a full one compressed to ``rank``."""
+        """The trained change under the names that peft gives it, fp32; a full one compressed to `rank`."""
         state: dict[str, Tensor] = {}
         for index, layer in enumerate(self.layers[self.first_layer :], self.first_layer):
             for name, parts in PROJECTIONS.items():
@@ -147,7 +147,7 @@ class PackedLlama:
         return state
 
     def save(self, folder: Path) -> None:
-        """Write ``adapter_model.safetensors`` (bf16) and ``adapter_config.json`` as peft reads them."""
+        """Write `adapter_model.safetensors` (bf16) and `adapter_config.json` as peft reads them."""
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: value.to(torch.bfloat16).contiguous() for name, value in self.adapter().items()}
         temporary = folder / "adapter_model.safetensors.part"
@@ -170,14 +170,14 @@ class PackedLlama:
 
 
 def low_rank(change: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best approximation of a matrix by a product ``b @ a`` of this rank.
+    """The best approximation of a matrix by a product `b @ a` of this rank.
 
     Args:
         change: shape (out, in).
         rank: how many singular values are kept.
 
     Returns:
-        ``a`` of shape (rank, in) and ``b`` of shape (out, rank), with the singular values shared between both.
+        `a` of shape (rank, in) and `b` of shape (out, rank), with the singular values shared between both.
     """
     u, s, vh = torch.linalg.svd(change.float(), full_matrices=False)
     root = s[:rank].sqrt()
@@ -191,7 +191,7 @@ POSITIONS = "head 0..P-1; every chunk from P; closing from P + the longest chunk
 
 
 def write_description(folder: Path, layout: Layout, base: Path) -> None:
-    """Write ``isr_rag.json`` beside an adapter: what the package checks and needs before it uses it.
+    """Write `isr_rag.json` beside an adapter: what the package checks and needs before it uses it.
 
     The base model is named by the hash of the file it was converted from, where its folder records that, and else
     by that of its weights.

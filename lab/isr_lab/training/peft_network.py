@@ -22,7 +22,7 @@ class PeftNetwork:
     Args:
         base: folder or Hub name.
         rank: of the adapter.
-        alpha: its scale is ``alpha / rank``.
+        alpha: its scale is `alpha / rank`.
         dropout: of the adapter.
         first_layer: layers below get no adapter.
         label_ids: token ids of the two labels, "yes" first.
@@ -30,7 +30,7 @@ class PeftNetwork:
         nf4: load the base model in 4 bits (CUDA only).
 
     Raises:
-        ConfigurationError: if ``nf4`` is asked for without CUDA.
+        ConfigurationError: if `nf4` is asked for without CUDA.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class PeftNetwork:
         self._labels = label_ids
 
     def parameters(self) -> list[Tensor]:
-        """The trained tensors (fp32) with their ``grad``."""
+        """The trained tensors (fp32) with their `grad`."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def refresh(self) -> None:
@@ -104,7 +104,7 @@ class PeftNetwork:
             return self._logits(pack).cpu()
 
     def loss_and_grad(self, pack: Pack, targets: Tensor, weights: Tensor) -> tuple[float, Tensor]:
-        """Weighted sum of the binary cross-entropies; adds its gradient to the parameters' ``grad``.
+        """Weighted sum of the binary cross-entropies; adds its gradient to the parameters' `grad`.
 
         Args:
             pack: one read a target.

@@ -75,7 +75,7 @@ def ship(
 ) -> Path:
     """Copy a run's adapter into the package, calibrate it, measure it and write its model card.
 
-    Scores are kept in ``work``, so that a stopped call goes on where it was; they belong to one adapter, and another
+    Scores are kept in `work`, so that a stopped call resumes; they belong to one adapter, and another
     run needs another folder.
 
     Args:
@@ -85,14 +85,14 @@ def ship(
         trained_on: the training files, for the card's table of licences.
         notes: further paragraphs of the card.
         adjudicator: which one it is for; the default one for None.
-        out: where the package keeps its adapter; another folder to try one out with ``embedded_scorer(folder)``.
+        out: where the package keeps its adapter; another folder to try one out with `embedded_scorer(folder)`.
         report: told each step in words.
 
     Returns:
         The card's path.
 
     Raises:
-        InvalidInputError: for a line that is no item.
+        InvalidInputError: for a line that is not an item.
         CalibrationError: if the validation items do not suffice for a calibration.
     """
     out = out if out is not None else adjudicator_directory(adjudicator)
@@ -148,7 +148,7 @@ def describe(trained: Path, out: Path, layout: Layout, base: Path) -> None:
 
 
 def chosen(items: Iterable[SliceItem], *, each: int | None = None, most: int | None = None) -> list[SliceItem]:
-    """Up to about ``each`` items of every task and source, ``most`` in all; whole groups, drawn by a fixed seed.
+    """Up to about `each` items of every task and source, `most` in all; whole groups, drawn by a fixed seed.
 
     Items of one group mostly ask about the same evidence, which a scorer computes once where they stand together.
     """
@@ -204,13 +204,13 @@ class Scored:
 def scored_by(
     scorer: Scorer, items: Iterable[SliceItem], out: Path, *, each: int | None = None, most: int | None = None
 ) -> Scored:
-    """Score a choice of items; what ``out`` holds already is not scored again."""
+    """Score a choice of items; what `out` holds already is not scored again."""
     wanted = chosen(items, each=each, most=most)
     return Scored(tuple(wanted), tuple(evaluate(scorer, wanted, out)))
 
 
 def calibrate(scored: Scored, identity: str, out: Path) -> FittedCalibration:
-    """Fit and save the calibration that ``ISRGate()`` uses: one calibrator a predicate, for any m (one pass decides).
+    """Fit and save the calibration that `ISRGate()` uses: one calibrator a predicate, for any m (one pass decides).
 
     Args:
         scored: validation items, which training has not seen.
@@ -230,7 +230,7 @@ def calibrate(scored: Scored, identity: str, out: Path) -> FittedCalibration:
 def gate_figures(test: Scored, artefact: CalibrationArtefact) -> dict[str, dict[str, dict[str, float]]]:
     """What the gate with its calibration does on test items, by task and target hallucination rate.
 
-    The layout is invariant to order, so the gate answers where the lower probability reaches ``1 - h_star``; no
+    The layout is invariant to order, so the gate answers where the lower probability reaches `1 - h_star`; no
     single ordering's q could rank differently.
 
     Returns:
@@ -260,7 +260,7 @@ def distractor_drift(scorer: Scorer, items: Sequence[SliceItem], work: Path, mos
     """How q of supported items changes when the same support stands among 20 chunks instead of 3.
 
     Returns:
-        ``items``, ``mean`` change and ``mean_absolute`` change of q.
+        `items`, `mean` change and `mean_absolute` change of q.
     """
     supported = [item for item in items if item.label and any(chunk.is_support for chunk in item.chunks)][:most]
     strangers = [(item.group, chunk) for item in items for chunk in item.chunks if not chunk.is_support]
@@ -276,7 +276,7 @@ def distractor_drift(scorer: Scorer, items: Sequence[SliceItem], work: Path, mos
 
 
 def _among(item: SliceItem, strangers: Sequence[tuple[str, SliceChunk]], rng: random.Random) -> SliceItem:
-    """The item with chunks of unrelated items, up to :data:`MANY` chunks in all."""
+    """The item with chunks of unrelated items, up to `MANY` chunks in all."""
     chunks = list(item.chunks)
     while len(chunks) < MANY:
         group, chunk = rng.choice(strangers)

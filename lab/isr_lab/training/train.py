@@ -44,7 +44,7 @@ class TrainableNetwork(Protocol):
     """A model in training."""
 
     def parameters(self) -> list[Tensor]:
-        """The trained tensors with their ``grad``."""
+        """The trained tensors with their `grad`."""
         ...
 
     def refresh(self) -> None:
@@ -56,7 +56,7 @@ class TrainableNetwork(Protocol):
         ...
 
     def loss_and_grad(self, pack: Pack, targets: Tensor, weights: Tensor) -> tuple[float, Tensor]:
-        """The weighted loss, whose gradient is added to ``grad``, and the logit differences."""
+        """The weighted loss, whose gradient is added to `grad`, and the logit differences."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -112,7 +112,7 @@ def done_share(config: TrainConfig, progress: TrainingProgress, items: int) -> f
 
 
 def learning_rate(config: TrainConfig, share: float) -> float:
-    """A linear rise over ``warmup``, then a cosine to zero at the end of the run."""
+    """A linear rise over `warmup`, then a cosine to zero at the end of the run."""
     if share < config.warmup:
         return config.learning_rate * max(share / config.warmup, 0.02)
     return config.learning_rate * 0.5 * (1 + float(np.cos(np.pi * (share - config.warmup) / (1 - config.warmup))))
@@ -347,7 +347,7 @@ def _mean(value: float, workers: int) -> float:
 
 
 def spread(items: list[SliceItem], count: int) -> list[SliceItem]:
-    """A fixed selection of at most ``count`` items, spread over tasks and sources."""
+    """A fixed selection of at most `count` items, spread over tasks and sources."""
     by_source: dict[tuple[str, str], list[SliceItem]] = {}
     for item in sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest()):
         by_source.setdefault((item.task, item.source), []).append(item)
@@ -371,15 +371,15 @@ def _work(rank: int, config: TrainConfig, meeting: str, results: Any) -> None:
 
 
 def train(config: TrainConfig) -> TrainResult:
-    """Train to the end of the schedule, from the last checkpoint in ``config.out`` where there is one.
+    """Train to the end of the schedule, from the last checkpoint in `config.out` where there is one.
 
-    A run that is interrupted and resumed visits the same batches as an uninterrupted one. With ``epochs`` its
-    weights agree with those of an uninterrupted run up to rounding; with ``minutes`` the learning rate follows the
+    A run that is interrupted and resumed visits the same batches as an uninterrupted one. With `epochs` its
+    weights agree with those of an uninterrupted run up to rounding; with `minutes` the learning rate follows the
     clock.
 
     Raises:
         ConfigurationError: if the settings do not fit the model, the machine or the data.
-        InvalidInputError: for a line of the data that is no item.
+        InvalidInputError: for a line of the data that is not an item.
     """
     config.out.mkdir(parents=True, exist_ok=True)
     write_json(config.out / "settings.json", json.loads(json.dumps(asdict(config), default=str)))

@@ -157,7 +157,7 @@ def test_drafts_are_told_apart_by_what_makes_them_wrong() -> None:
 
 
 class Reader:
-    """Says yes where every word of a claim stands in one chunk; every call is counted."""
+    """Says yes where every word of a claim is in one chunk; every call is counted."""
 
     identity = "reader"
     layout: Layout = "late"

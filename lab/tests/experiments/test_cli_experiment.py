@@ -1,4 +1,4 @@
-"""``isr-lab experiment``: the options reach the experiment, the scorer and the reports."""
+"""`isr-lab experiment`: the options reach the experiment, the scorer and the reports."""
 
 from __future__ import annotations
 

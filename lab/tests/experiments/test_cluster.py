@@ -1,4 +1,4 @@
-"""On a Ray cluster of two workers: one score a trial, whoever is killed, and the bits of the local engine."""
+"""On a Ray cluster of two workers: one score per trial, whoever is killed, and the bits of the local engine."""
 
 from __future__ import annotations
 

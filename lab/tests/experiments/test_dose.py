@@ -357,7 +357,7 @@ def test_the_trend_agrees_with_ranks_by_hand() -> None:
 
 
 def counting(items: Sequence[SliceItem], per_chunk: float, order: float = 0.0) -> FixedScorer:
-    """A scorer whose log-odds rise by ``per_chunk`` a support text shown, and by ``order`` with the first chunk."""
+    """A scorer whose log-odds rise by `per_chunk` a support text shown, and by `order` with the first chunk."""
     supports = {quote(Chunk(c.text, c.title)) for item in items for c in item.chunks if c.is_support}
 
     def q(prompt: Prompt, ordering: Ordering) -> float:

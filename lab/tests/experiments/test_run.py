@@ -279,7 +279,7 @@ def test_a_damaged_line_of_scores_is_named(items: list[SliceItem], tmp_path: Pat
     run_experiment(Means(), Watched(), items, tmp_path)
     lines = (tmp_path / "scores.jsonl").read_text().splitlines()
     (tmp_path / "scores.jsonl").write_text("\n".join([lines[0], "nonsense", *lines[2:]]) + "\n")
-    with pytest.raises(InvalidInputError, match="line 2 is no score"):
+    with pytest.raises(InvalidInputError, match="line 2 is not a score"):
         run_experiment(Means(), Watched(), items, tmp_path)
 
 

@@ -23,7 +23,7 @@ from isr_rag.errors import ConfigurationError
 
 
 def made(source: str, number: int, true_share: float = 0.5) -> list[Candidate]:
-    """Twins about ``number`` documents: claims, drafts and sufficiency items; every third pair shares a page."""
+    """Twins about `number` documents: claims, drafts and sufficiency items; every third pair shares a page."""
     found: list[Candidate] = []
     for i in range(number):
         page = f"page:{source} {i - i % 3 if i % 3 < 2 else i}"

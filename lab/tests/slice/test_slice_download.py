@@ -27,7 +27,7 @@ HASH = hashlib.sha256(BODY).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves BODY at /file; cuts the connection after ``cut`` bytes as often as ``cuts`` says."""
+    """Serves BODY at /file; cuts the connection after `cut` bytes as often as `cuts` says."""
 
     cuts: ClassVar[int] = 0
     ranges: ClassVar[bool] = True

@@ -18,7 +18,7 @@ def pool() -> Pool:
 
 
 def lucene(query: str, i: int) -> float:
-    """Lucene's BM25 written out, over ``title text``."""
+    """Lucene's BM25 written out, over `title text`."""
     documents = [f"t{j} {text}".split() for j, text in enumerate(TEXTS)]
     mean = sum(map(len, documents)) / len(documents)
     total = 0.0

@@ -1,4 +1,4 @@
-"""Items read from Parquet are those read from JSONL; what is no item is named with its row."""
+"""Items read from Parquet are those read from JSONL; what is not an item is named with its row."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def write_items(path: Path, split: str, count: int) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run's folder around the adapter that comes along."""
+    """A run's folder around the adapter that is bundled."""
     folder = tmp_path / "run"
     (folder / "adapter").mkdir(parents=True)
     for name in (WEIGHTS, CONFIG):

@@ -1,4 +1,4 @@
-"""Evaluation writes what it scored, goes on where it stopped, and keeps support in view."""
+"""Evaluation writes what it scored, resumes, and keeps support in view."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """Passes requests on, and spoils the replies as the plan says; ``requests`` counts what came in."""
+    """Passes requests on, and spoils the replies as the plan says; `requests` counts what came in."""
 
     upstream: str
     plan: Callable[[int, dict[str, Any]], Fault | None] = lambda n, body: None

@@ -1,4 +1,4 @@
-"""``isr-rag doctor --server`` says what a server can do, and a server that cannot be used is exit code 1."""
+"""`isr-rag doctor --server` says what a server can do, and a server that cannot be used is exit code 1."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from isr_rag.scorers.local.packed.pack import Node, Pack
 
 ATTENTION_NAME = "isr_blocks"
-"""Name under which :func:`register` makes the attention known to transformers."""
+"""Name under which `register` makes the attention known to transformers."""
 
 _ROWS = 64  # queries a block: larger blocks compute more masked pairs, smaller ones make thin products
 _STEP = 16  # sizes are rounded up to it, long ones to an eighth: each new shape costs a library a kernel, 1 ms, .7 MB
@@ -49,10 +49,10 @@ class Group:
 
     Attributes:
         queries: int64 (B * rows,), indices in the sequence; padding repeats a token.
-        targets: int64, indices in the sequence of the rows that are no padding.
+        targets: int64, indices in the sequence of the rows that are not padding.
         kept: int64, where these stand among the B * rows.
         start: index of the first of them if they follow one another and none is padding.
-        before: int64 (B,): columns that all rows of a block see; row r sees columns up to ``before + r``.
+        before: int64 (B,): columns that all rows of a block see; row r sees columns up to `before + r`.
         common: columns that all rows of all blocks see.
         rows: queries a block.
         columns: keys a block.
@@ -106,7 +106,7 @@ class AttentionPlan:
         pack: the sequence.
         device: where it is computed.
         given: keys (rotated) and values of the given tokens, each of shape (layers, key-value heads, G, D).
-        keep: keep every layer's keys and values of the sequence in ``kept``.
+        keep: keep every layer's keys and values of the sequence in `kept`.
 
     Attributes:
         kept: layer -> keys (rotated) and values, each of shape (key-value heads, T, D).
@@ -147,7 +147,7 @@ class AttentionPlan:
     def bias(self, gathered: Gathered, group: Group, dtype: torch.dtype, window: int | None) -> Tensor:
         """Additive mask of a group, shape (B, rows, 1, C), for its last C columns; the others are not masked.
 
-        C is what is beyond the common columns, or everything where ``window`` limits the distance.
+        C is what is beyond the common columns, or everything where `window` limits the distance.
         """
         key = (group, dtype, window)
         if key not in self._bias:
@@ -174,7 +174,7 @@ class AttentionPlan:
 
 
 def _blocks(node: Node, most: int) -> list[_Block]:
-    """The node in blocks of at most ``most`` queries; a block sees the ancestors and the node up to its own end."""
+    """The node in blocks of at most `most` queries; a block sees the ancestors and the node up to its own end."""
     seen = [np.arange(start, start + length) for start, length in node.visible]
     blocks: list[_Block] = []
     for offset in range(0, node.length, most):
@@ -185,7 +185,7 @@ def _blocks(node: Node, most: int) -> list[_Block]:
 
 
 def _similar(blocks: list[_Block], most: int) -> list[list[_Block]]:
-    """Blocks in groups whose padding, and pairs (at most ``most``, or one block), stay within bounds."""
+    """Blocks in groups whose padding, and pairs (at most `most`, or one block), stay within bounds."""
     groups: list[list[_Block]] = []
     rows = columns = used = 0
     for block in sorted(blocks, key=lambda b: (-len(b.keys), -b.rows, b.start)):
@@ -291,7 +291,7 @@ def _evenly_dealt(a: Tensor, columns: int) -> list[slice]:
 def _probabilities(
     q: Tensor, k: Tensor, bias: Tensor, group: Group, scale: float, softcap: float | None, scores: Tensor
 ) -> Tensor:
-    """Softmax of the scores of one group, in place of ``scores``, shape (heads * B, rows * G, columns)."""
+    """Softmax of the scores of one group, in place of `scores`, shape (heads * B, rows * G, columns)."""
     for part in _evenly_dealt(q, group.columns):
         torch.baddbmm(scores[part], q[part], k[part].transpose(1, 2), beta=0, alpha=scale, out=scores[part])
     if softcap is not None:
@@ -323,7 +323,7 @@ def blocks_forward(
         scale: factor on the scores.
         window: sliding window in positions; None for none.
         softcap: Gemma 2's cap on the scores; None for none.
-        kept: receives each group's probabilities, for :func:`blocks_backward`.
+        kept: receives each group's probabilities, for `blocks_backward`.
         out: where to put the result; None makes room for it.
 
     Returns:
@@ -363,7 +363,7 @@ def attend(
     Args:
         q: queries, shape (T, heads, D), rotated.
         k: keys, shape (T, key-value heads, D), rotated.
-        v: values, shape as ``k`` (its last dimension may differ).
+        v: values, shape as `k` (its last dimension may differ).
         plan: who sees whom.
         scale: factor on the scores.
         window: sliding window in positions; None for none.

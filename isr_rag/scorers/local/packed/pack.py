@@ -1,7 +1,7 @@
 """Lay many prompts out as one packed sequence: a tree of nodes, each seeing its ancestors and, causally, itself.
 
 A node is a run of tokens. What several prompts or orderings share stands once: the common beginning of all heads,
-the trie of orderings (layout ``full``), a chunk that stands in several evidence sets (layouts ``set`` and ``late``).
+the trie of orderings (layout `full`), a chunk that is in several evidence sets (layouts `set` and `late`).
 No token is padded; every token carries its own position. In the invariant layouts the keys and values of heads and
 chunks may be given from an earlier pass: they then stand before the sequence, and only the rest is computed.
 
@@ -31,7 +31,7 @@ Evidence = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A run of tokens that sees the ``visible`` spans in full and itself causally."""
+    """A run of tokens that sees the `visible` spans in full and itself causally."""
 
     start: int
     length: int
@@ -57,7 +57,7 @@ class Pack:
         input_ids: int64, shape (T,).
         position_ids: int64, shape (T,).
         nodes: every token belongs to exactly one.
-        reads: for each prompt the indices in ``input_ids`` of the tokens whose next-token distribution is asked for,
+        reads: for each prompt the indices in `input_ids` of the tokens whose next-token distribution is asked for,
             int64, shape (orderings,) in the full layout and (1,) in the invariant ones.
         given_positions: positions of the given tokens, int64, shape (G,); they take the key indices 0 to G - 1, the
             sequence the next T.
@@ -170,7 +170,7 @@ def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ord
     """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk an edge).
 
     Raises:
-        InvalidInputError: if there are no prompts, or not one list of orderings a prompt.
+        InvalidInputError: if there are no prompts, or not one list of orderings per prompt.
     """
     if not prompts or len(prompts) != len(orderings):
         raise InvalidInputError(f"{len(prompts)} prompts need as many lists of orderings, got {len(orderings)}")
@@ -192,7 +192,7 @@ def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ord
 
 
 def pack_invariant(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] = ()) -> Pack:
-    """Chunks beside one another (layouts ``set`` and ``late``): one read a prompt stands for every ordering.
+    """Chunks beside one another (layouts `set` and `late`): one read a prompt stands for every ordering.
 
     Chunks are laid out in an order of their own (by their tokens), so that two orderings of one prompt give the
     very same sequence. A chunk that several prompts with the same head share is computed once, and a chunk that
@@ -220,7 +220,7 @@ def pack_invariant(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] =
 
 
 def pack_evidence(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] = ()) -> Pack:
-    """Heads and chunks of :func:`pack_invariant` alone, to compute their states ahead; it reads nothing."""
+    """Heads and chunks of `pack_invariant` alone, to compute their states ahead; it reads nothing."""
     builder = _Builder()
     builder.lay_out(prompts, given)
     return builder.pack([])

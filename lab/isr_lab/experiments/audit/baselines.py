@@ -1,7 +1,7 @@
-"""Scores that could stand in the gate's place, compared as selectors: answer "supported" to the items they put highest.
+"""Scores that could be in the gate's place, compared as selectors: answer "supported" to the items they put highest.
 
 Every score is made from the audit's own passes. Risk is the share of items that are not supported among the answered,
-coverage the share of all items answered, as for the gate's readings ``supported`` and ``calibrated``.
+coverage the share of all items answered, as for the gate's readings `supported` and `calibrated`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def compare_selectors(
         seed: of the resamples.
 
     Returns:
-        ``{"own": {selector: {statistic: [estimate, lower, upper] or None}}, "less_mean": the same}``; None where the
+        `{"own": {selector: {statistic: [estimate, lower, upper] or None}}, "less_mean": the same}`; None where the
         statistic is undefined, as AUROC with one class.
     """
     statistics: dict[str, Callable[[Any, Any], float]] = {"AURC": aurc, "AUROC": auroc}

@@ -3,11 +3,11 @@
 Which items a decision is right about depends on what is taken for the predicate g and for its reference, and the
 paper leaves that open. Three readings are computed:
 
-``label``       g = "the likelier label is the gold one", P_ref = 1 and q_k the probability of the gold label, so that
+`label`       g = "the likelier label is the gold one", P_ref = 1 and q_k the probability of the gold label, so that
                 the budget is mean clip(-log q_k): the paper's supervised evaluation (Sections 2.5.1 and 4.4). The
                 decision is computed from the label it is judged by, so nobody can deploy it.
-``supported``   g = "supported", P_ref = the gold label of g: an oracle for the predicate (instantiation i).
-``calibrated``  g = "supported", P_ref = the calibrated mean over the orderings: what a gate has in use.
+`supported`   g = "supported", P_ref = the gold label of g: an oracle for the predicate (instantiation i).
+`calibrated`  g = "supported", P_ref = the calibrated mean over the orderings: what a gate has in use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Decisions:
     correct: Bools
 
     def of(self, chosen: Bools) -> Decisions:
-        """The decisions about some of the items only; ``chosen`` has shape (n,)."""
+        """The decisions about some of the items only; `chosen` has shape (n,)."""
         return Decisions(self.answered[chosen], self.g[chosen], self.correct[chosen])
 
 
@@ -99,10 +99,10 @@ def decide(
         m: how many seeds' orderings count.
         rule: h*, clip and convention.
         reading: what g and its reference are, see the module.
-        reference: for the reading ``calibrated``, fitted at the same m.
+        reference: for the reading `calibrated`, fitted at the same m.
 
     Raises:
-        ValueError: if the reading is ``calibrated`` and there is no reference.
+        ValueError: if the reading is `calibrated` and there is no reference.
     """
     answered = [_answers(item, m, rule, reading, reference) for item in items]
     correct = np.array([item.agrees(m) for item in items])
@@ -138,7 +138,7 @@ def rates(decisions: Decisions) -> Rates:
 def label_jensen_gap(items: Sequence[AuditItem], m: int, clip: float) -> float:
     """Mean Jensen gap of the gold label in nats, probabilities kept above exp(-clip), where the budget's terms end.
 
-    It is the mean budget of the reading ``label`` less the mixture's own cross-entropy, hence never negative.
+    It is the mean budget of the reading `label` less the mixture's own cross-entropy, hence never negative.
     """
     least = float(np.exp(-clip))
     return _mean([bounds.jensen_gap(np.maximum(item.q_label(m), least), 1) for item in items])
@@ -150,7 +150,7 @@ def canonical_jensen_gap(items: Sequence[AuditItem], m: int) -> float:
 
 
 def _mean(gaps: Sequence[NDArray[np.float64]]) -> float:
-    """Their mean; what rounding leaves of a gap that is zero is no gap."""
+    """Their mean; what rounding leaves of a gap that is zero is not a gap."""
     return round(float(np.mean(gaps)), 12)
 
 

@@ -16,7 +16,7 @@ from isr_rag.calibration.venn_abers import VennAbers
 
 @dataclass(frozen=True, slots=True)
 class DeployableReference:
-    """The calibrated mixture, as a gate's ``CalibratedMixture`` uses it.
+    """The calibrated mixture, as a gate's `CalibratedMixture` uses it.
 
     Attributes:
         m: orderings' seeds behind each mean score, in the fit and in use.
@@ -59,7 +59,7 @@ def fit_reference(items: Sequence[AuditItem], m: int, *, enough: int = FEW_OF_A_
         raise CalibrationError("there are no calibration items (split val) among those that were scored")
     by_template: dict[str, VennAbers] = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrationWarning)  # the counts stand in the note
+        warnings.simplefilter("ignore", CalibrationWarning)  # the counts are in the note
         pooled = _fit(items, m)
         for template in sorted({item.template for item in items}):
             own = [item for item in items if item.template == template]

@@ -51,7 +51,7 @@ class Audit:
         limit: test items; None for all.
         calibration_limit: calibration items (split val) for the deployable reference; None for all.
         seed: of the choice of items and of the bootstrap.
-        seeds: one ordering each; the audit uses the first ``m``, the sweep more of them.
+        seeds: one ordering each; the audit uses the first `m`, the sweep more of them.
         m: number of seeds behind a decision.
         h_star: target hallucination rate.
         clip: B in nats.
@@ -93,7 +93,7 @@ class Audit:
 
     @property
     def name(self) -> str:
-        """``audit``."""
+        """`audit`."""
         return "audit"
 
     @property
@@ -187,7 +187,7 @@ class Audit:
         return {name: rates(one).plain() for name, one in found.items() if one is not None} or None
 
     def _tied(self, test: Sequence[AuditItem], made: DecisionsBySetting) -> dict[str, Any]:
-        """Share of the reading ``label``'s decisions that follow from the mean q of the gold label lying in a range."""
+        """Share of the reading `label`'s decisions that follow from the mean q of the gold label lying in a range."""
         low, high = paper.undispersed_region(self.h_star, self.clip)
         own = np.array([np.mean(item.q_label(self.m)) for item in test])
         tied: dict[str, Any] = {"from": low, "to": high}

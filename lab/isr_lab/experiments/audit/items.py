@@ -24,7 +24,7 @@ class AuditItem:
 
     Attributes:
         id: of the slice's item.
-        split: ``test`` or ``val``.
+        split: `test` or `val`.
         group: items that share it are not independent.
         source: benchmark it comes from.
         template: template of its predicate.
@@ -83,7 +83,7 @@ def sample(items: Iterable[SliceItem], wanted: int | None, seed: int) -> list[Sl
 
 
 def cut(chunks: Sequence[SliceChunk], most: int) -> list[SliceChunk] | None:
-    """At most ``most`` chunks in their order: all support and the first others; None where the support alone is more.
+    """At most `most` chunks in their order: all support and the first others; None where the support alone is more.
 
     What is left out supports nothing, so that the label stays what it is.
     """

@@ -124,7 +124,7 @@ def cut(item: SliceItem, n: int) -> SliceItem:
 def trials(
     placed: Iterable[Placed], families: Sequence[Family], *, m: int, bands: int, seed: int, layout: Layout
 ) -> list[Trial]:
-    """One trial an item and family: up to m distinct orderings, the identity first, the same for all items of an n."""
+    """One trial per item and family: up to m distinct orderings, the identity first, the same for all items of an n."""
     made: list[Trial] = []
     for item, n in placed:
         shown = cut(item, n)

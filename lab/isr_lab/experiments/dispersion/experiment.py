@@ -22,10 +22,10 @@ class Dispersion:
     Attributes:
         limit: items wanted in all, spread evenly over n; None for no limit. Each is scored under every family.
         seed: of the draw of items, the orderings, and everything resampled.
-        m: orderings an item at most, the identity among them.
+        m: orderings per item at most, the identity among them.
         bands: bands of the banded family.
         sizes: least and greatest n.
-        grid: the n to ask with; None for every n of ``sizes``. A thin grid makes a short run.
+        grid: the n to ask with; None for every n of `sizes`. A thin grid makes a short run.
         per_size: items for each n; None for all that belong there. An item with more chunks than its n is cut to it:
             all support and the best-ranked others stay, in their order.
         families: families of orderings.

@@ -74,11 +74,11 @@ def by_orderings(items: Sequence[Permuted]) -> dict[int, list[Permuted]]:
 def cross_entropies(items: Sequence[Permuted]) -> dict[str, Any]:
     """Cross-entropies of the canonical label, means over all items, in nats.
 
-    ``single``: mean over single orderings. ``uniform``: the uniform mixture. ``optimised``: the best convex mixture of
-    each n, on the items that chose it, with ``identity_weight`` on the identity ordering. ``best_shared``: the best
-    single ordering of each n. ``best_per_item``: the best single ordering of each item, a lower bound of all of them.
-    ``optimality_gap`` is uniform less optimised, at most ``certified`` larger than stated; for
-    ``optimality_gap_held_out`` every other item chooses and the rest are scored (None where every n has one item).
+    `single`: mean over single orderings. `uniform`: the uniform mixture. `optimised`: the best convex mixture of
+    each n, on the items that chose it, with `identity_weight` on the identity ordering. `best_shared`: the best
+    single ordering of each n. `best_per_item`: the best single ordering of each item, a lower bound of all of them.
+    `optimality_gap` is uniform less optimised, at most `certified` larger than stated; for
+    `optimality_gap_held_out` every other item chooses and the rest are scored (None where every n has one item).
     """
     totals: dict[str, float] = defaultdict(float)
     weights: dict[str, list[float]] = {}
@@ -137,8 +137,8 @@ def against_gold(items: Sequence[Permuted], *, resamples: int, seed: int) -> dic
     """Accuracy and log loss (nats) against the gold label: single orderings on average, the identity, the mixture.
 
     Returns:
-        ``estimates``, and ``gains`` of the mixture over one ordering with bootstrap intervals over groups of items
-        (None where ``resamples`` is 0 or there are fewer than two groups).
+        `estimates`, and `gains` of the mixture over one ordering with bootstrap intervals over groups of items
+        (None where `resamples` is 0 or there are fewer than two groups).
     """
     rows: dict[str, list[float]] = defaultdict(list)
     for item in items:
@@ -218,8 +218,8 @@ def ordering_information(items: Sequence[Permuted], *, m: int, permutations: int
         seed: of the draws.
 
     Returns:
-        ``nats``, ``p`` (with the observed one counted among the draws), the ``null_mean`` under permutation, the number
-        of ``items`` and of those whose outcome ``varies``; None where no item has m >= 2 orderings.
+        `nats`, `p` (with the observed one counted among the draws), the `null_mean` under permutation, the number
+        of `items` and of those whose outcome `varies`; None where no item has m >= 2 orderings.
     """
     z = [item for item in items if len(item.z) == m]
     if not z or m < 2:

@@ -77,10 +77,10 @@ def potential(data: Design) -> dict[str, Any]:
     """Least squares for psi, with standard errors clustered by item.
 
     Returns:
-        ``steps``: for each rank r the step psi(r + 1) - psi(r) with its standard error, None where the data do not
-        identify it; ``psi``: their running sum from psi(1) = 0, up to the first gap, and
-        their ``total_variation``; ``r2`` within items, and
-        ``r2_adjusted`` for the item means and the ranks fitted; ``significant``: share of the steps that lie further
+        `steps`: for each rank r the step psi(r + 1) - psi(r) with its standard error, None where the data do not
+        identify it; `psi`: their running sum from psi(1) = 0, up to the first gap, and
+        their `total_variation`; `r2` within items, and
+        `r2_adjusted` for the item means and the ranks fitted; `significant`: share of the steps that lie further
         than 1.96 standard errors from 0.
     """
     ranks = data.x.shape[1]
@@ -130,8 +130,8 @@ def decay_of_steps(steps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Log-log regression |psi(r + 1) - psi(r)| ~ C r^-alpha.
 
     Returns:
-        ``alpha`` with its 95% interval, ``c_fit`` from the intercept, ``c`` the least C with every step at most
-        C r^-alpha (so that the fitted potential is (alpha, C)-regular), and ``r2``. None with fewer than three steps
+        `alpha` with its 95% interval, `c_fit` from the intercept, `c` the least C with every step at most
+        C r^-alpha (so that the fitted potential is (alpha, C)-regular), and `r2`. None with fewer than three steps
         that are not 0.
     """
     known = [(s["rank"], abs(s["step"])) for s in steps if s["step"] is not None and abs(s["step"]) > NOISE]
@@ -160,8 +160,8 @@ def decay_by_profile(data: Design, *, resamples: int, seed: int) -> dict[str, An
     intervals are percentiles over resampled items.
 
     Returns:
-        ``alpha`` (from a grid, 0.02 to 4), ``c`` >= 0, ``direction`` (-1: later is worse for the gold label), ``r2``
-        within items, intervals of alpha and c, and ``at_edge`` where the grid's end fits best. None where the support
+        `alpha` (from a grid, 0.02 to 4), `c` >= 0, `direction` (-1: later is worse for the gold label), `r2`
+        within items, intervals of alpha and c, and `at_edge` where the grid's end fits best. None where the support
         stands at one rank only.
     """
     starts = np.flatnonzero(np.diff(data.item, prepend=-1.0))
@@ -203,14 +203,14 @@ def _intervals(xx: Floats, xz: Floats, resamples: int, seed: int) -> dict[str, f
 def bounds(items: Sequence[Permuted], fitted: dict[str, Any], decays: dict[str, Any]) -> dict[str, Any]:
     """How the measured E_pair stands to the bounds that the fit implies.
 
-    ``total_variation``: a quarter of psi's total variation over ranks 1 to n. ``uniform_ranks``: a quarter of the mean
-    |psi(U) - psi(V)| for independent uniform ranks, the step of A.2's proof before a decay is put in. ``qmv`` and
-    ``first_order``: Theorems 1 and 2 with exact partial sums, for each decay with alpha > 0. E_pair is the mean over
+    `total_variation`: a quarter of psi's total variation over ranks 1 to n. `uniform_ranks`: a quarter of the mean
+    |psi(U) - psi(V)| for independent uniform ranks, the step of A.2's proof before a decay is put in. `qmv` and
+    `first_order`: Theorems 1 and 2 with exact partial sums, for each decay with alpha > 0. E_pair is the mean over
     pairs of different orderings, of the items that have more than one.
 
     Returns:
-        For each bound its value at each n (``by_n``); the share of items, and of the means per n, that lie at or under
-        it; the share of items for which it is ``informative``, less than the 1/2 that no E_pair exceeds; its mean, and
+        For each bound its value at each n (`by_n`); the share of items, and of the means per n, that lie at or under
+        it; the share of items for which it is `informative`, less than the 1/2 that no E_pair exceeds; its mean, and
         mean E_pair over that. None where it is undefined.
     """
     psi = np.asarray(fitted["psi"])

@@ -42,7 +42,7 @@ Figures = Mapping[str, Any]
 
 
 def report(figures: dict[str, Any], families: Mapping[str, Sequence[Permuted]]) -> Analysis:
-    """Summary, tables and plots of the figures that ``Dispersion.analyse`` computes."""
+    """Summary, tables and plots of the figures that `Dispersion.analyse` computes."""
     found: dict[str, Any] = figures["families"]
     sections = [
         Section(

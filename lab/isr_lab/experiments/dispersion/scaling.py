@@ -69,7 +69,7 @@ def read(outcomes: Sequence[ScoredTrial]) -> dict[str, list[Permuted]]:
 
 
 def moves(items: Sequence[Permuted]) -> bool:
-    """Whether any prediction depends on the ordering by more than :data:`NOISE`."""
+    """Whether any prediction depends on the ordering by more than `NOISE`."""
     return any(float(np.ptp(item.z)) > NOISE for item in items)
 
 
@@ -89,7 +89,7 @@ def distinct_pairs(q: Floats) -> float:
 
 
 def per_item(items: Sequence[Permuted]) -> dict[str, Floats]:
-    """Each item's figures, shape (items,) each: what :func:`by_size` averages. All are 0 where nothing moves."""
+    """Each item's figures, shape (items,) each: what `by_size` averages. All are 0 where nothing moves."""
 
     def over(statistic: Callable[[Permuted], object]) -> Floats:
         return np.array([float(cast(Any, statistic(item))) if np.ptp(item.z) > NOISE else 0.0 for item in items])
@@ -209,7 +209,7 @@ def laws(sizes: Floats, means: Floats) -> dict[str, Any] | None:
     """Fit means = a + b f(n) for f = log and square root, and a constant, and compare them by AIC.
 
     Returns:
-        For ``log`` and ``sqrt`` the slope with its 95% interval, intercept and R2; AIC of all three, and the ``best``
+        For `log` and `sqrt` the slope with its 95% interval, intercept and R2; AIC of all three, and the `best`
         by it. None with fewer than three sizes, or where all means are equal.
     """
     if len(sizes) < _FEWEST or float(np.ptp(means)) <= 1e-12:

@@ -14,7 +14,7 @@ Figures = Mapping[str, Any]
 
 
 def short(value: float | None) -> str:
-    """Three significant digits, or ``undefined``."""
+    """Three significant digits, or `undefined`."""
     return "undefined" if value is None else f"{value:.3g}"
 
 

@@ -1,6 +1,6 @@
 """Experiment 2: what a randomised dose of supporting evidence does at a fixed length of the prompt (Appendix D).
 
-Every item stands in four arms. Each arm shows four chunks, d of them support and 4 - d not, for d = 0, 1, 2, 3.
+Every item is in four arms. Each arm shows four chunks, d of them support and 4 - d not, for d = 0, 1, 2, 3.
 
 *Which items.* Gold label 1 (supported, or sufficient), at least three support chunks and at least four non-support
 chunks of the item's own. A chunk counts as support where the slice marks it: gold evidence, or a sentence that holds
@@ -51,7 +51,7 @@ class Dose:
     Attributes:
         limit: number of items, spread evenly over sources and tasks; None for all that qualify.
         seed: of the choice of items, of the content of the arms, of the positions and of the resamples.
-        m: orderings a prompt, at most 24 exist.
+        m: orderings per prompt, at most 24 exist.
         h_star: tolerated risk.
         clip: B in nats.
         resamples: of every bootstrap.
@@ -77,7 +77,7 @@ class Dose:
 
     @property
     def name(self) -> str:
-        """``dose``."""
+        """`dose`."""
         return "dose"
 
     @property
@@ -121,7 +121,7 @@ class Dose:
 
         Raises:
             InvalidInputError: if an item lacks an arm.
-            MissingDependencyError: without the extra ``experiments``.
+            MissingDependencyError: without the extra `experiments`.
         """
         study = read_study(outcomes, h_star=self.h_star, clip=self.clip)
         settings = Settings(self.h_star, self.clip, self.resamples, self.seed)
@@ -135,7 +135,7 @@ def qualifies(item: SliceItem) -> bool:
 
 
 def choose(items: Iterable[SliceItem], limit: int | None, seed: int) -> list[SliceItem]:
-    """The qualifying items, at most ``limit``, by turns from every source and task, in an order of the seed."""
+    """The qualifying items, at most `limit`, by turns from every source and task, in an order of the seed."""
     kinds: dict[tuple[str, str], list[SliceItem]] = defaultdict(list)
     for item in items:
         if qualifies(item):

@@ -1,6 +1,6 @@
 """The statistics of the support-dose experiment: arms, trend, clustered regressions, instrument, paired changes.
 
-All arrays are items by arms, the arms in the order of :data:`DOSES`. Standard errors and resamples go by *cluster*: the
+All arrays are items by arms, the arms in the order of `DOSES`. Standard errors and resamples go by *cluster*: the
 four arms of an item, together with items that ask about the same record or page, are not independent.
 """
 
@@ -84,7 +84,7 @@ def read_study(outcomes: Sequence[ScoredTrial], *, h_star: float, clip: float) -
     """Decide every arm of every item.
 
     Args:
-        outcomes: of the trials of :class:`~isr_lab.experiments.dose.Dose`, in any order.
+        outcomes: of the trials of `Dose`, in any order.
         h_star: tolerated risk.
         clip: B in nats.
 

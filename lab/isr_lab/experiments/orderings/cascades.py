@@ -57,7 +57,7 @@ def mixture(calibration: VennAbers) -> Trust:
 
 
 def run(q: Sequence[float], trust: Trust, rule: Rule, *, cascade: bool = True) -> Run:
-    """What the gate does with these probabilities (``ISRGate(cascade=...)``).
+    """What the gate does with these probabilities (`ISRGate(cascade=...)`).
 
     Args:
         q: probability of g = 1 of every ordering drawn, in the order of the draw.
@@ -130,7 +130,7 @@ def analyse_cascades(outcomes: Sequence[ScoredTrial], rule: Rule) -> Analysis:
     """Decisions that differ and passes spent, by reference and n.
 
     Args:
-        outcomes: with the facts ``n``, ``label``, ``group`` and ``layout``; q in the order of the gate's draw.
+        outcomes: with the facts `n`, `label`, `group` and `layout`; q in the order of the gate's draw.
         rule: h*, clip and convention.
     """
     judged = judge(outcomes, rule)

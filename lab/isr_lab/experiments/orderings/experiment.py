@@ -34,20 +34,18 @@ _MISSING = {
 class OrderingStudy:
     """Four questions about orderings, on items of chosen numbers of chunks.
 
-    The sizes are meant for a model of 135 million parameters on two cores, which computes about 700 tokens a second:
+    The sizes are meant for a model of 135 million parameters on two cores, which computes about 700 tokens per second:
     about 15 minutes. With a head of H, a closing of S and chunks of L tokens, m orderings that share no beginning take
     H + m (n L + S) tokens; all permutations share theirs, and take L for each distinct beginning of one (15, 64 and
     325 of them for n = 3, 4 and 5) and S for each permutation. At most, with L = 50, S = 50 and H = 70, and as counted
     on 5,000 items of real data, where they are 33, 42 and 67 on average, in thousands of tokens:
 
-    ====================  ==========================================================================  ===========
-    set of trials         items x tokens at L = 50, by n                                              real data
-    ====================  ==========================================================================  ===========
-    families              12 x 1.1 (3), 10 x 4.5 (4), 4 x 22 (5), 1 x 83 (10), 1 x 170 (20): 400      265
-    wordings and copies   12 prompts x 4 orderings: 4 x 9 (3), 4 x 12 (4), 2 x 14 (5): 112            89
-    practice, cascade     60 x 1.1 (3), 30 x 3 (5), 8 x 5 (8), 5 x 8 (12), 3 x 13 (20): 275           196
-    in all                790, or 19 minutes                                                          550, or 13
-    ====================  ==========================================================================  ===========
+    | set of trials | items x tokens at L = 50, by n | real data |
+    |---|---|---|
+    | families | 12 x 1.1 (3), 10 x 4.5 (4), 4 x 22 (5), 1 x 83 (10), 1 x 170 (20): 400 | 265 |
+    | wordings and copies | 12 prompts x 4 orderings: 4 x 9 (3), 4 x 12 (4), 2 x 14 (5): 112 | 89 |
+    | practice, cascade | 60 x 1.1 (3), 30 x 3 (5), 8 x 5 (8), 5 x 8 (12), 3 x 13 (20): 275 | 196 |
+    | in all | 790, or 19 minutes | 550, or 13 |
 
     Attributes:
         limit: at most so many items for each of the three sets of trials; None: as the sizes say.
@@ -111,7 +109,7 @@ class OrderingStudy:
 
     @property
     def name(self) -> str:
-        """``orderings``."""
+        """`orderings`."""
         return "orderings"
 
     @property

@@ -26,7 +26,7 @@ from isr_rag.prompt import Ordering
 
 COMPARED: tuple[Family, ...] = ("banded", "uniform", "latin", "antithetic")
 TODAY: Family = "uniform"
-"""What the gate's ``auto`` draws where it cannot take all permutations."""
+"""What the gate's `auto` draws where it cannot take all permutations."""
 
 _TRUTH_SEED = 1_000_003  # away from the seeds of the families, whose uniform draws it would repeat
 _EACH = 1.0 - 0.05 / (len(COMPARED) - 1)  # confidence of one comparison with the best family
@@ -121,7 +121,7 @@ def analyse_families(outcomes: Sequence[ScoredTrial], drawing: Drawing, resample
     """Errors by family, n and m, and who wins at each m.
 
     Args:
-        outcomes: of trials with the fact ``n`` that scored ``drawing.draws(n).orderings``.
+        outcomes: of trials with the fact `n` that scored `drawing.draws(n).orderings`.
         drawing: how they were drawn.
         resamples: of the bootstrap over items.
     """

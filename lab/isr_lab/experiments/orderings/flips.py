@@ -82,7 +82,7 @@ def analyse_flips(outcomes: Sequence[ScoredTrial], threshold: float, resamples: 
     """Flips by n and gains over all items.
 
     Args:
-        outcomes: with the facts ``n``, ``label`` and ``group``; the retriever's own order first in each.
+        outcomes: with the facts `n`, `label` and `group`; the retriever's own order first in each.
         threshold: answer when q reaches it.
         resamples: of the bootstrap over items.
     """

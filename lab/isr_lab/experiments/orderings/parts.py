@@ -99,7 +99,7 @@ def choose(items: Sequence[SliceItem], sizes: Sizes, seed: int, limit: int | Non
         items: the slice.
         sizes: how many items of each number of chunks; where the slice has fewer, all of them.
         seed: of the draw.
-        limit: at most so many in all, evenly over the numbers of chunks; None: as many as ``sizes`` says.
+        limit: at most so many in all, evenly over the numbers of chunks; None: as many as `sizes` says.
     """
     columns = [_spread([item for item in items if len(item.chunks) == n], seed)[:count] for n, count in sizes]
     chosen = [item for row in zip_longest(*columns) for item in row if item is not None][:limit]

@@ -86,7 +86,7 @@ def components(z: Floats) -> dict[tuple[int, ...], float]:
     number of observations that share one of their effects. The finest source holds the noise as well.
 
     Args:
-        z: as for :func:`mean_squares`.
+        z: as for `mean_squares`.
     """
     squares = mean_squares(z)
     found: dict[tuple[int, ...], float] = {}
@@ -148,7 +148,7 @@ class Design:
 
     @classmethod
     def of(cls, outcomes: Sequence[ScoredTrial], templates: Sequence[str], label_maps: Sequence[str]) -> Design:
-        """Put outcomes in their places by the facts ``item``, ``template``, ``label_map`` and ``copy``."""
+        """Put outcomes in their places by the facts `item`, `template`, `label_map` and `copy`."""
         cells: dict[tuple[object, object, object], tuple[float, ...]] = {}
         again: dict[object, list[float]] = {}
         facts: dict[object, ScoredTrial] = {}

@@ -45,7 +45,7 @@ LABEL_MAPS = (
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How the three kinds of questions are put; ``{rule}`` and ``{choice}`` are the label map's.
+    """How the three kinds of questions are put; `{rule}` and `{choice}` are the label map's.
 
     Attributes:
         name: in tables.

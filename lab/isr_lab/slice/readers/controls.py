@@ -68,7 +68,7 @@ def _read_timeqa(path: Path, report: SourceReport) -> Iterable[Record]:
 
 
 def _sentences(paragraph: str, title: str, index: int) -> list[Sentence]:
-    """Sentences of a paragraph that are no headings; ids are paragraph * 1000 + sentence."""
+    """Sentences of a paragraph that are not headings; ids are paragraph * 1000 + sentence."""
     parts = split_sentences(restore_treebank(paragraph))
     return [
         Sentence(part, title, index * 1000 + i, None) for i, part in enumerate(parts) if len(part.split()) >= _SHORTEST

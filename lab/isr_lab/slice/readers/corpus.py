@@ -1,4 +1,4 @@
-"""The sentence pool file ``corpus/wiki_sentences.jsonl``: one Wikipedia sentence with its page a line."""
+"""The sentence pool file `corpus/wiki_sentences.jsonl`: one Wikipedia sentence with its page a line."""
 
 from __future__ import annotations
 

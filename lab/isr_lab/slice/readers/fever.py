@@ -173,7 +173,7 @@ def _add(claim: _Claim, gold: list[Sentence], data: FeverData, report: SourceRep
 
 
 def _page_sentences(raw: Path, report: SourceReport) -> dict[str, list[Sentence]]:
-    """Sentences of whole pages, from ``{page: "sentence\\nsentence"}``; empty when there is no such file."""
+    """Sentences of whole pages, from `{page: "sentence\\nsentence"}`; empty when there is no such file."""
     path = find(raw, *_PAGES)
     if path is None:
         return {}
@@ -221,7 +221,7 @@ def _titles(claims: dict[str, _Claim], pages: dict[str, list[Sentence]]) -> dict
 def _read_original(raw: Path, pages: Path, also: frozenset[str], report: SourceReport) -> FeverData:
     """The original release: claims with page and sentence ids, sentences from the zipped Wikipedia dump.
 
-    The pool gets the claims' pages, those of ``also``, and one page of ``_DUMP_SHARE``, chosen by hash.
+    The pool gets the claims' pages, those of `also`, and one page of `_DUMP_SHARE`, chosen by hash.
     """
     claims: dict[str, tuple[_Claim, list[tuple[str, int]]]] = {}
     for path in (path for name in _ORIGINALS if (path := find(raw, name)) is not None):
@@ -250,7 +250,7 @@ def _read_original(raw: Path, pages: Path, also: frozenset[str], report: SourceR
 
 
 def _places(evidence: object) -> Iterator[tuple[str, int]]:
-    """``(page, sentence)`` of every annotation ``[annotation id, evidence id, page, sentence]``."""
+    """`(page, sentence)` of every annotation `[annotation id, evidence id, page, sentence]`."""
     if not isinstance(evidence, list):
         raise ValueError("'evidence' is no list of evidence sets")
     for group in cast("list[object]", evidence):
@@ -265,7 +265,7 @@ def _places(evidence: object) -> Iterator[tuple[str, int]]:
 def _dump_lines(
     path: Path, report: SourceReport, wanted: set[str], also: frozenset[str]
 ) -> Iterator[tuple[str, int, str]]:
-    """Page, sentence number and restored text of the wanted pages of ``wiki-pages.zip``."""
+    """Page, sentence number and restored text of the wanted pages of `wiki-pages.zip`."""
     for member, number, row in read_zip_jsonl(path, report, ("id", "lines")):
         page = str(row["id"])
         chosen = page in wanted or int(digest(page)[:8], 16) % _DUMP_SHARE == 0

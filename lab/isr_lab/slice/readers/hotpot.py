@@ -25,7 +25,7 @@ _EXCERPTS = ("hotpotqa/merged_hotpot.jsonl", "hotpotqa/merged_fullwiki_incomplet
 
 
 def read_hotpot(raw: Path) -> tuple[list[Record], SourceReport]:
-    """HotpotQA records; those whose context lacks a gold fact have the form ``incomplete``.
+    """HotpotQA records; those whose context lacks a gold fact have the form `incomplete`.
 
     Raises:
         MissingSourceError: if no HotpotQA file is there.

@@ -43,7 +43,7 @@ def read_nq(raw: Path) -> tuple[list[Record], SourceReport]:
 
 
 def passage_sentences(title: str, text: str, snapshot: str | None, number: int = 0) -> list[Sentence]:
-    """Sentences of a record's passage ``number``; ids are passage * 1000 + sentence."""
+    """Sentences of a record's passage `number`; ids are passage * 1000 + sentence."""
     return [Sentence(part, title, 1000 * number + i, snapshot) for i, part in enumerate(split_sentences(text))]
 
 
@@ -112,7 +112,7 @@ def _record(row: Row, file: str, number: int, retrieved: dict[str, list[Sentence
 
 
 def _read_questions(path: Path, report: SourceReport) -> list[Record]:
-    """``{question, answer: [..]}`` (NQ-open) or ``{input, output: [{answer}]}`` (KILT)."""
+    """`{question, answer: [..]}` (NQ-open) or `{input, output: [{answer}]}` (KILT)."""
     records: list[Record] = []
     for number, row in read_jsonl(path, report, ()):
         try:

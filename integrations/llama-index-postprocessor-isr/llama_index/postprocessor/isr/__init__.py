@@ -1,4 +1,4 @@
-"""Gates for LlamaIndex: an answer goes out only when the retrieved evidence carries it, whatever order it stands in."""
+"""Gates for LlamaIndex: an answer goes out only when the retrieved evidence carries it, whatever its order."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from llama_index.postprocessor.isr.gate import core_gate
 class ISREvaluator(BaseEvaluator):
     """Judges a response by its contexts: passing where the gate answers.
 
-    ``score`` is p_ref, what can be trusted about the response in [0, 1] (0 with no contexts), and ``feedback`` the
-    whole decision as JSON (:meth:`isr_rag.Decision.from_json` reads it). With a query the response is judged as its
+    `score` is p_ref, what can be trusted about the response in [0, 1] (0 with no contexts), and `feedback` the
+    whole decision as JSON (`isr_rag.Decision.from_json` reads it). With a query the response is judged as its
     answer, without one as a claim.
 
     Args:

@@ -16,14 +16,14 @@ class ISRDecisionEvent(BaseEvent):
     """A gate has decided.
 
     Attributes:
-        decision: the decision as :meth:`isr_rag.Decision.to_dict` writes it: plain data.
+        decision: the decision as `isr_rag.Decision.to_dict` writes it: plain data.
     """
 
     decision: dict[str, Any]
 
     @classmethod
     def class_name(cls) -> str:
-        """``ISRDecisionEvent``."""
+        """`ISRDecisionEvent`."""
         return "ISRDecisionEvent"
 
 

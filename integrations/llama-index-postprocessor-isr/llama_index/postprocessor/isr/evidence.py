@@ -64,10 +64,10 @@ class Gathered:
 
 
 def gather(gate: ISRGate, look: Look, *, question: str, answer: str | None = None, looks: int = 1) -> Gathered:
-    """Look for evidence until the gate answers, ``looks`` times at most (:func:`isr_rag.acquire`).
+    """Look for evidence until the gate answers, `looks` times at most (`isr_rag.acquire`).
 
     Raises:
-        ISRError: as :func:`isr_rag.acquire`.
+        ISRError: as `isr_rag.acquire`.
     """
     nodes: Nodes = []
 
@@ -78,7 +78,7 @@ def gather(gate: ISRGate, look: Look, *, question: str, answer: str | None = Non
 
 
 async def agather(gate: ISRGate, look: ALook, *, question: str, answer: str | None = None, looks: int = 1) -> Gathered:
-    """As :func:`gather`, awaiting the retriever and the gate."""
+    """As `gather`, awaiting the retriever and the gate."""
     nodes: Nodes = []
 
     async def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
@@ -180,7 +180,7 @@ class EngineRounds:
         return self._engine(number).retrieve(self.rounds.bundle(self.asked, query, number, previous))
 
     async def alook(self, query: str, number: int, previous: Decision | None) -> Nodes:
-        """As :meth:`look`, awaited."""
+        """As `look`, awaited."""
         bundle = self.asked
         if number:  # rewriting may call a model
             bundle = await asyncio.to_thread(self.rounds.bundle, self.asked, query, number, previous)

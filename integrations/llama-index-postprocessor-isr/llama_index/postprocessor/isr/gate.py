@@ -69,8 +69,8 @@ def core_gate(gate: object) -> isr_rag.ISRGate:
 class ISRGate(BaseNodePostprocessor):
     """Lets nodes through, in the retriever's order, when they hold enough to answer the question.
 
-    ``index.as_query_engine(node_postprocessors=[ISRGate()])`` works as it stands. Nodes are let through as copies
-    with the decision in ``metadata["isr"]``, hidden from the LLM and from embeddings.
+    `index.as_query_engine(node_postprocessors=[ISRGate()])` works as it stands. Nodes are let through as copies
+    with the decision in `metadata["isr"]`, hidden from the LLM and from embeddings.
 
     After an abstention a query stops with `AbstainedError`: whatever comes next would answer ungated. Put the gate last
     in the list, since a postprocessor after it that rewrites nodes changes what it judged. To answer with a message
@@ -83,7 +83,7 @@ class ISRGate(BaseNodePostprocessor):
         on_abstain: `raise`: `AbstainedError`. `empty`: no nodes; engines then answer the literal `Empty Response`,
             which chat memory keeps, and an engine in GENERATION mode or a chat engine still calls the LLM, without
             evidence and ungated. `annotate`: the nodes pass, and what to do about the decision is left to you.
-        retriever: where to look for more evidence while it is not enough: at ``similarity_top_k`` times ``factor``,
+        retriever: where to look for more evidence while it is not enough: at `similarity_top_k` times `factor`,
             then deeper. None: what comes in is all there is.
         looks: with a retriever, how often to look at most, what came in included, >= 1; h* is split over the looks.
         factor: how much deeper each further look goes, >= 2.
@@ -91,9 +91,9 @@ class ISRGate(BaseNodePostprocessor):
     Raises:
         ValueError: for unknown or contradictory settings.
         InvalidTypeError: for a gate that is not one of `isr_rag`.
-        InvalidInputError: from ``postprocess_nodes`` without a query.
+        InvalidInputError: from `postprocess_nodes` without a query.
         AbstainedError: as said.
-        ISRError: from the gate, as :meth:`isr_rag.ISRGate.decide`.
+        ISRError: from the gate, as `isr_rag.ISRGate.decide`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", validate_assignment=True)
@@ -121,7 +121,7 @@ class ISRGate(BaseNodePostprocessor):
 
     @classmethod
     def class_name(cls) -> str:
-        """``ISRGate``."""
+        """`ISRGate`."""
         return "ISRGate"
 
     @property
@@ -170,7 +170,7 @@ class ISRGate(BaseNodePostprocessor):
         return passed
 
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
-        """The settings, for :meth:`from_dict`.
+        """The settings, for `from_dict`.
 
         Raises:
             ConfigurationError: if a gate or retriever of one's own was given, which plain data cannot hold.

@@ -45,28 +45,28 @@ MESSAGE = "I cannot answer this from the documents at hand."
 class ISRQueryEngine(BaseQueryEngine):
     """Answers through another query engine, or abstains with a message and the evidence still attached.
 
-    ``response.metadata["isr"]`` holds the decision and ``["isr_looks"]`` every decision of the run, as plain data.
+    `response.metadata["isr"]` holds the decision and `["isr_looks"]` every decision of the run, as plain data.
     Where the engine streams, a gate before drafting leaves the token stream as it is; one after drafting takes in the
     whole draft and releases nothing of it before it has decided.
 
     Args:
-        query_engine: drafts the answer: ``index.as_query_engine()``, ``RetrieverQueryEngine(retriever, synthesizer)``
-            or any other. One that cannot retrieve without answering can be gated ``after`` only.
-        gate: decides; the embedded model with its shipped calibration by default. Its ``on_error`` says what happens
+        query_engine: drafts the answer: `index.as_query_engine()`, `RetrieverQueryEngine(retriever, synthesizer)`
+            or any other. One that cannot retrieve without answering can be gated `after` only.
+        gate: decides; the embedded model with its shipped calibration by default. Its `on_error` says what happens
             when the scorer or the retriever fails.
-        place: ``before``: does the evidence hold enough to answer, else the LLM is not called. ``after``: does the
-            evidence support the draft. ``both``: one after the other.
-        looks: how often to retrieve at most, >= 1; h* is split over the looks. A gate ``after`` drafts once, on the
+        place: `before`: does the evidence hold enough to answer, else the LLM is not called. `after`: does the
+            evidence support the draft. `both`: one after the other.
+        looks: how often to retrieve at most, >= 1; h* is split over the looks. A gate `after` drafts once, on the
             first look, and looks for more support of that draft.
         factor: how much deeper each further look goes, >= 2.
-        rewrite: other words for the query of a further look: ``rewrite(query, look, decision)``.
+        rewrite: other words for the query of a further look: `rewrite(query, look, decision)`.
         message: what the caller reads after an abstention.
         callback_manager: the engine's own by default.
 
     Raises:
         ConfigurationError: for settings out of range, or that the engine cannot follow.
         InvalidTypeError: for a gate that is not one of `isr_rag`.
-        ISRError: from a query, as :meth:`isr_rag.ISRGate.decide`.
+        ISRError: from a query, as `isr_rag.ISRGate.decide`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ISRQueryEngine(BaseQueryEngine):
         return self._engine.retrieve(query_bundle)
 
     async def aretrieve(self, query_bundle: QueryBundle) -> Nodes:
-        """As :meth:`retrieve`, awaited."""
+        """As `retrieve`, awaited."""
         return await aretrieve(self._engine, query_bundle)
 
     @dispatcher.span
@@ -239,7 +239,7 @@ def _read(response: RESPONSE_TYPE) -> Response:
 
 
 async def _aread(response: RESPONSE_TYPE) -> Response:
-    """As :func:`_read`, for either kind of stream."""
+    """As `_read`, for either kind of stream."""
     return await response.get_response() if isinstance(response, AsyncStreamingResponse) else _read(response)
 
 

@@ -52,8 +52,8 @@ class TokenEvent(Event):
 class ISRWorkflow(Workflow):
     """Gathers evidence look by look, gates it, and answers through a query engine or stops with a message.
 
-    `await workflow.run(question=...)` (or `query=...`) gives a Response with ``metadata["isr"]``. :class:`LookEvent`,
-    :class:`GatheredEvent` and :class:`TokenEvent` are streamed. Between two steps the context holds plain data and
+    `await workflow.run(question=...)` (or `query=...`) gives a Response with `metadata["isr"]`. `LookEvent`,
+    `GatheredEvent` and `TokenEvent` are streamed. Between two steps the context holds plain data and
     nodes only, so that it can be written and taken up again.
 
     Args:
@@ -61,9 +61,9 @@ class ISRWorkflow(Workflow):
         gate: decides; the embedded model with its shipped calibration by default.
         looks: how often to retrieve at most, >= 1; h* is split over the looks.
         factor: how much deeper each further look goes, >= 2.
-        rewrite: other words for the query of a further look: ``rewrite(query, look, decision)``.
+        rewrite: other words for the query of a further look: `rewrite(query, look, decision)`.
         message: the text of the response after an abstention.
-        settings: of :class:`~llama_index.core.workflow.Workflow`, such as ``timeout`` in seconds.
+        settings: of `Workflow`, such as `timeout` in seconds.
 
     Raises:
         ConfigurationError: for settings that the engine cannot follow.
