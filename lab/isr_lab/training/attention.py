@@ -18,7 +18,7 @@ NAME = "isr_blocks_trained"
 def blocks_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, kept: Sequence[Tensor], plan: AttentionPlan, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `blocks_forward` (without softcap) in q, k and v; ``grad`` has the shape of its result."""
+    """Gradients of `blocks_forward` (without softcap) in q, k and v; `grad` has the shape of its result."""
     kv_heads, depth, width = k.shape[0], k.shape[-1], v.shape[-1]
     stacked = q.shape[-1] // depth
     grad, dq = grad.transpose(0, 1), torch.empty_like(q)
@@ -88,5 +88,5 @@ def attend(
 
 
 def register() -> str:
-    """Make this attention known to transformers; returns the name to give ``model.set_attn_implementation``."""
+    """Make this attention known to transformers; returns the name to give `model.set_attn_implementation`."""
     return attention.register(NAME, attend)

@@ -406,7 +406,7 @@ def register(name: str = ATTENTION_NAME, attention: Attend = attend) -> str:
         attention: what computes it.
 
     Returns:
-        The name to give ``model.set_attn_implementation``.
+        The name to give `model.set_attn_implementation`.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
