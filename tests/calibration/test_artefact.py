@@ -117,11 +117,11 @@ def test_reformatting_the_file_changes_nothing(artefact: CalibrationArtefact, tm
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not a JSON file"),
         ("[1]", "no isr-rag calibration"),
         ('{"kind": "something"}', "no isr-rag calibration"),
         ('{"kind": "isr-rag calibration", "schema_version": 99}', "schema version 99"),
-        ('{"kind": "isr-rag calibration", "schema_version": NaN}', "no JSON number"),
+        ('{"kind": "isr-rag calibration", "schema_version": NaN}', "not a JSON number"),
     ],
 )
 def test_a_file_that_is_no_calibration_is_named(text: str, message: str, tmp_path: Path) -> None:
