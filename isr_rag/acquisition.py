@@ -13,6 +13,19 @@ from isr_rag.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.gate import ISRGate
 from isr_rag.predicates import predicate_for
 
+__all__ = [
+    "ARetrieve",
+    "Chunks",
+    "Retrieve",
+    "Search",
+    "Stop",
+    "Trail",
+    "aacquire",
+    "acquire",
+    "reformulate",
+    "widen",
+]
+
 Chunks = Sequence[EvidenceLike]
 Search = Callable[[str, int], Chunks]
 """A retriever with a depth: query and top-k in, chunks out."""

@@ -15,6 +15,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.errors import InvalidInputError
 
+__all__ = [
+    "EPS",
+    "TOLERANCE",
+    "Float",
+    "bernoulli_kl",
+    "bits_to_trust",
+    "budget",
+    "budget_terms",
+    "first_order_bound",
+    "information_sufficiency_ratio",
+    "jensen_gap",
+    "js_certificate",
+    "js_divergence",
+    "mean_absolute_residual",
+    "p_max",
+    "pairwise_difference",
+    "partial_sum",
+    "qmv_bound",
+    "qmv_bound_total_variation",
+    "risk_of_hallucination",
+]
+
 Float: TypeAlias = NDArray[np.float64]
 
 EPS = 1e-9

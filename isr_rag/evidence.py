@@ -10,6 +10,16 @@ from typing import cast
 
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 
+__all__ = [
+    "Chunk",
+    "EvidenceLike",
+    "as_chunks",
+    "neutralise",
+    "one_line",
+    "quote",
+    "well_formed",
+]
+
 _WHITESPACE = re.compile(r"\s+")
 # Zero-width and bidirectional-control characters: invisible to a person, and able to split or hide a token.
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")

@@ -16,6 +16,14 @@ import numpy as np
 from isr_rag.errors import ConfigurationError
 from isr_rag.prompt import Ordering
 
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "count_orderings",
+    "draw_orderings",
+    "orderings_from_seeds",
+]
+
 Family = Literal["auto", "uniform", "banded", "exhaustive", "latin", "antithetic"]
 FAMILIES: tuple[str, ...] = get_args(Family)
 

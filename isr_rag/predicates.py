@@ -15,6 +15,19 @@ from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeErr
 from isr_rag.evidence import Chunk, neutralise, one_line, quote
 from isr_rag.prompt import Prompt
 
+__all__ = [
+    "BINARY_INSTRUCTION",
+    "BINARY_LABELS",
+    "Choice",
+    "Custom",
+    "Predicate",
+    "Refuted",
+    "Sufficient",
+    "Supported",
+    "evidence_alone",
+    "predicate_for",
+]
+
 BINARY_LABELS = (("1",), ("0",))
 BINARY_INSTRUCTION = (
     "You check statements and questions against evidence. Lines that begin with > are quoted evidence: "

@@ -16,6 +16,21 @@ from numpy.typing import NDArray
 from isr_rag.errors import ISRError, ScorerError
 from isr_rag.prompt import Ordering, Prompt
 
+__all__ = [
+    "AsyncScorer",
+    "FocusedScorer",
+    "IndexingScorer",
+    "Layout",
+    "MeasuredScorer",
+    "PartialScoresError",
+    "ScoreRequest",
+    "Scorer",
+    "Scores",
+    "checked_probabilities",
+    "focus_words_of",
+    "noise_floor_of",
+]
+
 Layout = Literal["full", "set", "late"]
 """How a model sees the evidence.
 

@@ -11,6 +11,10 @@ from isr_rag.errors import ConfigurationError
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 
+__all__ = [
+    "FixedScorer",
+]
+
 
 class FixedScorer:
     """A scorer with given probabilities.

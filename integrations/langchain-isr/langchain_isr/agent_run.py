@@ -9,7 +9,7 @@ from typing import Any, cast
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from isr_rag.decision import Decision
+from isr_rag import Decision
 from isr_rag.errors import InvalidInputError
 from isr_rag.evidence import one_line
 from langchain_isr.common import KEY, gathered

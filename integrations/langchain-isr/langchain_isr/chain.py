@@ -9,7 +9,7 @@ from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_eve
 from langchain_core.runnables import AddableDict, Runnable, RunnableConfig
 from pydantic import ConfigDict, WithJsonSchema, model_validator
 
-from isr_rag.decision import Decision
+from isr_rag import Decision
 from isr_rag.errors import ConfigurationError
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, text_of

@@ -11,10 +11,9 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.prompts import BasePromptTemplate, PromptTemplate, format_document
 from pydantic import WithJsonSchema
 
-from isr_rag.decision import Action, Decision, Reason
+from isr_rag import Action, Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
 from isr_rag.evidence import Chunk, one_line
-from isr_rag.gate import ISRGate
 
 EVENT = "isr_decision"
 """Name of the custom event that carries each decision."""

@@ -9,7 +9,7 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field, field_validator
 
-from isr_rag.gate import ISRGate as CoreGate
+from isr_rag import ISRGate as CoreGate
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,

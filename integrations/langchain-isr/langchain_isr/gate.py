@@ -10,9 +10,8 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
-from isr_rag.decision import Decision
-from isr_rag.errors import ISRError
-from isr_rag.gate import ISRGate as CoreGate
+from isr_rag import Decision, ISRError
+from isr_rag import ISRGate as CoreGate
 from langchain_isr.batched import Batched, StateOrError, checked_state
 from langchain_isr.common import (
     DOCUMENT_PROMPT,

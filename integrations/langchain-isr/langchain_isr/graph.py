@@ -15,10 +15,10 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict
 
+from isr_rag import Decision
+from isr_rag import ISRGate as CoreGate
 from isr_rag.acquisition import Stop
-from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,

@@ -15,9 +15,9 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from isr_rag.decision import Action, Decision, Reason
+from isr_rag import Action, Decision, Reason
+from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.agent_run import AgentRun, begin, failed_call
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, for_one_look, item_of, settled, text_of
 from langchain_isr.quiet import quietly

@@ -17,11 +17,9 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from pydantic import ConfigDict, Field, WithJsonSchema, field_validator
 
-from isr_rag.acquisition import Trail, aacquire, acquire
-from isr_rag.decision import Decision
+from isr_rag import Chunk, Decision, Trail, aacquire, acquire
+from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.evidence import Chunk
-from isr_rag.gate import ISRGate as CoreGate
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,

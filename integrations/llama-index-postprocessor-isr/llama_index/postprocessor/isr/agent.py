@@ -13,10 +13,9 @@ from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
 
-from isr_rag.decision import Decision, Reason
+from isr_rag import Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.evidence import quote
-from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
 from llama_index.postprocessor.isr.gate import core_gate
 

@@ -8,9 +8,8 @@ from typing import Any
 from llama_index.core.evaluation import BaseEvaluator, EvaluationResult
 from llama_index.core.prompts.mixin import PromptDictType
 
-from isr_rag.decision import Decision
+from isr_rag import Decision, ISRGate
 from isr_rag.errors import InvalidInputError, ISRError
-from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.gate import core_gate
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.schema import NodeWithScore
 
-from isr_rag.decision import Decision
-from isr_rag.errors import ISRError
+from isr_rag import Decision, ISRError
 
 
 class ISRDecisionEvent(BaseEvent):

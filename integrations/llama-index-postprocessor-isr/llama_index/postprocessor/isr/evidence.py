@@ -14,11 +14,9 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from isr_rag.acquisition import Trail, aacquire, acquire
-from isr_rag.decision import Decision
+from isr_rag import Decision, ISRGate, Trail, aacquire, acquire
 from isr_rag.errors import ConfigurationError
 from isr_rag.evidence import Chunk, one_line
-from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.events import ISRDecisionEvent
 
 dispatcher = get_dispatcher(__name__)

@@ -22,8 +22,8 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
 import isr_rag
+from isr_rag import Decision
 from isr_rag.batch import OnError
-from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from llama_index.postprocessor.isr.events import AbstainedError
 from llama_index.postprocessor.isr.evidence import KEY, Gathered, Nodes, Rounds, agather, gather

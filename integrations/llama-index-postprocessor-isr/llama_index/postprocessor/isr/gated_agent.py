@@ -10,8 +10,8 @@ from llama_index.core.base.response.schema import Response
 from llama_index.core.memory import BaseMemory
 from llama_index.core.workflow import Context
 
+from isr_rag import ISRGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.agent import kept_nodes
 from llama_index.postprocessor.isr.evidence import Nodes, agather
 from llama_index.postprocessor.isr.gate import core_gate

@@ -18,9 +18,8 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import QueryBundle
 
-from isr_rag.decision import Decision
+from isr_rag import Decision, ISRGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.evidence import (
     ALook,
     EngineRounds,

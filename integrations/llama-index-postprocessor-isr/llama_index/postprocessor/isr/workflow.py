@@ -9,9 +9,8 @@ from llama_index.core.base.response.schema import AsyncStreamingResponse, Respon
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
 
-from isr_rag.decision import Action, Decision
+from isr_rag import Action, Decision, ISRGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate import ISRGate
 from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Rounds, agather, can_retrieve
 from llama_index.postprocessor.isr.gate import core_gate
 from llama_index.postprocessor.isr.query_engine import MESSAGE
