@@ -3,7 +3,7 @@
     taskset -c 2,3 python benchmarks/adjudicators.py --json adjudicators.json
 
 One process per adjudicator, precision and number of threads, so that memory is that of one model. An item is a claim
-and four chunks of 120 words. ``ceiling`` is the best of square matrix products in the same process, and ``share`` what
+and four chunks of 120 words. `ceiling` is the best of square matrix products in the same process, and `share` what
 the linear layers reach of it while chunks are read for the first time (attention and all else counted as their time).
 Both are of processor time, which other work on the machine changes less than wall time.
 """
