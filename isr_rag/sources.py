@@ -1,64 +1,193 @@
-"""Evidence from files: text, Markdown, JSONL, a directory of them, or standard input."""
+"""Evidence from files: text, Markdown, HTML, PDF, JSON, JSONL, a directory of them, or standard input."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from isr_rag import strict_json
-from isr_rag.errors import InvalidInputError
+from isr_rag.errors import InvalidInputError, MissingDependencyError
 from isr_rag.evidence import Chunk, as_chunks, one_line
 
 CHUNK_WORDS = 120
 """Words of a chunk that is cut out of running text."""
 
 _TEXT_SUFFIXES = (".txt", ".md", ".rst")
+_HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+_SUFFIXES = (*_TEXT_SUFFIXES, *_HTML_SUFFIXES, ".pdf", ".json", ".jsonl")
 
 
-def read_evidence(places: Sequence[str]) -> tuple[Chunk, ...]:
+def read_evidence(places: Sequence[str], *, note: Callable[[str], None] = lambda line: None) -> tuple[Chunk, ...]:
     """Chunks from files, directories or `-` (standard input), in the order given.
 
-    JSONL has a chunk a line (a string, or `{"text", "title"}`); running text is cut into chunks of whole
-    paragraphs of about `CHUNK_WORDS` words, with the file's name as title.
+    A JSONL file has one chunk per line (a string, or `{"text", "title"}`), a JSON file a list of them. Running text
+    is cut into chunks of whole paragraphs of about `CHUNK_WORDS` words, with the file's name as title. Of HTML the main
+    text is read, under the page's title; of PDF the text of every page. A file of any other kind is read as text where
+    it is named itself, and skipped in a directory, as hidden files are.
+
+    Args:
+        places: what to read.
+        note: told in words what a directory skipped.
 
     Raises:
-        InvalidInputError: if a place does not exist, or a line is not a chunk.
+        InvalidInputError: if a place does not exist, cannot be read or holds no text, or a line is no chunk.
+        MissingDependencyError: for HTML or PDF without the extra "documents".
     """
-    return tuple(chunk for place in places for chunk in _read(place))
+    return tuple(chunk for place in places for chunk in _read(place, note))
 
 
-def _read(place: str) -> Iterator[Chunk]:
+def _read(place: str, note: Callable[[str], None]) -> Iterator[Chunk]:
     if place == "-":
-        yield from _parse(sys.stdin.read(), "standard input", None)
+        yield from _read_stdin()
         return
     path = Path(place)
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in (*_TEXT_SUFFIXES, ".jsonl"))
-        if not files:
-            raise InvalidInputError(f"no {', '.join(_TEXT_SUFFIXES)} or .jsonl file in {path}")
-    elif path.is_file():
-        files = [path]
-    else:
-        raise InvalidInputError(f"there is no file or directory {place}")
-    for file in files:
-        try:
-            text = file.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise InvalidInputError(f"{file} is no UTF-8 text: {error}") from error
-        yield from _parse(text, str(file), None if file.suffix == ".jsonl" else file.stem)
+    try:
+        if path.is_dir():
+            yield from _read_directory(path, note)
+        elif path.exists():
+            yield from _read_file(path)
+        else:
+            raise InvalidInputError(f"there is no file or directory {place}")
+    except OSError as error:
+        raise InvalidInputError(f"{place} cannot be read: {error.strerror or error}") from error
 
 
-def _parse(text: str, name: str, title: str | None) -> Iterator[Chunk]:
-    if title is None and text.lstrip().startswith(("{", '"')):
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                try:
-                    yield as_chunks([strict_json.loads(line)])[0]
-                except (ValueError, TypeError) as error:
-                    raise InvalidInputError(f"{name}, line {number}: {error}") from error
+def _read_stdin() -> Iterator[Chunk]:
+    name = "standard input"
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{name} is not UTF-8 text: {error}") from error
+    text = _checked(text.removeprefix("\ufeff"), name)
+    start = text.lstrip()[:1]
+    if start == "[" and (chunks := _json_list(text, name)) is not None:
+        yield from chunks
+    elif start in ("{", '"'):
+        yield from _json_lines(text, name)
     else:
-        yield from chunk_text(text, title)
+        yield from chunk_text(text)
+
+
+def _read_directory(path: Path, note: Callable[[str], None]) -> Iterator[Chunk]:
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+    wanted = [file for file in files if file.suffix.lower() in _SUFFIXES and file.stat().st_size]
+    if not wanted:
+        raise InvalidInputError(f"{path} has no file to read: {', '.join(_SUFFIXES)}")
+    skipped = Counter(file.suffix.lower() or "without suffix" for file in files if file.suffix.lower() not in _SUFFIXES)
+    empty = len(files) - len(wanted) - skipped.total()
+    if skipped or empty:
+        kinds = [f"{count} {kind}" for kind, count in sorted(skipped.items())] + ([f"{empty} empty"] if empty else [])
+        note(f"{path}: {len(wanted)} files read, skipped {', '.join(kinds)}")
+    for file in wanted:
+        yield from _read_file(file)
+
+
+def _read_file(path: Path) -> Iterator[Chunk]:
+    raw, suffix = path.read_bytes(), path.suffix.lower()
+    if not raw.strip():
+        raise InvalidInputError(f"{path} is empty")
+    if raw.startswith(b"%PDF-"):
+        yield from _pdf(path)
+        return
+    if suffix == ".pdf":
+        raise InvalidInputError(f"{path} is not a PDF file")
+    try:
+        text = _checked(raw.decode("utf-8-sig"), str(path))
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{path} is not UTF-8 text, nor a PDF: convert it first ({error.reason} at byte {error.start})"
+        ) from error
+    if suffix in _HTML_SUFFIXES:
+        yield from _html(text, path)
+    elif suffix == ".jsonl":
+        yield from _json_lines(text, str(path))
+    elif suffix == ".json":
+        chunks = _json_list(text, str(path))
+        yield from _json_lines(text, str(path)) if chunks is None else chunks
+    else:
+        yield from chunk_text(text, path.stem)
+
+
+def _checked(text: str, name: str) -> str:
+    """A text, if it is one.
+
+    Raises:
+        InvalidInputError: if it is empty or binary.
+    """
+    if "\0" in text:
+        raise InvalidInputError(f"{name} is not text: it holds null bytes")
+    if not one_line(text):
+        raise InvalidInputError(f"{name} is empty")
+    return text
+
+
+def _json_list(text: str, name: str) -> tuple[Chunk, ...] | None:
+    """The chunks of a JSON list; None where the text is none."""
+    try:
+        plain = strict_json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(plain, list):
+        return None
+    try:
+        return as_chunks(plain)
+    except (ValueError, TypeError) as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+
+
+def _json_lines(text: str, name: str) -> Iterator[Chunk]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield as_chunks([strict_json.loads(line)])[0]
+            except (ValueError, TypeError) as error:
+                raise InvalidInputError(f"{name}, line {number}: {error}") from error
+
+
+def _html(text: str, path: Path) -> Iterator[Chunk]:
+    """The main text of a page, without menus and footers."""
+    try:
+        from trafilatura import bare_extraction
+    except ImportError as error:
+        raise MissingDependencyError("HTML evidence", error.name or "trafilatura", "documents") from error
+    page = bare_extraction(text, include_comments=False, with_metadata=True)
+    main = getattr(page, "text", None)
+    if not main:
+        raise InvalidInputError(f"{path} has no text that could be read")
+    yield from chunk_text("\n\n".join(main.split("\n")), getattr(page, "title", None) or path.stem)
+
+
+def _pdf(path: Path) -> Iterator[Chunk]:
+    """The text of every page; paragraphs are not marked in a PDF, so that chunks are cut between sentences."""
+    try:
+        from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
+    except ImportError as error:
+        raise MissingDependencyError("PDF evidence", error.name or "pypdf", "documents") from error
+    import sentencex
+
+    try:
+        pages = [page.extract_text() for page in PdfReader(path).pages]
+    except (
+        PyPdfError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:  # damaged: any of them
+        raise InvalidInputError(f"the PDF {path} cannot be read: {error}") from error
+    segment = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
+    sentences = [sentence for page in pages for sentence in segment("en", one_line(page))]
+    if not any(map(one_line, sentences)):
+        raise InvalidInputError(f"the PDF {path} holds no text: pages that are pictures need text recognition first")
+    yield from chunk_text("\n\n".join(sentences), path.stem)
 
 
 def chunk_text(text: str, title: str | None = None, *, words: int = CHUNK_WORDS) -> Iterator[Chunk]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isr_rag import Chunk
-from isr_rag.errors import InvalidInputError
+from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.sources import chunk_text, read_evidence
 
 
@@ -47,8 +47,105 @@ def test_a_bad_line_is_named(tmp_path: Path, content: str) -> None:
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"nowhere\.txt"):
         read_evidence([str(tmp_path / "nowhere.txt")])
-    with pytest.raises(InvalidInputError, match=r"no \.txt"):
+    with pytest.raises(InvalidInputError, match=r"no file to read: \.txt"):
         read_evidence([str(tmp_path)])
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInputError, match="UTF-8"):
         read_evidence([str(tmp_path)])
+
+
+def test_a_json_list_is_a_list_of_chunks_and_a_mark_at_the_start_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "chunks.json"
+    path.write_text('\ufeff["plain", {"text": "a", "title": "t"}]', "utf-8")
+    assert read_evidence([str(path)]) == (Chunk("plain"), Chunk("a", "t"))
+    prose = tmp_path / "note.txt"
+    prose.write_text("\ufeff[1] The first footnote.", "utf-8")
+    assert read_evidence([str(prose)]) == (Chunk("[1] The first footnote.", "note"),)
+
+
+@pytest.mark.parametrize("piped", ['["a", {"text": "b"}]', '\ufeff"a"\n"b"\n', "a\n\nb"])
+def test_standard_input_says_by_its_first_character_what_it_is(piped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(piped))
+    assert " ".join(chunk.text for chunk in read_evidence(["-"])) == "a b"
+
+
+PAGE = """<!doctype html><html><head><title>Rivers of France</title><script>var menu = 1;</script></head><body>
+<nav><a href="/">Home</a> <a href="/imprint">Imprint of this site</a></nav><article><h1>Rivers</h1>
+<p>The Seine is a river in northern France. It rises in Burgundy, flows through Paris and Rouen, and ends in the
+English Channel at Le Havre after seven hundred and seventy-seven kilometres.</p>
+<p>The Loire is the longest river in France. It ends in the Atlantic at Saint-Nazaire.</p></article>
+<footer>All rights reserved by the authors of this page</footer></body></html>"""
+
+
+def test_of_a_page_the_main_text_is_read_under_its_title(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(PAGE, "utf-8")
+    chunks = read_evidence([str(path)])
+    text = " ".join(chunk.text for chunk in chunks)
+    assert "flows through Paris" in text and "Saint-Nazaire" in text
+    assert "menu" not in text and "Imprint" not in text
+    assert {chunk.title for chunk in chunks} <= {"Rivers of France", "Rivers"}
+
+
+def _pdf(*pages: str) -> bytes:
+    """A PDF file with a line of text on each page, written by hand."""
+    kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for i, text in enumerate(pages):
+        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET" if text else ""
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * i} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>"
+        )
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    body, places = "%PDF-1.4\n", []
+    for number, content in enumerate(objects, start=1):
+        places.append(len(body))
+        body += f"{number} 0 obj\n{content}\nendobj\n"
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    end = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n"
+    return f"{body}{end}<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n".encode("latin-1")
+
+
+def test_of_a_pdf_every_page_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "report.pdf"
+    path.write_bytes(_pdf("The Seine flows through Paris.", "The Loire ends at Saint-Nazaire."))
+    assert read_evidence([str(path)]) == (
+        Chunk("The Seine flows through Paris. The Loire ends at Saint-Nazaire.", "report"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("scan.pdf", _pdf("", ""), "text recognition"),
+        ("cut.pdf", _pdf("text")[:60], "cannot be read"),
+        ("fake.pdf", b"plain text", "not a PDF"),
+        ("page.html", b"<html><body><script>1</script></body></html>", "no text"),
+        ("empty.txt", b" \n", "is empty"),
+        ("mark.txt", b"\xef\xbb\xbf", "is empty"),
+        ("old.doc", b"\xd0\xcf\x11\xe0", "not UTF-8 text"),
+        ("nulls.txt", b"a\x00b", "null bytes"),
+        ("list.json", b"[1]", r"evidence\[0\]"),
+        ("chunks.json", b"{", "line 1"),
+    ],
+)
+def test_what_holds_no_text_is_refused_with_its_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ISRError, match=message):
+        read_evidence([str(tmp_path / name)])
+
+
+def test_a_directory_says_what_it_skipped(tmp_path: Path) -> None:
+    (tmp_path / "deep" / ".git").mkdir(parents=True)
+    (tmp_path / "deep" / ".git" / "config.txt").write_text("hidden", "utf-8")
+    for name in ("a.txt", "deep/b.MD", "table.csv", "other.csv", "picture.png", "README"):
+        (tmp_path / name).write_text(name, "utf-8")
+    (tmp_path / "empty.txt").touch()
+    notes: list[str] = []
+    assert [chunk.text for chunk in read_evidence([str(tmp_path)], note=notes.append)] == ["a.txt", "deep/b.MD"]
+    assert notes == [f"{tmp_path}: 2 files read, skipped 2 .csv, 1 .png, 1 without suffix, 1 empty"]

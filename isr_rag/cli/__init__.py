@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 from isr_rag.errors import MissingDependencyError
-
-try:
-    import typer
-except ImportError as error:
-    raise MissingDependencyError("the command line", error.name or "typer", "cli") from error
-
-from isr_rag.cli import check, deciding, doctor, moved
-from isr_rag.cli.terminal import run_app
-
-app = typer.Typer(
-    name="isr-rag",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Decide whether retrieved evidence carries an answer, in whatever order it is retrieved.",
-)
-for command in (check.check, deciding.calibrate, deciding.setup, deciding.demo, doctor.doctor):
-    app.command()(command)
-moved.register(app)
 
 
 def main() -> None:
-    """Entry point: errors of this package become one line and exit code 1."""
+    """Entry point: errors of this package become one line and an exit code that says their kind."""
+    try:
+        from isr_rag.cli.app import app
+        from isr_rag.cli.terminal import run_app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit(f"error: {MissingDependencyError('the command line', error.name, 'cli')}")
     run_app(app)

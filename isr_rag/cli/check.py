@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.options import AdjudicatorOption, Model, Servers, Tokenizer, check_scorer_options, words
-from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_LINES, columns, console, say
+from isr_rag.cli.options import (
+    STDIO,
+    AdjudicatorOption,
+    Cache,
+    Model,
+    Servers,
+    Tokenizer,
+    check_scorer_options,
+    input_file,
+    output_file,
+    words,
+)
+from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_INTERRUPTED, EXIT_LINES, columns, console, say
 
 if TYPE_CHECKING:
+    from isr_rag.items import Summary
     from isr_rag.items.cluster import MakeGate
+
+EXAMPLES = """[bold]Examples[/bold]
+
+isr-rag check --claim "The Seine flows through Paris." --evidence notes/
+
+isr-rag check --question "Which river flows through Paris?" --answer "The Seine" -e report.pdf -e page.html
+
+curl -s https://example.org/page.txt | isr-rag check --claim "..." -e - --json
+
+isr-rag check --jsonl in.jsonl --out out.jsonl
+
+isr-rag check --jsonl - --out - < in.jsonl > out.jsonl"""
 
 
 def check(
@@ -24,17 +51,26 @@ def check(
     claim: Annotated[str | None, typer.Option(help="Instead of a question: is this claim supported?")] = None,
     evidence: Annotated[
         list[str] | None,
-        typer.Option("--evidence", "-e", help="Text file, JSONL, directory, or - for standard input; repeatable."),
+        typer.Option(
+            "--evidence",
+            "-e",
+            help="Text, Markdown, HTML, PDF, JSON or JSONL, a directory of them, or - for standard input; repeatable.",
+        ),
     ] = None,
     items: Annotated[
         Path | None,
         typer.Option(
             "--items",
             "--jsonl",
-            help='Decide about a file, .parquet or a line each: {"id", "question"?, "answer"?, "claim"?, "evidence"}.',
+            callback=input_file,
+            help="Decide about every line of a file (JSONL, .parquet, or - for JSONL from standard input): "
+            '{"id", "question"?, "answer"?, "claim"?, "evidence"}.',
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Output of --items: JSONL, or .parquet.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(callback=output_file, help="Output of --items: JSONL, .parquet, or - for standard output."),
+    ] = None,
     force: Annotated[
         bool, typer.Option(help="Replace a finished output, and drop what a run with other settings had begun.")
     ] = False,
@@ -54,19 +90,25 @@ def check(
     model: Model = None,
     server: Servers = None,
     tokenizer: Tokenizer = None,
-    calibration: Annotated[Path | None, typer.Option(help="Calibration that belongs to the model.")] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(callback=input_file, help="Calibration that belongs to the model.")
+    ] = None,
     p_ref: Annotated[float | None, typer.Option(help="An oracle's probability that the predicate holds.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Directory that remembers every score.")] = None,
+    cache: Cache = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:
     """Decide about one item, or about every line of a file.
 
-    Exit codes: 0 answered, or a whole file decided; 3 abstained; 4 a file decided without some bad lines. Nothing was
-    decided: 1 bad input, 2 bad options. 5 the scorer, the network or a disk failed, 130 interrupted: what is done of a
-    file is kept, and the same command goes on.
+    What is done of a file is kept when a run stops, and the same command goes on from there.
     """
     if (items is None) == (evidence is None) or (items is None) != (out is None):
         raise typer.BadParameter("give --evidence for one decision, or --items (or --jsonl) together with --out")
+    if items is not None and (question is not None or answer is not None or claim is not None):
+        raise typer.BadParameter("with --items each line says what is asked: give no --question, --answer or --claim")
+    if items is not None and as_json:
+        raise typer.BadParameter("--json prints one decision; the output of --items is JSON already")
+    if force and items is None:
+        raise typer.BadParameter("--force replaces the output of --items")
     if engine == "ray" and items is None:
         raise typer.BadParameter("--engine ray decides about a file: give --items and --out")
     if workers is not None and engine != "ray":
@@ -95,32 +137,97 @@ def check(
     )
     if items is not None and out is not None:
         gpus = model is not None and not server
-        raise typer.Exit(_check_file(make_gate, items, out, engine=engine, workers=workers, gpus=gpus, force=force))
+        with tempfile.TemporaryDirectory(prefix="isr-rag-") as folder:
+            source, target = items, out
+            if items == STDIO:  # spooled, since a run reads its input more than once
+                source = Path(folder) / "items.jsonl"
+                source.write_bytes(sys.stdin.buffer.read())
+            if out == STDIO:
+                target = Path(folder) / "decisions.jsonl"
+            code = _check_file(
+                make_gate,
+                source,
+                target,
+                engine=engine,
+                workers=workers,
+                gpus=gpus,
+                force=force,
+                shown=out == STDIO,
+            )
+        raise typer.Exit(code)
     from isr_rag.sources import read_evidence
 
-    decision = make_gate().decide(read_evidence(evidence or []), question=question, answer=answer, claim=claim)
+    with console.status("reading the evidence") as status:
+        chunks = read_evidence(evidence or [], note=_note)
+        status.update("loading the model")
+        gate = make_gate()
+        status.update("deciding")
+        decision = gate.decide(chunks, question=question, answer=answer, claim=claim)
     say(decision.to_json() if as_json else decision)
     raise typer.Exit(0 if decision.answered else EXIT_ABSTAIN)
 
 
+def _note(line: str) -> None:
+    console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
 def _check_file(
-    make_gate: MakeGate, source: Path, target: Path, *, engine: str, workers: int | None, gpus: bool, force: bool
+    make_gate: MakeGate,
+    source: Path,
+    target: Path,
+    *,
+    engine: str,
+    workers: int | None,
+    gpus: bool,
+    force: bool,
+    shown: bool,
 ) -> int:
+    """Decide about a file; where `shown`, the target is a temporary one that is shown in the end."""
     from isr_rag.items import check_file, check_file_on_ray
 
-    with Progress(*columns("deciding"), console=console) as bar:
-        task = bar.add_task("", total=None)
+    started, done, total = perf_counter(), 0, 0
+    try:
+        with Progress(*columns("deciding"), console=console) as bar:
+            task = bar.add_task("", total=None)
 
-        def progress(done: int, items: int) -> None:
-            bar.update(task, completed=done, total=items)
+            def progress(finished: int, items: int) -> None:
+                nonlocal done, total
+                done, total = finished, items
+                bar.update(task, completed=done, total=total)
 
-        if engine == "ray":
-            summary = check_file_on_ray(
-                make_gate, source, target, workers=workers, gpus=gpus, progress=progress, force=force
-            )
-        else:
-            summary = check_file(make_gate(), source, target, progress=progress, force=force)
-    console.print(f"{summary.decided} decided ({summary.resumed} lines done before), {summary.bad} bad")
+            if engine == "ray":
+                summary = check_file_on_ray(
+                    make_gate, source, target, workers=workers, gpus=gpus, progress=progress, force=force
+                )
+            else:
+                summary = check_file(make_gate(), source, target, progress=progress, force=force)
+    except KeyboardInterrupt:
+        after = "nothing was written" if shown else "run the same command to resume"
+        _note(f"stopped at {done} of {total}; {after}")
+        return EXIT_INTERRUPTED
+    errors = Path(f"{target}.errors.jsonl")
+    if shown:
+        sys.stdout.write(target.read_text("utf-8"))
+        sys.stdout.flush()
+    _note_summary(summary, perf_counter() - started)
     if summary.bad:
-        console.print(f"bad lines with their errors: {target}.errors.jsonl", style="yellow")
+        _note(errors.read_text("utf-8").rstrip() if shown else f"bad lines with their errors: {errors}")
     return EXIT_LINES if summary.bad else 0
+
+
+def _note_summary(summary: Summary, seconds: float) -> None:
+    """How many lines were answered, abstained from and why, and bad."""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.abstained.items(), key=_most_first))
+    abstained = sum(summary.abstained.values())
+    before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
+    console.print(
+        f"{summary.decided + summary.bad} lines in {seconds:.1f} s{before}: {summary.answered} answered, "
+        f"{abstained} abstained{f' ({reasons})' if reasons else ''}, {summary.bad} bad",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
+    return -counted[1], counted[0]

@@ -9,15 +9,47 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from isr_rag.adjudicators import DEFAULT, AdjudicatorName
-from isr_rag.cli.options import AdjudicatorOption, Model, Servers, Tokenizer, check_scorer_options, words
+from isr_rag.cli.options import (
+    AdjudicatorOption,
+    Cache,
+    Model,
+    Servers,
+    Tokenizer,
+    check_scorer_options,
+    folder,
+    input_file,
+    words,
+)
 from isr_rag.cli.terminal import columns, console
+
+CALIBRATE_EXAMPLES = """[bold]Examples[/bold]
+
+isr-rag calibrate --labelled labelled.jsonl --out calibration/
+
+isr-rag calibrate --labelled labelled.jsonl --out calibration/ --model Qwen/Qwen2.5-7B-Instruct --h-star 0.1
+
+isr-rag check --jsonl in.jsonl --out out.jsonl --calibration calibration/calibration.json"""
+
+SETUP_EXAMPLES = """[bold]Example[/bold]
+
+isr-rag setup"""
+
+DEMO_EXAMPLES = """[bold]Example[/bold]
+
+isr-rag setup && isr-rag demo"""
 
 
 def calibrate(
     labelled: Annotated[
-        Path, typer.Option(help='Labelled items: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} a line.')
+        Path,
+        typer.Option(
+            callback=input_file,
+            help='Labelled items: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} a line.',
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for calibration.json and a report for each predicate.")],
+    out: Annotated[
+        Path, typer.Option(callback=folder, help="Folder for calibration.json and a report for each predicate.")
+    ],
     h_star: Annotated[float, typer.Option(help="Target hallucination rate of the cut.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability that the cut fails to keep to it.")] = 0.1,
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
@@ -27,7 +59,7 @@ def calibrate(
     model: Model = None,
     server: Servers = None,
     tokenizer: Tokenizer = None,
-    cache: Annotated[Path | None, typer.Option(help="Directory that remembers every score.")] = None,
+    cache: Cache = None,
 ) -> None:
     """Calibrate a model on your own labelled items, and look for a cut with a finite-sample guarantee."""
     check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adjudicator=adjudicator)

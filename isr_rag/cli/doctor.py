@@ -8,6 +8,14 @@ import typer
 
 from isr_rag.cli.terminal import EXIT_BAD, say
 
+EXAMPLES = """[bold]Examples[/bold]
+
+isr-rag doctor
+
+isr-rag doctor --server http://127.0.0.1:8000/v1 --tokenizer Qwen/Qwen2.5-7B-Instruct
+
+Exit codes: 0 healthy; 1 something is missing or wrong; 2 bad options."""
+
 
 def doctor(
     server: Annotated[

@@ -2,12 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from isr_rag.adjudicators import DEFAULT, AdjudicatorName
+from isr_rag.printable import printable
+
+STDIO = Path("-")
+"""Standard input or output in place of a file."""
+
+
+def input_file(path: Path | None) -> Path | None:
+    """An input that is there, or `STDIO`.
+
+    Raises:
+        typer.BadParameter: if it is not a file.
+    """
+    if path is not None and path != STDIO and not _is(path, Path.is_file):
+        raise typer.BadParameter(f"{_shown(path)} is a folder" if _is(path, Path.is_dir) else f"no file {_shown(path)}")
+    return path
+
+
+def output_file(path: Path | None) -> Path | None:
+    """An output that can be there, or `STDIO`.
+
+    Raises:
+        typer.BadParameter: if it is a folder, or its own folder is missing.
+    """
+    if path is None or path == STDIO:
+        return path
+    if _is(path, Path.is_dir):
+        raise typer.BadParameter(f"{_shown(path)} is a folder: name a file in it")
+    if not _is(path.parent, Path.is_dir) or (path.is_symlink() and not _is(path, Path.is_file)):
+        raise typer.BadParameter(f"{_shown(path)} cannot be written: there is no folder {_shown(path.parent)}")
+    return path
+
+
+def folder(path: Path | None) -> Path | None:
+    """A folder that is there or can be made.
+
+    Raises:
+        typer.BadParameter: if a file is in its place.
+    """
+    if path is None:
+        return None
+    try:
+        first = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
+    except OSError as error:
+        raise typer.BadParameter(f"{_shown(path)}: {error.strerror}") from error
+    if not _is(first, Path.is_dir):
+        raise typer.BadParameter(f"{_shown(first)} is not a folder")
+    return path
+
+
+def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
+    try:
+        return kind(path)
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path), 200)
+
 
 Model = Annotated[
     str | None,
@@ -29,6 +89,8 @@ AdjudicatorOption = Annotated[
     AdjudicatorName | None,
     typer.Option("--adjudicator", help=f"The model of this package that judges. Default: {DEFAULT}."),
 ]
+
+Cache = Annotated[Path | None, typer.Option("--cache", file_okay=False, help="Directory that remembers every score.")]
 
 
 def check_scorer_options(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import sys
 from typing import Any
 
 import typer
 
-from isr_rag.errors import ISRError, MissingDependencyError, ReferenceFailedError, ScorerError
+from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError, ReferenceFailedError, ScorerError
 from isr_rag.printable import printable
 
 try:
@@ -24,6 +25,15 @@ EXIT_STOPPED = 5
 """The scorer, the reference, a disk or the network failed; the same command goes on from there."""
 EXIT_INTERRUPTED = 130
 """Stopped from the keyboard, as shells count it."""
+
+_WRONG_PATH = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+)
 
 
 class _PlainConsole(Console):
@@ -50,19 +60,22 @@ def columns(doing: str) -> tuple[ProgressColumn, ...]:
 def run_app(app: typer.Typer) -> None:
     """Run a command line: every error that can be expected becomes one line and an exit code that says its kind."""
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name=app.info.name)
     except typer.Abort:
-        _complain("stopped; where a file was being decided, the same command goes on from there")
+        _complain("stopped")
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # whoever read the output has seen enough
         sys.stderr.close()
         sys.exit(EXIT_BAD)
-    except (ScorerError, ReferenceFailedError, OSError, sqlite3.Error) as error:
+    except (ScorerError, ReferenceFailedError) as error:
         _complain(f"error: {error}", error)
         sys.exit(EXIT_STOPPED)
-    except ISRError as error:
+    except ISRError as error:  # some are OSErrors as well, such as that of a model that is not there
         _complain(f"error: {error}", error)
-        sys.exit(EXIT_BAD)
+        sys.exit(EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_BAD)
+    except (OSError, sqlite3.Error) as error:
+        _complain(f"error: {error}", error)
+        sys.exit(EXIT_BAD if getattr(error, "errno", None) in _WRONG_PATH else EXIT_STOPPED)
     except Exception as error:
         usage = getattr(error, "format_message", None)  # of the command line itself: typer carries its own click
         if usage is None:

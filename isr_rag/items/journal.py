@@ -6,10 +6,13 @@ import json
 import os
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from isr_rag.decision import Action
 from isr_rag.errors import OutputError
 from isr_rag.evidence import well_formed
 from isr_rag.items.locked import open_locked, sync_directory
@@ -177,7 +180,22 @@ class JsonlDecisions:
         self._file.close()
 
 
-def publish(journal: Journal, target: Path) -> int:
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a finished journal holds.
+
+    Attributes:
+        answered: items that were answered.
+        abstained: items that were not, by reason.
+        bad: lines that could not be decided.
+    """
+
+    answered: int
+    abstained: dict[str, int]
+    bad: int
+
+
+def publish(journal: Journal, target: Path) -> Counts:
     """Split a finished journal into the output and the errors file, each whole or not at all.
 
     Args:
@@ -185,16 +203,16 @@ def publish(journal: Journal, target: Path) -> int:
         target: the output, Parquet if its name ends so, else JSONL.
 
     Returns:
-        Number of bad lines; they are in `<target>.errors.jsonl`, which is not there when there are none.
+        What was decided; bad lines are in `<target>.errors.jsonl`, which is not there when there are none.
     """
     _, _, errors, fresh, wrong = written(target)
     try:
-        bad = _split(journal, target, fresh, wrong)
+        counts = _split(journal, target, fresh, wrong)
     except BaseException:
         fresh.unlink(missing_ok=True)
         wrong.unlink(missing_ok=True)
         raise
-    if bad:
+    if counts.bad:
         wrong.replace(errors)
     else:
         wrong.unlink()
@@ -202,7 +220,7 @@ def publish(journal: Journal, target: Path) -> int:
     fresh.replace(target)
     sync_directory(target.parent)
     journal.remove()
-    return bad
+    return counts
 
 
 def written(target: Path) -> tuple[Path, Path, Path, Path, Path]:
@@ -212,9 +230,9 @@ def written(target: Path) -> tuple[Path, Path, Path, Path, Path]:
     return part, Path(f"{part}.json"), Path(f"{target}.errors.jsonl"), fresh, Path(f"{target}.errors.new")
 
 
-def _split(journal: Journal, target: Path, fresh: Path, wrong: Path) -> int:
-    """Write both outputs; returns the number of bad lines."""
-    bad, output = 0, decisions_file(target)(fresh)
+def _split(journal: Journal, target: Path, fresh: Path, wrong: Path) -> Counts:
+    """Write both outputs, and count what is in them."""
+    bad, answered, abstained, output = 0, 0, Counter[str](), decisions_file(target)(fresh)
     with wrong.open("w", encoding="utf-8") as err:
         for records in journal.records():
             output.write([record for record in records if "error" not in record])
@@ -222,11 +240,15 @@ def _split(journal: Journal, target: Path, fresh: Path, wrong: Path) -> int:
                 if "error" in record:
                     bad += 1
                     err.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+                elif record["decision"]["action"] == Action.ANSWER:
+                    answered += 1
+                else:
+                    abstained[record["decision"]["reason"]] += 1
     output.close()
     for path in (fresh, wrong):
         with path.open("rb") as file:
             os.fsync(file.fileno())
-    return bad
+    return Counts(answered, dict(abstained), bad)
 
 
 def decisions_file(target: Path) -> Callable[[Path], Decisions]:

@@ -41,11 +41,15 @@ class Summary:
         decided: items in the output.
         bad: lines that could not be decided; they are in the errors file with their line number.
         resumed: lines that an earlier, stopped run had already done.
+        answered: items that were answered.
+        abstained: the other decided items, counted by reason.
     """
 
     decided: int
     bad: int
     resumed: int
+    answered: int
+    abstained: dict[str, int]
 
 
 class Run:
@@ -114,8 +118,14 @@ class Run:
         """
         if _stamp(self._source) != self._stamp:
             raise OutputError(f"{self._source} changed while it was read: decide anew with --force (force=True)")
-        bad = publish(self._journal, self._target)
-        return Summary(decided=self._index.items - bad, bad=bad, resumed=self._resumed)
+        counts = publish(self._journal, self._target)
+        return Summary(
+            decided=self._index.items - counts.bad,
+            bad=counts.bad,
+            resumed=self._resumed,
+            answered=counts.answered,
+            abstained=counts.abstained,
+        )
 
 
 def check_file(

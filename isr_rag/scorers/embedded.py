@@ -196,7 +196,10 @@ def embedded_scorer(
             "of an adapter trained on its base model"
         )
     with _loading:  # a cache alone would let threads that come together load it once each
-        return _load(wanted.name, adapter or wanted.directory, keep_states)
+        try:
+            return _load(wanted.name, adapter or wanted.directory, keep_states)
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError("an adjudicator", error.name or "torch", "local") from error
 
 
 def is_shipped(adjudicator: AdjudicatorName | None = None) -> bool:

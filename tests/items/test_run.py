@@ -43,7 +43,7 @@ def gate() -> ISRGate:
 
 def test_one_object_an_item_in_order_with_the_whole_decision(gate: ISRGate, tmp_path: Path) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(40)), tmp_path / "out.jsonl"
-    assert check_file(gate, source, target) == Summary(decided=40, bad=0, resumed=0)
+    assert check_file(gate, source, target) == Summary(decided=40, bad=0, resumed=0, answered=40, abstained={})
     records = read(target)
     assert [record["id"] for record in records] == [f"i{i}" for i in range(40)]
     assert all(set(record) == {"id", "decision"} for record in records)
@@ -110,7 +110,7 @@ def test_a_stopped_run_goes_on_where_it_was_and_ends_the_same(tmp_path: Path) ->
     stopping.left = 100
     stopping.requests.clear()
     summary = check_file(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
-    assert summary == Summary(decided=5 * BATCH + 3, bad=0, resumed=2 * BATCH)
+    assert summary == Summary(decided=5 * BATCH + 3, bad=0, resumed=2 * BATCH, answered=5 * BATCH + 3, abstained={})
     assert len(stopping.requests) == 3 * BATCH + 3
     assert [record["id"] for record in read(target)] == [f"i{i}" for i in range(5 * BATCH + 3)]
 
@@ -247,7 +247,8 @@ class Choosy(FixedScorer):
 def test_an_item_that_the_scorer_refuses_is_an_error_line_and_the_rest_is_decided(tmp_path: Path) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(2 * BATCH)), tmp_path / "out.jsonl"
     gate = ISRGate(scorer=Choosy([0.97]), reference=Oracle(1.0))
-    assert check_file(gate, source, target) == Summary(decided=2 * BATCH - 1, bad=1, resumed=0)
+    summary = check_file(gate, source, target)
+    assert (summary.decided, summary.bad, summary.answered) == (2 * BATCH - 1, 1, 2 * BATCH - 1)
     (error,) = read(tmp_path / "out.jsonl.errors.jsonl")
     assert (error["line"], error["id"]) == (8, "i7") and "status 400" in str(error["error"])
 
@@ -278,7 +279,8 @@ def test_an_item_that_the_reference_fails_at_is_an_error_line_and_a_dead_referen
 )
 def test_no_line_stops_a_file(gate: ISRGate, tmp_path: Path, line: str) -> None:
     source = write(tmp_path / "in.jsonl", [lines(1)[0], line, lines(2)[1]])
-    assert check_file(gate, source, tmp_path / "out.jsonl") == Summary(decided=2, bad=1, resumed=0)
+    summary = check_file(gate, source, tmp_path / "out.jsonl")
+    assert (summary.decided, summary.bad) == (2, 1)
 
 
 def test_many_chunks_and_half_pairs_are_decided(gate: ISRGate, tmp_path: Path) -> None:
