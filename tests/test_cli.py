@@ -13,6 +13,7 @@ import pytest
 import isr_rag.cli
 import isr_rag.factory
 from isr_rag import Decision, ISRGate
+from isr_rag.errors import ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -168,3 +169,50 @@ def test_a_scorer_that_dies_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, run,
     monkeypatch.setattr(isr_rag.factory, "build_gate", gate)
     code, _, err = run("check", "--claim", "c", "-e", str(evidence))
     assert (code, "gone" in err) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), [(None, None)]),
+        (("--adjudicator", "standard"), [("standard", None)]),
+        (("--adjudicator", "all"), [("small", None), ("standard", None)]),
+        (("--adjudicator", "small", "--file", "model.gguf"), [("small", Path("model.gguf"))]),
+    ],
+)
+def test_setup_prepares_what_is_named_and_shows_how_far_it_is(  # type: ignore[no-untyped-def]
+    run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], expected: list[tuple[str | None, Path | None]]
+) -> None:
+    embedded = pytest.importorskip("isr_rag.scorers.embedded")
+    asked: list[tuple[str | None, Path | None]] = []
+
+    def set_up(show_line, *, adjudicator, file, show_progress) -> None:  # type: ignore[no-untyped-def]
+        asked.append((adjudicator, file))
+        show_line("trying a [mirror]")
+        show_progress("fetching model.gguf", 5_000_000, 5_000_000)
+
+    monkeypatch.setattr(embedded, "setup", set_up)
+    code, _, err = run("setup", *arguments)
+    assert (code, asked) == (0, expected)
+    assert "trying a [mirror]" in err and "fetching model.gguf" in err and "5.0 MB" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("setup", "--adjudicator", "all", "--file", "model.gguf"),
+        ("setup", "--adjudicator", "large"),
+        ("check", "--claim", "c", "-e", "-", "--adjudicator", "small", "--model", "folder"),
+        ("check", "--claim", "c", "-e", "-", "--adjudicator", "large"),
+        ("calibrate", "--labelled", "l", "--out", "o", "--adjudicator", "small", "--server", "http://a"),
+    ],
+)
+def test_an_adjudicator_that_does_not_fit_the_other_options_is_a_usage_error(  # type: ignore[no-untyped-def]
+    run, arguments: tuple[str, ...]
+) -> None:
+    assert run(*arguments)[0] == 2
+
+
+def test_an_adjudicator_and_a_model_exclude_each_other() -> None:
+    with pytest.raises(ConfigurationError, match="neither model nor servers"):
+        isr_rag.factory.build_gate(adjudicator="small", model="m", p_ref=1.0)

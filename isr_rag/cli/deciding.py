@@ -100,9 +100,13 @@ def setup(
     """Fetch, check and convert the model of an adjudicator, once."""
     from isr_rag.scorers.embedded import setup as set_up
 
-    if adjudicator == "all" and file is not None:
-        raise typer.BadParameter("--file is the base model of one adjudicator: name it")
-    names = list(get_args(AdjudicatorName)) if adjudicator == "all" else [adjudicator]
+    names: list[AdjudicatorName | None]
+    if adjudicator == "all":
+        if file is not None:
+            raise typer.BadParameter("--file is the base model of one adjudicator: name it")
+        names = list(get_args(AdjudicatorName))
+    else:
+        names = [adjudicator]
     bars: dict[str, TaskID] = {}
     shown = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*shown, console=console) as progress:
