@@ -42,7 +42,7 @@ def draw_orderings(
         m: number of orderings wanted, >= 1.
         family: `uniform`: any permutation. `banded`: the ranking is cut into `bands` contiguous bands and
             shuffled inside each (the paper's). `exhaustive`: all n! of them, refused when that exceeds m.
-            `latin`: rows of a random Latin square, so that over m = n orderings each chunk stands at each rank
+            `latin`: rows of a random Latin square, so that over m = n orderings each chunk is at each rank
             exactly once (for m < n at most once; for m > n further squares follow). `antithetic`: uniform
             orderings, each followed by its reverse. `auto`: all of them when n! <= m, else `uniform`.
         seed: seed of the draw, >= 0; the same arguments give the same orderings on every machine, and a smaller m

@@ -304,7 +304,7 @@ class Custom:
     Args:
         name: identifies the wording (a calibration is tied to it); change it when the wording changes.
         topic: template of what is judged, with `{fields}`; each line of it is stated as it is.
-        ask: the instruction that stands last and asks for one of the labels.
+        ask: the instruction that comes last and asks for one of the labels.
         fields: values for the template's fields.
         labels: label strings; a tuple of strings per label counts all of them for that label.
         target: index of the label that means g = 1.
@@ -327,7 +327,7 @@ class Custom:
         try:
             needed = {name for _, name, _, _ in string.Formatter().parse(self.topic) if name is not None}
         except ValueError as error:
-            raise ConfigurationError(f"{self.topic!r} is no template: {error}") from error
+            raise ConfigurationError(f"{self.topic!r} is not a template: {error}") from error
         if needed != set(self.fields):
             raise ConfigurationError(
                 f"the template uses the fields {sorted(needed)}, but {sorted(self.fields)} were given"

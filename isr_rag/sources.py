@@ -32,7 +32,7 @@ def read_evidence(places: Sequence[str], *, note: Callable[[str], None] = lambda
         note: told in words what a directory skipped.
 
     Raises:
-        InvalidInputError: if a place does not exist, cannot be read or holds no text, or a line is no chunk.
+        InvalidInputError: if a place does not exist, cannot be read or holds no text, or a line is not a chunk.
         MissingDependencyError: for HTML or PDF without the extra "documents".
     """
     return tuple(chunk for place in places for chunk in _read(place, note))

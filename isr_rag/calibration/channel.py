@@ -71,7 +71,7 @@ class Prior:
 
     @classmethod
     def assumed(cls, value: float) -> Prior:
-        """A lower limit of the base rate that the user vouches for; no data stands behind it."""
+        """A lower limit of the base rate that the user vouches for; no data supports it."""
         return cls("assumed", value=value)
 
 

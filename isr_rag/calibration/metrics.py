@@ -6,7 +6,7 @@ are answered together. *Risk* is the share of label 0 among the answered, *cover
 No figure depends on the order of the items.
 
 Each figure is computed thousands of times inside a bootstrap, where the input checks of a general library take most of
-the time; so the one-line formulas stand here, and the tests hold them equal to scikit-learn's.
+the time; so the one-line formulas are here, and the tests hold them equal to scikit-learn's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of items, read in batches: where each batch stands, and what its lines say.
+"""Files of items, read in batches: where each batch begins, and what its lines say.
 
 A batch is always the same `BATCH` lines of the file. Items of one batch are scored together, and what is scored
 together moves the last bits of a probability: with fixed batches a file gets the same bits whether it is decided in
@@ -77,7 +77,7 @@ class Index:
         return len(self.lines)
 
     def extent(self, batch: int) -> Extent:
-        """Where a batch stands."""
+        """Where a batch begins."""
         return Extent(batch, self.starts[batch], self.starts[batch + 1], self.lines[batch])
 
     def size(self, batch: int) -> int:
@@ -89,7 +89,7 @@ class Reader(Protocol):
     """A file of items."""
 
     def index(self) -> Index:
-        """Read the file once, to know its hash and where its batches stand."""
+        """Read the file once, to know its hash and where its batches begin."""
         ...
 
     def read(self, extent: Extent) -> list[ItemLine]:

@@ -35,7 +35,7 @@ Layout = Literal["full", "set", "late"]
 """How a model sees the evidence.
 
 `full`  one causal sequence, so the order of the chunks matters (every ordinary language model);
-`set`   every chunk attends to the instruction, the claim and itself, all chunks stand at the same positions, and
+`set`   every chunk attends to the instruction, the claim and itself, all chunks are at the same positions, and
           only the closing part attends to everything: exactly invariant to order;
 `late`  as `set`, with the claim only in the closing part, so that a chunk's state depends on the chunk alone.
 """

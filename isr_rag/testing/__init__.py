@@ -21,7 +21,7 @@ class FixedScorer:
 
     Args:
         q: probability of the first label for each ordering of a prompt, in the order in which they first come, cycled
-            when there are more; or a function of the prompt and one ordering. A row per ordering gives all labels'
+            when there are more; or a function of the prompt and one ordering. One row per ordering gives all labels'
             probabilities instead.
         layout: what the fake model promises about order.
         identity: its name.

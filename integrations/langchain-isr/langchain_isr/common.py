@@ -19,7 +19,7 @@ EVENT = "isr_decision"
 """Name of the custom event that carries each decision."""
 
 KEY = "isr"
-"""Where a decision stands: in a runnable's output, a document's metadata, a message's response metadata, a state."""
+"""Where a decision is: in a runnable's output, a document's metadata, a message's response metadata, a state."""
 
 MESSAGE = "I cannot answer this from the evidence at hand."
 """What takes the place of an answer after an abstention, by default."""

@@ -147,7 +147,7 @@ class PromptEncoder:
         Args:
             prompt: the segments.
             window: context window in tokens; None for no limit. A text that cannot fit is not even tokenised.
-            beside: the chunks stand beside one another, so that only the longest counts against the window.
+            beside: the chunks are beside one another, so that only the longest counts against the window.
 
         Raises:
             LabelError: if the labels are not single tokens, or share one.

@@ -225,7 +225,7 @@ class LocalScorer:
     def _states(
         self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
     ) -> list[torch.Tensor]:
-        """Final hidden state where each ordering's label stands; halves the batch when memory runs out."""
+        """Final hidden state where each ordering's label is; halves the batch when memory runs out."""
         try:
             if not self.engine.packs:
                 return self.engine.padded([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch])

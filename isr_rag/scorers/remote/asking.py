@@ -67,7 +67,7 @@ class OrderingQuery:
     Args:
         way: how the server is asked.
         prompt: the segments.
-        ordering: which chunk stands where.
+        ordering: which chunk is where.
 
     Raises:
         PromptTooLongError: if the prompt exceeds the window, where tokenizer and window are known.

@@ -86,7 +86,7 @@ class Rendering:
 
         Args:
             prompt: the segments.
-            ordering: which chunk stands where.
+            ordering: which chunk is where.
             window: most tokens of a prompt, which only a known tokenizer can count.
 
         Raises:

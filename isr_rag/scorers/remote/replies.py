@@ -29,7 +29,7 @@ _MASKED = -9000.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One token that could stand first, by its text or its id (None where the server does not say), in nats."""
+    """One token that could come first, by its text or its id (None where the server does not say), in nats."""
 
     text: str | None
     id: int | None
@@ -183,7 +183,7 @@ def renormalise(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[ND
         raise ServerReplyError(
             "no label is among the most probable first tokens that the server listed, so nothing is known about "
             f"them but that each has at most {float(high.max()):.2g}: let the server list more (vLLM: --max-logprobs), "
-            "or give the tokenizer, so that the prompt ends where the label stands"
+            "or give the tokenizer, so that the prompt ends where the label begins"
         )
     others_high, others_low = high.sum() - high, low.sum() - low
     with np.errstate(invalid="ignore", divide="ignore"):

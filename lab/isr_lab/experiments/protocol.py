@@ -45,7 +45,7 @@ class Experiment(Protocol):
 
         Args:
             items: the slice.
-            layout: how the scorer sees the evidence; decides whether the question stands before it.
+            layout: how the scorer sees the evidence; decides whether the question comes before it.
 
         Raises:
             InvalidInputError: if the slice lacks what the experiment needs.

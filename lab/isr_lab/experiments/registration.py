@@ -70,7 +70,7 @@ def register(path: Path, asked: Mapping[str, Any]) -> str:
     if changes := [f"{name} is {there} there and {here} now" for name, there, here in _differences(registered, asked)]:
         raise ConfigurationError(
             f"this run was registered in {path} before it was scored, as something else: {'; '.join(changes)}. What is "
-            "registered is not changed afterwards: ask for what stands there, or use another folder (--out)"
+            "registered is not changed afterwards: ask for what is there, or use another folder (--out)"
         )
     return digest
 

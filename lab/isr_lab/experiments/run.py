@@ -306,7 +306,7 @@ def _provenance(result: dict[str, Any], asked: dict[str, Any]) -> Section:
     ]
     note = (
         "A forward pass is an ordering really computed; a model that does not see the order needs one a request. Long "
-        f"settings stand in {CONFIG} in full."
+        f"settings are in {CONFIG} in full."
     )
     return Section("How it was made", [Table("Provenance.", ("What", "Value"), rows, note)])
 

@@ -42,7 +42,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a report: a heading and what stands under it, in order.
+    """A part of a report: a heading and what follows it, in order.
 
     Attributes:
         title: the heading.

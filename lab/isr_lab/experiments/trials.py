@@ -134,7 +134,7 @@ class ScoreFile:
                         self._known[entry["key"]] = score
                 except (ValueError, KeyError, TypeError) as error:
                     raise InvalidInputError(
-                        f"{self._path}, line {number} is no score ({error!r}): remove the line, and what it said is "
+                        f"{self._path}, line {number} is not a score ({error!r}): remove the line, and what it said is "
                         "scored again"
                     ) from error
         if whole < self._path.stat().st_size:

@@ -151,7 +151,7 @@ class _HeldOut:
             texts, pages = ({str(one) for split in splits for one in split[name]} for name in ("texts", "pages"))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MixError(
-                f"{path} is no held_out.json of the slice builder ({error}): build the slice again"
+                f"{path} is not a held_out.json of the slice builder ({error}): build the slice again"
             ) from error
         return cls(frozenset(texts), frozenset(pages))
 

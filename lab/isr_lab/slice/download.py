@@ -181,7 +181,7 @@ def _fetch(original: Original, part: Path, http: httpx.Client, progress: Downloa
     problems: list[str] = []
     for url in original.urls:
         if urlsplit(url).scheme != "https" and urlsplit(url).hostname not in ("127.0.0.1", "localhost"):
-            raise DownloadError(f"{url} is no https address")
+            raise DownloadError(f"{url} is not an https address")
         for _ in range(_TRIES):
             try:
                 if _stream(url, part, http, original.path, progress):
@@ -232,5 +232,5 @@ def _read_lock(path: Path) -> dict[str, str]:
     except json.JSONDecodeError as error:
         raise HashMismatchError(f"the lock file {path} is no JSON ({error}): restore it or delete it") from error
     if not isinstance(lock, dict) or not all(isinstance(v, str) for v in cast("dict[str, object]", lock).values()):
-        raise HashMismatchError(f"the lock file {path} is no object of hashes: restore it or delete it")
+        raise HashMismatchError(f"the lock file {path} is not an object of hashes: restore it or delete it")
     return cast("dict[str, str]", lock)

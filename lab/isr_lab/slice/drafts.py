@@ -263,7 +263,7 @@ class Drafter:
     ) -> FalseDraft | None:
         """Another record's answer of the same type, one that is in the distractors where there is one.
 
-        It must not stand on the record's own page, where it might be right too; of those left, the answers to the
+        It must not be on the record's own page, where it might be right too; of those left, the answers to the
         most similar questions are drawn from.
         """
         page = [fold(s.text) for s in record.gold]

@@ -145,7 +145,7 @@ def read_zip_jsonl(path: Path, report: SourceReport, required: Sequence[str]) ->
     try:
         archive = zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
-        raise SourceSchemaError(f"{path} is no whole zip archive ({error}); fetch it again") from error
+        raise SourceSchemaError(f"{path} is not a whole zip archive ({error}); fetch it again") from error
     with archive:
         for name in sorted(name for name in archive.namelist() if name.endswith(".jsonl")):
             with archive.open(name) as stream:
@@ -201,7 +201,7 @@ def texts_of(row: Row, name: str) -> list[str]:
     if isinstance(value, str):
         return [value] if value.strip() else []
     if not isinstance(value, list) or not all(isinstance(part, str) for part in cast("list[object]", value)):
-        raise ValueError(f"{name!r} is no list of texts")
+        raise ValueError(f"{name!r} is not a list of texts")
     return [part for part in cast("list[str]", value) if part.strip()]
 
 
@@ -212,5 +212,5 @@ def rows_of(value: object, name: str) -> list[Row]:
         ValueError: if it is not.
     """
     if not isinstance(value, list) or not all(isinstance(part, dict) for part in cast("list[object]", value)):
-        raise ValueError(f"{name!r} is no list of objects")
+        raise ValueError(f"{name!r} is not a list of objects")
     return cast("list[Row]", value)

@@ -48,7 +48,7 @@ def parse_lines(lines: Iterable[str], name: str) -> Iterator[SliceItem]:
             try:
                 yield SliceItem.model_validate_json(line)
             except ValidationError as error:
-                raise InvalidInputError(f"{name}, line {number} is no item of the slice: {error}") from error
+                raise InvalidInputError(f"{name}, line {number} is not an item of the slice: {error}") from error
 
 
 def _parquet(path: Path) -> Iterator[SliceItem]:
@@ -60,13 +60,13 @@ def _parquet(path: Path) -> Iterator[SliceItem]:
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"{path} is no Parquet file: {error}") from error
+        raise InvalidInputError(f"{path} is not a Parquet file: {error}") from error
     rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
     for number, row in enumerate(rows, start=1):
         try:
             yield SliceItem.model_validate(_present(row))
         except ValidationError as error:
-            raise InvalidInputError(f"{path}, row {number} is no item of the slice: {error}") from error
+            raise InvalidInputError(f"{path}, row {number} is not an item of the slice: {error}") from error
 
 
 def _present(value: Any) -> Any:

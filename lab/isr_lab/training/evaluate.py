@@ -72,7 +72,7 @@ def evaluate(
     chunks: Callable[[SliceItem], int] | None = None,
     batch: int = 16,
 ) -> list[ScoredItem]:
-    """Score items in the order in which they stand and append each batch to `out` (JSONL).
+    """Score items in the order in which they come and append each batch to `out` (JSONL).
 
     What `out` holds already is not scored again, so that an interrupted evaluation resumes.
 

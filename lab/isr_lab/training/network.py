@@ -49,7 +49,7 @@ class PackedLlama:
     ) -> None:
         config = json.loads((folder / "config.json").read_text())
         if config["model_type"] != "llama" or config.get("attention_bias") or config.get("mlp_bias"):
-            raise ConfigurationError(f"{folder} is no bias-free Llama: it trains through transformers")
+            raise ConfigurationError(f"{folder} is not a bias-free Llama: it trains through transformers")
         heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         depth = config.get("head_dim") or config["hidden_size"] // heads
         self.shape = Shape(config["num_hidden_layers"], kv_heads, heads // kv_heads, depth, config["rms_norm_eps"])

@@ -40,7 +40,7 @@ from isr_rag.wording import compare
 TARGETS = (0.05, 0.1, 0.2)
 """Target hallucination rates that a card states coverage and risk for."""
 FEW, MANY = 3, 20
-"""Chunks that the same support stands among when distractor drift is measured."""
+"""Chunks that the same support is among when distractor drift is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def describe(trained: Path, out: Path, layout: Layout, base: Path) -> None:
 def chosen(items: Iterable[SliceItem], *, each: int | None = None, most: int | None = None) -> list[SliceItem]:
     """Up to about `each` items of every task and source, `most` in all; whole groups, drawn by a fixed seed.
 
-    Items of one group mostly ask about the same evidence, which a scorer computes once where they stand together.
+    Items of one group mostly ask about the same evidence, which a scorer computes once where they are together.
     """
     groups: dict[str, list[SliceItem]] = defaultdict(list)
     for item in sorted(items, key=lambda item: item.id):
@@ -257,7 +257,7 @@ def gate_figures(test: Scored, artefact: CalibrationArtefact) -> dict[str, dict[
 
 
 def distractor_drift(scorer: Scorer, items: Sequence[SliceItem], work: Path, most: int = 100) -> dict[str, float]:
-    """How q of supported items changes when the same support stands among 20 chunks instead of 3.
+    """How q of supported items changes when the same support is among 20 chunks instead of 3.
 
     Returns:
         `items`, `mean` change and `mean_absolute` change of q.

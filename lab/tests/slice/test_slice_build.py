@@ -153,14 +153,14 @@ def test_held_out_keys_list_what_training_must_not_see(excerpts: Path, tmp_path:
 def test_a_damaged_item_file_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "items.jsonl"
     path.write_text('{"id": "a"}\n')
-    with pytest.raises(InvalidInputError, match="line 1 is no item"):
+    with pytest.raises(InvalidInputError, match="line 1 is not an item"):
         list(read_items(path))
 
 
 def test_a_bad_line_after_good_ones_is_named_with_its_file(tmp_path: Path) -> None:
     path = tmp_path / "items.jsonl"
     path.write_text(load_sample()[0].model_dump_json() + "\n{}\n", encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=r"items\.jsonl, line 2 is no item"):
+    with pytest.raises(InvalidInputError, match=r"items\.jsonl, line 2 is not an item"):
         list(read_items(path))
 
 

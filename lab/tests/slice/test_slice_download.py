@@ -151,7 +151,7 @@ def test_the_next_address_is_tried_when_one_fails(server: str, tmp_path: Path) -
 
 
 def test_nothing_is_fetched_without_https(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="no https address"):
+    with pytest.raises(DownloadError, match="not an https address"):
         fetch_originals(tmp_path, originals=[Original("x", ("http://example.org/x",), None, "none")])
     assert all(url.startswith("https://") for one in ORIGINALS for url in one.urls)
     assert all(one.sha256 is not None and len(one.sha256) == 64 for one in ORIGINALS)

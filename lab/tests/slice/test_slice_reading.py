@@ -32,13 +32,13 @@ def test_parquet_holds_the_same_items_as_jsonl(tmp_path: Path) -> None:
 def test_a_row_that_is_no_item_is_named(tmp_path: Path) -> None:
     rows = [json.loads(item.model_dump_json()) for item in load_sample()[:3]]
     rows[1]["label"] = 7
-    with pytest.raises(InvalidInputError, match=r"a\.parquet, row 2 is no item(.|\n)*label"):
+    with pytest.raises(InvalidInputError, match=r"a\.parquet, row 2 is not an item(.|\n)*label"):
         list(read_items(write(rows, tmp_path / "a.parquet")))
-    with pytest.raises(InvalidInputError, match=r"b\.parquet, row 1 is no item"):
+    with pytest.raises(InvalidInputError, match=r"b\.parquet, row 1 is not an item"):
         list(read_items(write([{"id": "a"}], tmp_path / "b.parquet")))
 
 
 def test_a_file_that_only_says_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("{}", "utf-8")
-    with pytest.raises(InvalidInputError, match="is no Parquet file"):
+    with pytest.raises(InvalidInputError, match="is not a Parquet file"):
         list(read_items(tmp_path / "a.parquet"))

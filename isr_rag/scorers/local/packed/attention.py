@@ -50,7 +50,7 @@ class Group:
     Attributes:
         queries: int64 (B * rows,), indices in the sequence; padding repeats a token.
         targets: int64, indices in the sequence of the rows that are not padding.
-        kept: int64, where these stand among the B * rows.
+        kept: int64, where these are among the B * rows.
         start: index of the first of them if they follow one another and none is padding.
         before: int64 (B,): columns that all rows of a block see; row r sees columns up to `before + r`.
         common: columns that all rows of all blocks see.

@@ -1,9 +1,9 @@
 """Lay many prompts out as one packed sequence: a tree of nodes, each seeing its ancestors and, causally, itself.
 
-A node is a run of tokens. What several prompts or orderings share stands once: the common beginning of all heads,
+A node is a run of tokens. What several prompts or orderings share is there once: the common beginning of all heads,
 the trie of orderings (layout `full`), a chunk that is in several evidence sets (layouts `set` and `late`).
 No token is padded; every token carries its own position. In the invariant layouts the keys and values of heads and
-chunks may be given from an earlier pass: they then stand before the sequence, and only the rest is computed.
+chunks may be given from an earlier pass: they then come before the sequence, and only the rest is computed.
 
 Positions. In the full layout they are those of the prompt that the path through the tree spells. In the invariant
 layouts the head ends at position P, every chunk begins at P, and the closing begins at P + the longest chunk's
@@ -40,7 +40,7 @@ class Node:
 
     @property
     def span(self) -> Span:
-        """Where the node's own tokens stand."""
+        """Where the node's own tokens are."""
         return (self.start, self.length)
 
     @property
@@ -92,14 +92,14 @@ class _Builder:
     evidence: dict[Evidence, tuple[Span, ...]] = field(default_factory=dict[Evidence, tuple[Span, ...]])
 
     def give(self, what: Evidence) -> None:
-        """Let a head or chunk stand before the sequence; all that is given comes first."""
+        """Let a head or chunk come before the sequence; all that is given comes first."""
         head, chunk = what
         start, position = len(self.given), len(head) if chunk else 0
         self.given.extend(range(position, position + len(chunk or head)))
         self.evidence[what] = ((start, len(chunk or head)),)
 
     def node(self, kind: str, ids: tuple[int, ...], visible: tuple[Span, ...], position: int) -> Node:
-        """The node for these tokens in this place, made only if it does not stand there yet."""
+        """The node for these tokens in this place, made only if it is not there yet."""
         key = (kind, ids, visible, position)
         found = self.known.get(key)
         if found is None:
@@ -111,7 +111,7 @@ class _Builder:
         return found
 
     def heads(self, heads: Sequence[tuple[int, ...]]) -> list[tuple[tuple[Span, ...], int]]:
-        """For each head the spans that hold it, and its length; the beginning common to all stands once."""
+        """For each head the spans that hold it, and its length; the beginning common to all is there once."""
         shared = _common_prefix(heads) if len(set(heads)) > 1 else len(heads[0])
         root = self.node("head", heads[0][:shared], (), 0).span if shared else None
         found: list[tuple[tuple[Span, ...], int]] = []

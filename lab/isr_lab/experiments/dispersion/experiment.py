@@ -76,7 +76,7 @@ class Dispersion:
 
         Args:
             items: the slice.
-            layout: how the scorer sees the evidence; decides whether the question stands before it.
+            layout: how the scorer sees the evidence; decides whether the question comes before it.
 
         Raises:
             InvalidInputError: if no item has as many chunks as the least n.

@@ -162,7 +162,7 @@ def decay_by_profile(data: Design, *, resamples: int, seed: int) -> dict[str, An
     Returns:
         `alpha` (from a grid, 0.02 to 4), `c` >= 0, `direction` (-1: later is worse for the gold label), `r2`
         within items, intervals of alpha and c, and `at_edge` where the grid's end fits best. None where the support
-        stands at one rank only.
+        is at one rank only.
     """
     starts = np.flatnonzero(np.diff(data.item, prepend=-1.0))
     powers = np.arange(1, data.x.shape[1])[None, :] ** -_ALPHAS[:, None]
@@ -201,7 +201,7 @@ def _intervals(xx: Floats, xz: Floats, resamples: int, seed: int) -> dict[str, f
 
 
 def bounds(items: Sequence[Permuted], fitted: dict[str, Any], decays: dict[str, Any]) -> dict[str, Any]:
-    """How the measured E_pair stands to the bounds that the fit implies.
+    """How the measured E_pair compares with the bounds that the fit implies.
 
     `total_variation`: a quarter of psi's total variation over ranks 1 to n. `uniform_ranks`: a quarter of the mean
     |psi(U) - psi(V)| for independent uniform ranks, the step of A.2's proof before a decay is put in. `qmv` and

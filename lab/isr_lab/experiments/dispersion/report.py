@@ -281,7 +281,7 @@ def _held(fitted: Figures) -> Table:
         for rule, text in names.items()
     ]
     return Table(
-        "How the measured E_pair (probability) stands to what the fit implies, exact partial sums.",
+        "How the measured E_pair (probability) compares with what the fit implies, exact partial sums.",
         (
             "orderings",
             "bound",

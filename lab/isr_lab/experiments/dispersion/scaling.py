@@ -178,7 +178,7 @@ def _ratios(
 
 
 def certificate(residual: Floats, bound: Floats) -> dict[str, Any]:
-    """How the Jensen-Shannon certificate stands to the measured dispersion of each item."""
+    """How the Jensen-Shannon certificate compares with the measured dispersion of each item."""
     positive = bound > NOISE
     return {
         "items": len(residual),

@@ -77,7 +77,7 @@ def _sentences(paragraph: str, title: str, index: int) -> list[Sentence]:
 
 def _questions(value: object, paragraphs: list[str], title: str) -> list[_Timed]:
     if not isinstance(value, list):
-        raise ValueError("'questions' is no list")
+        raise ValueError("'questions' is not a list")
     timed: list[_Timed] = []
     for entry in cast("list[object]", value):
         question, annotations = cast("tuple[str, object]", entry)

@@ -183,11 +183,11 @@ def _page_sentences(raw: Path, report: SourceReport) -> dict[str, list[Sentence]
     except json.JSONDecodeError as error:
         raise SourceSchemaError(f"{path} is no JSON ({error})") from error
     if not isinstance(pages, dict):
-        raise SourceSchemaError(f"{path} is no object of pages")
+        raise SourceSchemaError(f"{path} is not an object of pages")
     result: dict[str, list[Sentence]] = {}
     for name, text in sorted(cast("dict[str, object]", pages).items()):
         if not isinstance(text, str):
-            report.refuse(path.name, name, "its text is no string")
+            report.refuse(path.name, name, "its text is not a string")
             continue
         title = page_title(name)
         lines = (restore_treebank(line) for line in text.split("\n"))
@@ -252,7 +252,7 @@ def _read_original(raw: Path, pages: Path, also: frozenset[str], report: SourceR
 def _places(evidence: object) -> Iterator[tuple[str, int]]:
     """`(page, sentence)` of every annotation `[annotation id, evidence id, page, sentence]`."""
     if not isinstance(evidence, list):
-        raise ValueError("'evidence' is no list of evidence sets")
+        raise ValueError("'evidence' is not a list of evidence sets")
     for group in cast("list[object]", evidence):
         for place in cast("list[object]", group) if isinstance(group, list) else [group]:
             if not isinstance(place, list) or len(cast("list[object]", place)) != 4:

@@ -97,7 +97,7 @@ def _sentence(context: dict[str, list[str]], title: str, index: int) -> Sentence
 
 def _context(value: object) -> Iterator[tuple[str, list[str]]]:
     if not isinstance(value, list):
-        raise ValueError("'context' is no list of [title, sentences]")
+        raise ValueError("'context' is not a list of [title, sentences]")
     for entry in cast("list[object]", value):
         if not isinstance(entry, list) or len(cast("list[object]", entry)) != 2:
             raise ValueError("a context entry is not [title, sentences]")
@@ -109,7 +109,7 @@ def _context(value: object) -> Iterator[tuple[str, list[str]]]:
 
 def _facts(value: object) -> Iterator[tuple[str, int]]:
     if not isinstance(value, list):
-        raise ValueError("'supporting_facts' is no list of [title, sentence]")
+        raise ValueError("'supporting_facts' is not a list of [title, sentence]")
     for entry in cast("list[object]", value):
         if not isinstance(entry, list) or len(cast("list[object]", entry)) != 2:
             raise ValueError("a supporting fact is not [title, sentence]")
