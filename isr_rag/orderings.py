@@ -44,7 +44,9 @@ def draw_orderings(
             shuffled inside each (the paper's). `exhaustive`: all n! of them, refused when that exceeds m.
             `latin`: rows of a random Latin square, so that over m = n orderings each chunk is at each rank
             exactly once (for m < n at most once; for m > n further squares follow). `antithetic`: uniform
-            orderings, each followed by its reverse. `auto`: all of them when n! <= m, else `uniform`.
+            orderings, each followed by its reverse. `auto`: all of them when n! <= m, else `uniform`. No measurement
+            recommends `latin` or `antithetic` over `uniform`: they are here to be compared with it, as the laboratory's
+            study of orderings does.
         seed: seed of the draw, >= 0; the same arguments give the same orderings on every machine, and a smaller m
             the first of them.
         bands: number of bands of `banded`, >= 1.

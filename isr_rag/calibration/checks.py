@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
+from isr_rag.errors import ISRError
 
 FEW_OF_A_CLASS = 50
 """Under this many items of a class a calibration warns: 50 wrong items of which none is accepted bound the share of
@@ -18,6 +19,38 @@ wrong items accepted only at 5.8% (95% confidence)."""
 
 REFUSED_OF_A_CLASS = 10
 """Under this many it is refused: the same bound is then above 26%."""
+
+
+def scored_labels(
+    scores: ArrayLike, labels: ArrayLike, *, error: type[ISRError] = CalibrationError
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores as float64 and labels as bool, shape (n,) each: the check that whatever reads labelled scores begins with.
+
+    Args:
+        scores: in [0, 1], shape (n,).
+        labels: 1 where the predicate holds, 0 where it does not, shape (n,).
+        error: what to raise.
+
+    Raises:
+        ISRError: ``error``, for what are not numbers, unequal lengths, NaN, scores outside [0, 1], or labels other
+            than 0 and 1.
+    """
+    try:
+        s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    except (TypeError, ValueError) as wrong:
+        raise error(f"scores and labels must be numbers: {wrong}") from wrong
+    if s.ndim != 1 or s.shape != y.shape:
+        raise error(f"scores and labels must be one-dimensional and of equal length, not {s.shape} and {y.shape}")
+    bad = np.flatnonzero(~((s >= 0.0) & (s <= 1.0)))  # also NaN
+    if bad.size:
+        raise error(
+            f"{bad.size} of {s.size} scores are NaN or outside [0, 1], the first at position {bad[0]} "
+            f"({s[bad[0]]}): leave failed items out, and turn logits into probabilities first"
+        )
+    bad = np.flatnonzero((y != 0) & (y != 1))
+    if bad.size:
+        raise error(f"labels must be 0 or 1; position {bad[0]} holds {y[bad[0]]}")
+    return s, y.astype(bool)
 
 
 def labelled_scores(
@@ -40,25 +73,9 @@ def labelled_scores(
     Warns:
         CalibrationWarning: under 50 items of a class.
     """
-    try:
-        s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise CalibrationError(f"scores and labels must be numbers: {error}") from error
-    if s.ndim != 1 or s.shape != y.shape:
-        raise CalibrationError(
-            f"scores and labels must be one-dimensional and of equal length, not {s.shape} and {y.shape}"
-        )
-    wrong = np.flatnonzero(~((s >= 0.0) & (s <= 1.0)))  # also NaN
-    if wrong.size:
-        raise CalibrationError(
-            f"{wrong.size} of {s.size} scores are NaN or outside [0, 1], the first at position {wrong[0]} "
-            f"({s[wrong[0]]}): leave failed items out, and turn logits into probabilities first"
-        )
-    wrong = np.flatnonzero((y != 0) & (y != 1))
-    if wrong.size:
-        raise CalibrationError(f"labels must be 0 or 1; position {wrong[0]} holds {y[wrong[0]]}")
+    s, y = scored_labels(scores, labels)
     enough_of_each_class(int(y.sum()), int(y.size - y.sum()), least=least)
-    return s, y.astype(bool)
+    return s, y
 
 
 def enough_of_each_class(positive: int, negative: int, *, least: int = REFUSED_OF_A_CLASS) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from isr_rag.calibration.checks import scored_labels
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 
 Floats = NDArray[np.float64]
@@ -227,15 +228,11 @@ def _binomial() -> Any:
 def _checked(
     scores: ArrayLike, labels: ArrayLike, answerable: ArrayLike | None
 ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
-    s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    s, y = scored_labels(scores, labels)
     may = np.ones(s.shape, dtype=bool) if answerable is None else np.asarray(answerable, dtype=bool)
-    if s.ndim != 1 or not s.size or s.shape != y.shape or s.shape != may.shape:
+    if not s.size or s.shape != may.shape:
         raise CalibrationError("scores, labels and answerable must have one and the same length, at least 1")
-    if not np.all((s >= 0.0) & (s <= 1.0)):
-        raise CalibrationError("scores must be probabilities in [0, 1], none NaN")
-    if not np.all((y == 0) | (y == 1)):
-        raise CalibrationError("labels must be 0 or 1")
-    return s, y.astype(bool), may
+    return s, y, may
 
 
 def _one_of_each(groups: Sequence[object], n: int, seed: int) -> NDArray[np.int64]:

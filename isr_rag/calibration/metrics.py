@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from isr_rag.calibration import checks
 from isr_rag.errors import ISRError
 
 Floats = NDArray[np.float64]
@@ -100,15 +101,9 @@ def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray
     Raises:
         MetricError: when empty, of unequal length, outside [0, 1], NaN, or a label is neither 0 nor 1.
     """
-    s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    if s.ndim != 1 or s.shape != y.shape:
-        raise MetricError(f"scores and labels must be one-dimensional and of equal length, not {s.shape} and {y.shape}")
+    s, y = checks.scored_labels(scores, labels, error=MetricError)
     if not s.size:
         raise MetricError("no items: a metric needs at least one scored and labelled item")
-    if not np.all((s >= 0.0) & (s <= 1.0)):  # also catches NaN
-        raise MetricError(f"{int(np.sum(~((s >= 0) & (s <= 1))))} scores are NaN or outside [0, 1]")
-    if not np.all((y == 0) | (y == 1)):
-        raise MetricError("labels must be 0 or 1 (the predicate is false or true)")
     return s, y.astype(np.int64)
 
 

@@ -170,9 +170,9 @@ def test_bad_settings_and_input_are_named() -> None:
     for thresholds in ([], [0.1, 0.5], [0.5, 0.5], [math.nan]):
         with pytest.raises(CalibrationError, match="strictly descending"):
             test.fit([0.5], [1], thresholds=thresholds)
-    with pytest.raises(CalibrationError, match="none NaN"):
+    with pytest.raises(CalibrationError, match="NaN"):
         test.fit([math.nan], [1], thresholds=[0.5])
-    with pytest.raises(CalibrationError, match="one and the same length"):
+    with pytest.raises(CalibrationError, match="equal length"):
         test.fit([0.5, 0.6], [1], thresholds=[0.5])
     with pytest.raises(CalibrationError, match="3 groups for 2 items"):
         test.fit([0.5, 0.6], [1, 0], thresholds=[0.5], groups=["a", "b", "c"])

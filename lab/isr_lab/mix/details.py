@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from isr_lab.mix.annotate import Annotated, Entity, Token
@@ -143,55 +143,76 @@ def opposites(note: Annotated, rng: random.Random) -> list[Change]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A word of a table where it is used.
+
+    Attributes:
+        word: as it is written.
+        tokens: those that it covers.
+        before: the text before it.
+        rest: the text after it.
+    """
+
+    word: str
+    tokens: Sequence[Token]
+    before: str
+    rest: str
+
+    def is_followed(self, pattern: str) -> bool:
+        """Whether the text after it begins with a pattern, white space aside."""
+        return re.match(pattern, self.rest.lstrip()) is not None
+
+
+_MAKERS = (
+    r"(?i:director|producer|festival|score|industry|series|critic|actor|actress|studio|adaptation|award|version|noir)"
+)
+_PLAIN_USES: tuple[tuple[str, Callable[[_Use], bool]], ...] = (
+    ("May March", lambda use: re.search(r"\d", use.before[-4:] + use.word + use.rest[:6]) is not None),
+    (
+        "before after",
+        lambda use: use.is_followed(r"the|his|her|its|their|\d|[A-Z]") and use.tokens[-1].pos in {"ADP", "SCONJ"},
+    ),
+    (
+        "left fell rose won lost opened closed joined began ended sold succeeded",
+        lambda use: use.tokens[-1].tag == "VBD" and not use.is_followed("off|out|up|to|in |on |for|with|by"),
+    ),
+    ("above below", lambda use: use.is_followed(r"the sea|sea|the|\d") and use.tokens[-1].pos == "ADP"),
+    ("north south east west", lambda use: use.is_followed(r"(?:of|side|bank|coast|end)\b")),
+    (
+        "country metal folk punk jazz",
+        lambda use: use.is_followed("music|singer|band|musician|artist|song|album|rock"),
+    ),
+    (
+        "film album novel",
+        lambda use: not re.search(r"\b(?:in|of|on|for|and) $", use.before) and not use.is_followed(_MAKERS),
+    ),
+    (
+        "major minor public private natural upper lower professional",
+        lambda use: (
+            bool(use.tokens) and use.tokens[-1].dep == "amod" and not use.is_followed("league|school|house|planet")
+        ),
+    ),
+    (
+        "two three four five six seven eight nine ten eleven twelve",
+        lambda use: bool(use.tokens) and use.tokens[-1].dep == "nummod" and not use.is_followed(r"(?:or|to|and|-)\b"),
+    ),
+)
+"""Words, and when each of them is used in its plain sense: not as part of a name or an idiom."""
+_PLAIN_USE = {word: plain for words, plain in _PLAIN_USES for word in words.split()}
+
+
 def _plain(note: Annotated, match: re.Match[str]) -> bool:
-    """Whether a word of a table is used in its plain sense: not a name's part, not an idiom's."""
-    word = match.group()
+    """Whether a word of a table is used in its plain sense: not as part of a name or an idiom."""
     tokens = [t for t in note.tokens if match.start() <= t.start < match.end()]
-    after = note.text[match.end() :].lstrip()
-    if word in {"May", "March"} and not re.search(r"\d", note.text[max(0, match.start() - 4) : match.end() + 6]):
+    use = _Use(match.group(), tokens, note.text[: match.start()], note.text[match.end() :])
+    if use.word in {"river", "lake", "island", "mountain"} and use.is_followed("in command|of|'"):
+        return True
+    if use.word in {"second", "man", "men", "boys"} and use.is_followed("in command|of|'"):
         return False
-    if word in {"before", "after"}:
-        return bool(re.match(r"(?:the|his|her|its|their|\d|[A-Z])", after)) and tokens[-1].pos in {"ADP", "SCONJ"}
-    if word in {
-        "left",
-        "fell",
-        "rose",
-        "won",
-        "lost",
-        "opened",
-        "closed",
-        "joined",
-        "began",
-        "ended",
-        "sold",
-        "succeeded",
-    }:
-        return tokens[-1].tag == "VBD" and not after.startswith(
-            ("off", "out", "up", "to", "in ", "on ", "for", "with", "by")
-        )
-    if word in {"above", "below"}:
-        return bool(re.match(r"(?:the sea|sea|the|\d)", after)) and tokens[-1].pos == "ADP"
-    if word in {"north", "south", "east", "west"}:
-        return bool(re.match(r"(?:of|side|bank|coast|end)\b", after))
-    if word in {"country", "metal", "folk", "punk", "jazz"}:
-        return bool(re.match(r"(?:music|singer|band|musician|artist|song|album|rock)", after))
-    if word in {"film", "album", "novel"}:
-        return not re.search(r"\b(?:in|of|on|for|and) $", note.text[: match.start()]) and not re.match(
-            r"(?:director|producer|festival|score|industry|series|critic|actor|actress|studio|adaptation|award|version|noir)",
-            after,
-            re.I,
-        )
-    if word in {"river", "lake", "island", "mountain", "second", "man", "men", "boys"} and after.startswith(
-        ("in command", "of", "'")
-    ):
-        return word in {"river", "lake", "island", "mountain"}
-    if word in {"major", "minor", "public", "private", "natural", "upper", "lower", "professional"}:
-        return (
-            bool(tokens) and tokens[-1].dep == "amod" and not after.startswith(("league", "school", "house", "planet"))
-        )
-    if word in {"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"}:
-        return bool(tokens) and tokens[-1].dep == "nummod" and not re.match(r"(?:or|to|and|-)\b", after)
-    return bool(tokens) and all(t.pos != "PROPN" or t.text in _MONTHS or word[0].isupper() for t in tokens)
+    if (known := _PLAIN_USE.get(use.word)) is not None and not (use.word in {"May", "March"} and known(use)):
+        return known(use)
+    return bool(tokens) and all(t.pos != "PROPN" or t.text in _MONTHS or use.word[0].isupper() for t in tokens)
 
 
 def _sort(name: str, label: str) -> str | None:

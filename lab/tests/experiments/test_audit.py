@@ -25,6 +25,7 @@ from isr_lab.experiments.audit.boundary import (
 )
 from isr_lab.experiments.audit.deployable import fit_reference
 from isr_lab.experiments.audit.items import AuditItem, cut, item_trials, sample, scored_items
+from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Analysis, Experiment
 from isr_lab.experiments.sections import Figure, Table
 from isr_lab.experiments.trials import ScoredTrial, score_trials
@@ -172,7 +173,7 @@ def test_decisions_equal_those_of_the_gate_on_the_same_q(reading: Reading, conve
 
 
 def test_the_literal_rule_answers_between_two_probabilities_where_no_ordering_differs() -> None:
-    low, high = paper.undispersed_region(0.05, 6.0)
+    low, high = answered_range(0.05, 6.0)
     assert high == pytest.approx(0.98148, abs=1e-5)
     inside = [made(1, q) for q in (low * 1.01, 0.3, high * 0.9999)]
     outside = [made(1, q) for q in (low * 0.99, high * 1.0001)]

@@ -18,7 +18,6 @@ from scipy import stats
 
 from isr_lab.experiments.dose.experiment import LENGTH, Dose, arm, choose, qualifies
 from isr_lab.experiments.dose.findings import MULTI_HOP, OTHERS, SMALLEST_PART, Settings, find
-from isr_lab.experiments.dose.report import answered_range
 from isr_lab.experiments.dose.statistics import (
     DOSES,
     Study,
@@ -30,6 +29,7 @@ from isr_lab.experiments.dose.statistics import (
     trend,
     two_stage,
 )
+from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Experiment
 from isr_lab.experiments.sections import Figure, Table
 from isr_lab.experiments.trials import ScoredTrial, score_trials

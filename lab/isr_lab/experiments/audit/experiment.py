@@ -28,6 +28,7 @@ from isr_lab.experiments.audit.boundary import (
 )
 from isr_lab.experiments.audit.deployable import DeployableReference, fit_reference
 from isr_lab.experiments.audit.items import AuditItem, cut, item_trials, sample, scored_items
+from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
@@ -188,7 +189,7 @@ class Audit:
 
     def _tied(self, test: Sequence[AuditItem], made: DecisionsBySetting) -> dict[str, Any]:
         """Share of the reading `label`'s decisions that follow from the mean q of the gold label lying in a range."""
-        low, high = paper.undispersed_region(self.h_star, self.clip)
+        low, high = answered_range(self.h_star, self.clip)
         own = np.array([np.mean(item.q_label(self.m)) for item in test])
         tied: dict[str, Any] = {"from": low, "to": high}
         for convention in CONVENTIONS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from isr_lab.experiments.literal_rule import answered_range
 from isr_rag.calibration.metrics import wilson_interval
 
 ITEMS = 528
@@ -24,16 +25,6 @@ BY_M = {3: (0.947, 0.79), 6: (0.962, 0.82), 12: (0.971, 0.83)}
 """Orderings -> alignment and Jensen gap in nats (Appendix E)."""
 BY_CLIP = {4.0: (0.951, 0.76), 6.0: (0.962, 0.82), 8.0: (0.975, 0.84)}
 """Clip in nats -> alignment and Jensen gap in nats (Appendix E)."""
-
-
-def undispersed_region(h_star: float, clip: float) -> tuple[float, float]:
-    """The q of the gold label between which the paper's literal rule answers when no ordering differs.
-
-    With P_ref = 1 it answers iff min(-ln q, B) >= KL(Ber(1 - h*) || Ber(q)): from about exp(-(B + H(h*)) / (1 - h*))
-    up to sigmoid(H(h*) / h*), with H the binary entropy in nats. The one-sided rule has no upper end.
-    """
-    entropy = -h_star * math.log(h_star) - (1.0 - h_star) * math.log1p(-h_star)
-    return math.exp(-(clip + entropy) / (1.0 - h_star)), 1.0 / (1.0 + math.exp(-entropy / h_star))
 
 
 def largest_jensen_gap(m: int, least: float) -> float:
@@ -62,7 +53,7 @@ def contradictions() -> list[str]:
     answered = round(ITEMS * (1.0 - ABSTENTION[0]))
     of_all, of_answered = wilson_interval(0, ITEMS).upper, wilson_interval(0, answered).upper
     attempts = wilson_interval(round(ACCURACY[0] * answered), answered)
-    region = undispersed_region(0.05, 6.0)
+    region = answered_range(0.05, 6.0)
     flips = items_that_must_flip(JENSEN_GAP, 6, 6.0)
     mixture = math.exp(-JENSEN_GAP)
     return [

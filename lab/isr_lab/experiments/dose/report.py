@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import numpy as np
-from scipy import optimize
 
 from isr_lab.experiments.dose.findings import (
     MULTI_HOP,
@@ -20,9 +17,9 @@ from isr_lab.experiments.dose.findings import (
 )
 from isr_lab.experiments.dose.plots import arms_plot, response_plot
 from isr_lab.experiments.dose.statistics import CONVENTIONS, DOSES, Policy, Slope
+from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
-from isr_rag import bounds
 from isr_rag.calibration.metrics import Interval
 
 _NAMES = {
@@ -242,19 +239,6 @@ def _rule_note(settings: Settings) -> str:
         "Neither is what a gate could do without knowing the label; the cut on the mean probability is, though not "
         "calibrated."
     )
-
-
-def answered_range(h_star: float, clip: float) -> tuple[float, float]:
-    """Least and largest q that the paper's rule answers, every ordering at q and the gold label as reference."""
-    p_star = 1.0 - h_star
-
-    def missing(q: float) -> float:
-        return float(bounds.bits_to_trust(p_star, q, one_sided=False)) - clip
-
-    entropy = float(bounds.bernoulli_kl(p_star, 0.5))  # log 2 less the entropy of h*
-    surest = 1.0 / (1.0 + np.exp(-(np.log(2.0) - entropy) / h_star))
-    lowest = cast(Any, optimize).brentq(missing, bounds.EPS, p_star) if missing(bounds.EPS) > 0.0 else 0.0
-    return float(lowest), float(surest)
 
 
 def _paper_table(found: Findings) -> Table:
