@@ -219,8 +219,9 @@ def build_curriculum(raw: Path, slice_dir: Path, mix_dir: Path, out: Path, seed:
     held = [*short["calib"], *questions["calib"], *further["calib"], *twins["calib"]]
     judging |= work.calibration(untrained, calib_slice, held, trained)
     for name, items in judging.items():
-        judging[name] = items if name.startswith("slice_") else work.clean(name, items, trained)
-        judged.add(judging[name], only_support=name.startswith(("slice_", "val_contrast")))
+        # Calibration items were cleaned before distractors of the common pool were put beside them.
+        judging[name] = items if name.startswith(("slice_", "calib_")) else work.clean(name, items, trained)
+        judged.add(judging[name], only_support=name.startswith(("slice_", "calib_", "val_contrast")))
     for name, items in (
         ("stage2_contrast", twins["train"]),
         ("stage2_questions", questions["train"]),
@@ -410,7 +411,9 @@ class _Work:
         for item in items:
             counts[f"{item.source}/{item.task}"][item.label] += 1
             if name.startswith("stage"):
-                self.report.licenses[item.provenance.dataset] = item.provenance.license
+                named = self.report.licenses.get(item.provenance.dataset, "")
+                if item.provenance.license not in named.split(" | "):
+                    self.report.licenses[item.provenance.dataset] = f"{named} | {item.provenance.license}".strip(" |")
         self.report.counts[name] = {key: dict(found) for key, found in counts.items()}
         ordered = by_group(items, self.rng(f"order:{name}"))
         text = "".join(f"{item.model_dump_json(exclude_none=True)}\n" for item in ordered)
