@@ -1,113 +1,139 @@
-"""The gate at work on real documents: the language reference that every Python installation carries."""
+"""The gate at work on a real document: the history of Python that comes with every Python."""
 
 from __future__ import annotations
 
+import re
+import sys
+import sysconfig
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 
-from isr_rag.acquisition import acquire, widen
+from isr_rag.acquisition import acquire
 from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.bm25 import Bm25
+from isr_rag.decision import Decision
+from isr_rag.errors import InvalidInputError
 from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate
-from isr_rag.predicates import Supported
-from isr_rag.references.protocol import Case
-from isr_rag.references.verifier import Verifier
-from isr_rag.sources import chunk_text
+from isr_rag.references import Oracle
+from isr_rag.scorers.embedded import embedded_scorer
 
-TOP_K = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Scene:
-    title: str
-    question: str
-    answer: str
-
-
-SCENES = (
-    _Scene(
-        "A draft that the evidence supports",
-        "What does the pass statement do?",
-        "It is a null operation: when it is executed, nothing happens.",
-    ),
-    _Scene(
-        "A draft that the evidence contradicts",
-        "What does the pass statement do?",
-        "It ends the program and returns control to the operating system.",
-    ),
-    _Scene(
-        "A draft about something the documents do not speak of",
-        "Which country won the football World Cup of 1998?",
-        "France won it.",
-    ),
-)
-
-LOOP = _Scene(
-    "",
-    "How are default parameter values evaluated?",
-    "They are evaluated from left to right when the function definition is executed.",
-)
+QUESTION = "Where did Python come from?"
+SUPPORTED = "Python was created in the early 1990s by Guido van Rossum."
+NEAR_MISS = "Python was created in the early 1990s by Richard Stallman."
+ORDERED_QUESTION, ORDERED_DRAFT = "Where was Python created?", "Virginia"
 
 
 class Library:
-    """BM25 over the topics of the language reference."""
+    """BM25 over the paragraphs that tell the history of Python."""
 
     def __init__(self) -> None:
-        from pydoc_data.topics import topics
-
-        self.chunks: tuple[Chunk, ...] = tuple(
-            chunk for topic, text in sorted(topics.items()) for chunk in chunk_text(text, topic)
-        )
+        self.chunks = history()
         self._index = Bm25([f"{chunk.title} {chunk.text}" for chunk in self.chunks])
 
     def search(self, query: str, top_k: int) -> Sequence[Chunk]:
-        """The top_k chunks nearest to a query."""
+        """The top_k paragraphs nearest to a query."""
         return [self.chunks[i] for i in self._index.best(query, top_k)]
 
 
+def history() -> tuple[Chunk, ...]:
+    """The paragraphs of Python's history, from the licence that every installation carries, without web addresses.
+
+    Raises:
+        InvalidInputError: if this installation has no such text.
+    """
+    folders = (Path(sysconfig.get_path("stdlib")), Path(sys.base_prefix))
+    for path in (folder / name for folder in folders for name in ("LICENSE.txt", "LICENSE")):
+        if path.is_file():
+            told = re.search(r"HISTORY OF THE SOFTWARE\n=+\n(.*?)\n    Release", path.read_text("utf-8"), re.DOTALL)
+            if told is not None:
+                plain = re.sub(r",\s+see\s+https?://[^\s)]+", "", told[1])
+                paragraphs = (" ".join(paragraph.split()) for paragraph in plain.split("\n\n"))
+                return tuple(Chunk(paragraph, "History of Python") for paragraph in paragraphs if paragraph)
+    raise InvalidInputError(
+        "this installation of Python carries no licence text (LICENSE.txt), whose history the demo decides about"
+    )
+
+
 def run(adjudicator: AdjudicatorName | None = None) -> None:
-    """Print one decision after the other, an acquisition loop, and what the default gate makes of the first scene.
+    """Answer a supported draft, refuse a near-miss, watch the order matter, and fetch what is missing.
 
     Args:
         adjudicator: which one judges; the default one for None.
     """
-    console = Console(highlight=False)
-    library = Library()
-    console.print(f"{len(library.chunks)} chunks of the Python language reference, retrieved by BM25.")
+    console = Console(highlight=False, markup=False)
+    library, gate = Library(), ISRGate(adjudicator=adjudicator)
+    evidence = library.search(QUESTION, 2)
     console.print(
-        "The adjudicator scores. Its training was short and on Wikipedia, so a plain verifier is the reference:\n"
-        "p_ref is 1 when at least 90% of the words of the draft are in the evidence, and 0 otherwise.\n"
+        f"A user asks: {QUESTION}\nA retriever (BM25) searches the history of Python that comes with Python: "
+        f"{len(library.chunks)} paragraphs.\nMay the draft of an answer go out? At most {gate.h_star:.0%} of those "
+        "that do may be wrong.\n"
     )
-    gate = ISRGate(adjudicator=adjudicator, reference=Verifier(words_stand_in_evidence))
-    for scene in SCENES:
-        console.rule(scene.title)
-        console.print(f"question: {scene.question}\ndraft:    {scene.answer}", markup=False)
-        evidence = library.search(scene.question, TOP_K)
-        console.print("evidence: " + ", ".join(chunk.title or "" for chunk in evidence), markup=False)
-        console.print(str(gate.decide(evidence, question=scene.question, answer=scene.answer)) + "\n", markup=False)
-    console.rule("Acquiring more evidence: one chunk first, then six")
-    console.print(f"question: {LOOP.question}\ndraft:    {LOOP.answer}", markup=False)
-    trail = acquire(gate, widen(library.search, top_k=1, factor=6), question=LOOP.question, answer=LOOP.answer)
-    console.print(f"{trail}\n", markup=False)
-    console.rule("ISRGate() with no arguments, on the first draft")
-    console.print("The shipped calibration decides. It was fitted on text like Wikipedia, and is not sure of this one.")
-    first = SCENES[0]
-    default = ISRGate(adjudicator=adjudicator).decide(
-        library.search(first.question, TOP_K), question=first.question, answer=first.answer
+    console.rule("1. The evidence carries the draft")
+    _show(console, SUPPORTED, evidence, gate.decide(evidence, claim=SUPPORTED))
+    console.rule("2. A near-miss: one name changed")
+    _show(console, NEAR_MISS, evidence, gate.decide(evidence, claim=NEAR_MISS))
+    console.rule("3. What order does to a model")
+    _show_orders(console, library, adjudicator)
+    console.rule("4. The evidence does not suffice yet: fetch more, look again")
+    trail = acquire(gate, lambda query, look, previous: library.search(QUESTION, 1 + look), claim=SUPPORTED)
+    console.print(f"Two looks share the {gate.h_star:.0%}: each may spend {trail.h_star_per_look:.1%}.\n")
+    for look, decision in enumerate(trail.decisions):
+        console.print(f"look {look + 1}, {decision.chunks} {'paragraph' if decision.chunks == 1 else 'paragraphs'}")
+        _show(console, SUPPORTED, trail.evidence[: decision.chunks], decision)
+    console.rule("5. Now you")
+    console.print(
+        'your documents:     isr-rag check --claim "..." --evidence your-notes/\n'
+        "Python, frameworks: README.md\n"
+        "how often it answers, and is wrong: docs/coverage.md\n"
+        "where it abstains:  docs/abstains.md"
     )
-    console.print(str(default), markup=False)
 
 
-def words_stand_in_evidence(case: Case) -> float:
-    """1 if at least 90% of the words of a draft are in the evidence, else 0."""
-    assert isinstance(case.predicate, Supported)
-    draft = _words(case.predicate.answer or "")
-    there = {word for chunk in case.chunks for word in _words(chunk.text)}
-    return float(len(draft & there) >= 0.9 * len(draft))
+def _show(console: Console, draft: str, evidence: Sequence[object], decision: Decision) -> None:
+    """A draft, the sentence of the evidence nearest to it, and the decision in words."""
+    console.print(f"draft:    {draft}\nevidence: {nearest_sentence(evidence, draft)}")
+    style = "bold green" if decision.answered else "bold red"
+    console.print(decision.action.name, style=style, end="")
+    if decision.p_ref is None:
+        console.print(f": {decision.reason.value}\n")
+    else:
+        console.print(f": trusted at {decision.p_ref:.1%}, {decision.p_star:.1%} is needed\n")
 
 
-def _words(text: str) -> set[str]:
-    return {word.strip(".,:'\"()").lower() for word in text.split()}
+def _show_orders(console: Console, library: Library, adjudicator: AdjudicatorName | None) -> None:
+    """The adjudicator's own network, once with paragraphs in a row, as models usually read, once side by side."""
+    from isr_rag.scorers.local.scorer import LocalScorer
+
+    beside = embedded_scorer(adjudicator=adjudicator)
+    in_a_row = LocalScorer(
+        beside.engine.network, beside.encoder, name="the adjudicator's network", window=beside.window
+    )
+    evidence = library.chunks[:3]
+    asked = {"question": ORDERED_QUESTION, "answer": ORDERED_DRAFT}
+    read = ISRGate(scorer=in_a_row, reference=Oracle(1.0), m=6, orderings="exhaustive").decide(evidence, **asked)
+    console.print(f"question: {ORDERED_QUESTION}\ndraft:    {ORDERED_DRAFT}")
+    for number, chunk in enumerate(evidence, start=1):
+        console.print(f"[{number}] {chunk.text}", overflow="ellipsis", no_wrap=True)
+    console.print("A model that reads one paragraph after the other says that the draft is supported with probability")
+    for ordering, q in zip(read.orderings, read.q, strict=True):
+        shown = " ".join(f"[{i + 1}]" for i in ordering)
+        console.print(f"  {shown}   {q:.3f}   {'yes' if q > 0.5 else 'no'}")
+    yes = sum(q > 0.5 for q in read.q)
+    console.print(
+        f"{yes} of {len(read.q)} orders say yes: nothing but the order changed. A gate takes the lowest, "
+        f"{min(read.q):.3f}, seriously."
+    )
+    blind = ISRGate(scorer=beside, reference=Oracle(1.0)).decide(evidence, **asked)
+    console.print(f"The adjudicator reads the paragraphs side by side: {blind.q[0]:.3f} in every order.\n")
+
+
+def nearest_sentence(evidence: Sequence[object], draft: str) -> str:
+    """The sentence of the evidence whose words are nearest to a draft's."""
+    import sentencex
+
+    segment = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
+    sentences = [s.strip() for chunk in evidence if isinstance(chunk, Chunk) for s in segment("en", chunk.text)]
+    return sentences[Bm25(sentences).best(draft, 1)[0]]

@@ -126,7 +126,7 @@ def setup(
 
 
 def demo(adjudicator: AdjudicatorOption = None) -> None:
-    """Watch the gate answer, abstain and fetch more evidence, over the documents that come with Python."""
+    """Watch the gate answer a draft, refuse a near-miss, and fetch more evidence, in under a minute."""
     from isr_rag.demo import run
 
     run(adjudicator)
