@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from isr_rag import Reason
+
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WITH_MODEL = ("index", "abstains")
 WITHOUT = ("frameworks", "references")
@@ -59,3 +61,8 @@ def test_the_coverage_page_has_the_figures_of_the_card() -> None:
             rf"^\| {names[task]} \| {h_star} \| [\d,]+ \| {int(answered):,} \| {wrong} \| {100 * float(share):.0f}% \|$"
         )
         assert re.search(row, page, flags=re.M), f"coverage.md lacks {task}, {h_star}, {answered}, {wrong}, {share}"
+
+
+def test_every_reason_to_abstain_is_explained() -> None:
+    page = (DOCS / "abstains.md").read_text("utf-8")
+    assert [reason for reason in Reason if reason is not Reason.SUFFICIENT and f"`{reason.value}`" not in page] == []
