@@ -39,7 +39,6 @@ from isr_lab.mix.pairs import (
     read_redocred,
 )
 from isr_lab.mix.records import Candidate, MixError, RowLog, read_text
-from isr_lab.mix.sources import SOURCES
 from isr_lab.mix.staging import HeldOut, balanced, by_group, items_of, part_of
 from isr_lab.mix.summaries import (
     read_bump,
@@ -466,8 +465,3 @@ class _Distractors:
         chunks = [*item.chunks, *added]
         rng.shuffle(chunks)
         return item.model_copy(update={"chunks": tuple(chunks), "support_spans": (), "id": f"{item.id}:{len(chunks)}"})
-
-
-def licences() -> dict[str, str]:
-    """The licence of every set and of every source of the mix, by name."""
-    return {name: one.license for name, one in SETS.items()} | {name: one.license for name, one in SOURCES.items()}

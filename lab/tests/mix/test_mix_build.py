@@ -161,7 +161,7 @@ def test_texts_and_pages_of_the_slice_are_kept_out(raw: Path, tmp_path: Path) ->
     assert not any(item.claim == "alpha 5 is so." for item in items["train"])
     assert not any(chunk.title == "page:beta 3" for item in items["train"] for chunk in item.chunks)
     path.write_text("[]")
-    with pytest.raises(MixError, match=r"no held_out\.json"):
+    with pytest.raises(MixError, match=r"not a held_out\.json"):
         build_mix(raw, tmp_path / "out", config)
 
 

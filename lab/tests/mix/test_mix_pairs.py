@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ pytest.importorskip("bm25s", reason="bm25s is not installed: pip install isr-rag
 pytest.importorskip("sentencex", reason="sentencex is not installed: pip install isr-rag")
 
 from isr_lab.mix import look_alike, pairs, summaries
-from isr_lab.mix.annotate import model_installed
+from isr_lab.mix.annotate import MODELS
 from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.records import Candidate, MixError, RowLog
 
-needs_model = pytest.mark.skipif(not model_installed(), reason="the spaCy pipeline en_core_web_sm is not installed")
+needs_model = pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
 
 
 @pytest.fixture

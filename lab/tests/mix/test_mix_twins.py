@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,13 @@ import pytest
 pytest.importorskip("spacy", reason="spacy is not installed: pip install 'isr-lab[mix]'")
 
 from isr_lab.mix import phrasing
-from isr_lab.mix.annotate import Annotated, annotate, model_installed
+from isr_lab.mix.annotate import MODELS, Annotated, annotate
 from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.phrasing import Forms
 from isr_lab.mix.records import RowLog
 from isr_lab.mix.twins import read_twins
 
-pytestmark = pytest.mark.skipif(not model_installed(), reason="the spaCy pipeline en_core_web_sm is not installed")
+pytestmark = pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
 
 FORMS = Forms(
     {"defeat": "defeated", "run": "ran", "buy": "bought"},
