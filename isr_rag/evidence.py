@@ -25,13 +25,31 @@ _WHITESPACE = re.compile(r"\s+")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 # Halves of a surrogate pair, as broken JSON leaves them: no encoder takes them.
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Known markers, and what is written as control tokens usually are: a word in angle brackets that is no tag of
+# HTML and no address, capitals with an underscore in square brackets, a word between marks.
+_HTML = (
+    "a|abbr|address|article|aside|b|blockquote|body|br|button|canvas|caption|center|cite|code|col|dd|del|details|"
+    "dfn|div|dl|dt|em|figcaption|figure|font|footer|form|h[1-6]|head|header|hr|html|i|iframe|input|ins|kbd|label|"
+    "legend|li|link|main|map|mark|meta|nav|ol|option|p|param|path|picture|pre|q|rp|rt|ruby|samp|script|section|select|"
+    "small|source|span|strike|strong|style|sub|summary|sup|svg|table|tbody|td|template|textarea|tfoot|th|thead|time|"
+    "title|tr|track|tt|u|ul|var|wbr"
+)
+_SQUARE = (
+    "INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|SYSTEM_PROMPT|IMG|IMG_BREAK|IMG_END|PREFIX|MIDDLE|SUFFIX|"
+    "ARGS|CALL_ID|AUDIO|BEGIN_AUDIO|THINK|MODEL_SETTINGS|TRANSCRIBE|[gs]?MASK|CLS|SEP|PAD|UNK|BOS|EOS|EOT|EOM|USER|"
+    "ASSISTANT|SYSTEM|start_header_id|end_header_id|(?:unused|control_|reserved_?)\\d{1,4}|@[A-Z]{2,12}@|"
+    "[A-Z]{2,20}(?:_[A-Z0-9]{1,20}){1,4}"
+)
 _CONTROL_TOKENS = re.compile(
-    r"<(?=\|[^<>|\s]{1,64}\|>)"  # ChatML, Llama 3, Phi, Qwen: <|im_start|>
+    r"<(?=\|[^<>|\n]{1,64}\|>)"  # ChatML, Llama 3, Phi, Qwen, Cohere: <|im_start|>
     r"|<(?=｜[^<>｜\n]{1,64}｜>)"  # DeepSeek: <｜User｜>
-    r"|<(?=/?(?:s|bos|eos|pad|unk|mask|cls|sep|think|tool_call|tool_response|tools|"
-    r"start_of_turn|end_of_turn|start_of_image|end_of_image|image_soft_token)>)"  # Llama 2, Gemma, Qwen
+    rf"|<(?=/?(?!(?:{_HTML})/?>)[^\s<>/@.][^\s<>@./]{{0,63}}>)"  # Gemma, StarCoder, Nemotron: <start_of_turn>
     r"|<(?=</?SYS>>)"  # Llama 2: <<SYS>>
-    r"|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|SYSTEM_PROMPT|IMG|PREFIX|MIDDLE|SUFFIX)\])"  # Mistral
+    rf"|\[(?=/?(?:{_SQUARE})\])"  # Mistral, GLM, BERT: [/INST]
+    r"|\[(?=\|[^\[\]|\n]{1,64}\|\])"  # EXAONE: [|user|]
+    r"|\|(?=\|\|[A-Z_]{3,40}\|\|\|)"  # OLMo: |||IP_ADDRESS|||
+    r"|>(?=>[A-Z]{3,40}<<)"  # Falcon: >>QUESTION<<
+    r"|\](?=~!?b[\[\]])|\[(?=e~\[)"  # MiniMax: ]~b]
 )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from isr_rag.errors import ConfigurationError
+from isr_rag.printable import printable
 from isr_rag.scorers.remote.client import Endpoint, ServerClient
 from isr_rag.scorers.remote.errors import ServerError, ServerReplyError
 from isr_rag.scorers.remote.prompts import LocalTokenizer
@@ -15,6 +16,9 @@ from isr_rag.scorers.remote.replies import FirstToken, read_reply
 
 LISTS = (1000, 100, 50, 20, 10, 5, 3, 1)
 """Lengths of top-logprob lists that are tried, longest first."""
+
+_LONGEST_NAME = 500
+"""Characters of a model's name."""
 
 _TEXT = "Is the sky blue? Reply 1 for yes or 0 for no.\nReply:"
 _SAME = 0.1
@@ -111,6 +115,8 @@ async def _model_card(client: ServerClient, model: str | None) -> Mapping[str, A
             raise
         return {"id": model}  # a server without a list, or with a broken one, such as transformers serve
     cards = [cast(Mapping[str, Any], card) for card in listed or () if isinstance(card, Mapping) and "id" in card]
+    if any(not isinstance(card["id"], str) or card["id"] != printable(card["id"], _LONGEST_NAME) for card in cards):
+        raise ServerReplyError("the server's list of models holds a name that is none")
     names = [str(card["id"]) for card in cards]
     if model is None:
         if len(cards) != 1:
@@ -246,7 +252,8 @@ def read_prompt_logprob(reply: object, token_id: int) -> float | None:
     """The logprob of the prompt's last token; None where the reply does not hold it."""
     try:
         value = cast(Any, reply)["choices"][0]["prompt_logprobs"][-1][str(token_id)]["logprob"]
-    except (KeyError, IndexError, TypeError):
+        float(value)
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
         return None
     valid = isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf <= value <= 1e-3
     return min(float(value), 0.0) if valid else None

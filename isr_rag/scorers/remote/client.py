@@ -16,12 +16,15 @@ from typing import Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 from isr_rag.errors import ConfigurationError, MissingDependencyError
-from isr_rag.scorers.remote.errors import ServerError, ServerReplyError
+from isr_rag.printable import printable
+from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
 
 try:
     import anyio
     import openai
     from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+    from isr_rag.scorers.remote.transport import MOST, TOO_MUCH, BoundedClient
 except ImportError as error:
     raise MissingDependencyError("a remote scorer", error.name or "openai", "server") from error
 
@@ -32,6 +35,12 @@ Endpoint = Literal["completions", "chat/completions"]
 
 _SHOWN = 300
 """Characters of a server's own words that an error repeats."""
+
+_SECRET = 8
+"""Characters of a key from which on it is taken out of replies: a shorter one may be any word."""
+
+HEALTH = 5.0
+"""Seconds in which a server must say that it is there."""
 
 
 class ServerClient:
@@ -44,14 +53,17 @@ class ServerClient:
         concurrency: most requests in flight.
         retries: how often a request is repeated after 408, 409, 429, 5xx, a timeout or a lost connection, with
             exponential backoff or after as long as `Retry-After` says.
-        timeout: seconds for one try.
+        timeout: seconds for one try, from connecting to the last byte of the reply.
+        deadline: seconds for one request, retries and waits between them included.
 
     Raises:
         ConfigurationError: for a URL that is none or holds a password, or a setting out of range.
         MissingDependencyError: if the package openai is not installed.
     """
 
-    def __init__(self, url: str, *, key_env: str, concurrency: int, retries: int, timeout: float) -> None:
+    def __init__(
+        self, url: str, *, key_env: str, concurrency: int, retries: int, timeout: float, deadline: float = 120.0
+    ) -> None:
         if concurrency < 1 or retries < 0 or not timeout > 0.0:
             raise ConfigurationError(
                 f"concurrency must be at least 1, retries at least 0 and timeout above 0 seconds, "
@@ -59,17 +71,18 @@ class ServerClient:
             )
         self.url = checked_url(url)
         self.key_env = key_env
+        self.deadline = deadline
         self.slots = anyio.CapacityLimiter(concurrency)
         self._process = os.getpid()
         key = _key(key_env)
         self._redact: Callable[[str], str] = lambda text: text.replace(key, "[key]") if key else text
+        self._secret = len(key) >= _SECRET
         self._client = openai.AsyncOpenAI(
             base_url=self.url,
             api_key=key or "none",
             max_retries=retries,
             timeout=timeout,
-            # A redirect would carry the evidence to a server that nobody named.
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+            http_client=BoundedClient(),
         )
         # The client fills these from variables that belong to one vendor.
         self._client.organization = self._client.project = None
@@ -106,17 +119,24 @@ class ServerClient:
         return await self._send(lambda: self._client.post(f"/{endpoint}", body=body, cast_to=object))
 
     async def get(self, path: str, *, patient: bool = True) -> dict[str, Any]:
-        """As `post`; impatient: one try of five seconds."""
-        options: dict[str, Any] = {} if patient else {"timeout": 5.0, "max_retries": 0}
+        """As `post`; impatient: one try of `HEALTH` seconds."""
+        options: dict[str, Any] = {} if patient else {"timeout": HEALTH, "max_retries": 0}
         client = self._client.with_options(**options) if options else self._client
-        return await self._send(lambda: client.get(f"/{path}", cast_to=object))
+        limit = self.deadline if patient else HEALTH
+        return await self._send(lambda: client.get(f"/{path}", cast_to=object), limit)
 
-    async def _send(self, call: Callable[[], Awaitable[object]]) -> dict[str, Any]:
+    async def _send(self, call: Callable[[], Awaitable[object]], limit: float | None = None) -> dict[str, Any]:
+        limit = self.deadline if limit is None else limit
         # What the client raises holds the request and with it the key: none of it may hang on to our error.
         failure: ServerError | None = None
         reply: object = None
         try:
-            reply = await call()
+            with anyio.fail_after(limit):
+                reply = await call()
+        except TimeoutError:
+            failure = ServerDeadlineError(
+                f"the server at {self.url} did not answer within {limit:g} s, retries included"
+            )
         except openai.APIStatusError as error:
             failure = self._refused(error.status_code, str(error.message))
         except openai.APITimeoutError:
@@ -126,16 +146,32 @@ class ServerClient:
             failure = ServerError(
                 f"the server at {self.url} cannot be reached or broke off ({cause}), retries included"
             )
-        except (openai.OpenAIError, ValueError) as error:
+        except (openai.OpenAIError, ValueError, RecursionError) as error:
             failure = ServerReplyError(f"the server at {self.url} sent no valid JSON ({type(error).__name__})")
         if failure is not None:
             raise failure
         if not isinstance(reply, dict):
             raise ServerReplyError(f"the server at {self.url} sent {type(reply).__name__} instead of a JSON object")
-        return cast(dict[str, Any], reply)
+        plain = cast(dict[str, Any], reply)
+        if TOO_MUCH in plain:
+            raise ServerReplyError(
+                f"the server at {self.url} sent more than {MOST // 2**20} MiB, or packed it in a way not asked for"
+            )
+        return cast(dict[str, Any], self._without_key(plain)) if self._secret else plain
+
+    def _without_key(self, value: object) -> object:
+        """A reply without the key: a server that repeats it in a token would spread it through errors and outputs."""
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, list):
+            return [self._without_key(part) for part in cast(list[object], value)]
+        if isinstance(value, dict):
+            items = cast(dict[str, object], value).items()
+            return {self._redact(name): self._without_key(part) for name, part in items}
+        return value
 
     def _refused(self, status: int, message: str) -> ServerError:
-        said = " ".join(self._redact(message).split())[:_SHOWN]
+        said = printable(" ".join(self._redact(message).split()), _SHOWN)
         hint = f"; the key is read from the variable {self.key_env}" if status in (401, 403) else ""
         return ServerError(f"the server at {self.url} refused with status {status}{hint}: {said}", status)
 
@@ -158,8 +194,13 @@ def _end(process: int, loop_thread: int, portal: BlockingPortal, client: openai.
     if threading.get_ident() == loop_thread:  # garbage was collected there
         threading.Thread(target=_end, args=(process, 0, portal, client, thread)).start()
         return
-    portal.call(client.close)
+    portal.call(_close, client)
     thread.close()
+
+
+async def _close(client: openai.AsyncOpenAI) -> None:
+    with anyio.move_on_after(HEALTH):
+        await client.close()
 
 
 def checked_url(url: str) -> str:

@@ -83,8 +83,7 @@ class ServerPool:
         self._threads = ThreadPoolExecutor(AT_ONCE * len(slots), thread_name_prefix="isr-rag-pool")
         self._identity: str | None = None
         self._layout: Layout = "full"
-        for slot in self._slots:
-            self._try(slot)
+        list(self._threads.map(self._try, self._slots))
         if self._identity is None:
             raise self._all_down()
 
@@ -199,9 +198,10 @@ class ServerPool:
         """Hold a new server against the others."""
         assert slot.server is not None
         service, layout = slot.server.service, slot.server.layout
-        if self._identity is None:
-            self._identity, self._layout = service, layout
-        elif (service, layout) != (self._identity, self._layout):
+        with self._lock:
+            if self._identity is None:
+                self._identity, self._layout = service, layout
+        if (service, layout) != (self._identity, self._layout):
             raise ConfigurationError(
                 f"the servers of a pool must serve the same model in the same way: {slot.url} has {service!r}, "
                 f"others {self._identity!r}"

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.printable import printable
 from isr_rag.scorers.protocol import Scores
 from isr_rag.scorers.remote.errors import ServerReplyError
 
@@ -22,6 +23,9 @@ _TOLERANCE = 0.02
 
 _ROUNDING = 1e-6
 """What a sum of float32 probabilities may be off."""
+
+_LONGEST_TOKEN = 200
+"""Characters of a token's text that are looked at."""
 
 _MASKED = -9000.0
 """Servers write about -9999 nats for minus infinity: a token that was masked out, of which nothing is known."""
@@ -114,10 +118,16 @@ def _listed(logprobs: Mapping[str, Any]) -> Iterator[Candidate]:
 
 
 def _candidate(token: object, logprob: object, token_id: object) -> Candidate:
-    if isinstance(logprob, bool) or not isinstance(logprob, (int, float)) or math.isnan(logprob) or logprob > 1e-3:
-        raise ServerReplyError(f"the server's reply holds {logprob!r} where a log-probability belongs")
-    value = min(float(logprob), 0.0)
-    text = str(token)
+    try:
+        number = float(logprob) if isinstance(logprob, (int, float)) and not isinstance(logprob, bool) else math.nan
+    except OverflowError:
+        number = math.nan
+    if math.isnan(number) or number > 1e-3:
+        raise ServerReplyError(
+            f"the server's reply holds {printable(repr(logprob), 60)} where a log-probability belongs"
+        )
+    value = min(number, 0.0)
+    text = str(token)[:_LONGEST_TOKEN]
     if text.startswith("token_id:") and text[9:].isdecimal():  # vLLM, asked for ids instead of texts
         return Candidate(None, int(text[9:]), value)
     found = token_id if isinstance(token_id, int) and not isinstance(token_id, bool) else None
@@ -140,6 +150,7 @@ def mass_bounds(
 
     The texts that count for a label are summed. Each one that is not listed adds up to what the least probable listed
     token has, as long as the list is as long as it was asked to be; and never more than the listed tokens leave over.
+    Entries that cannot be told apart, by id or text, fill no list, and count once where that is the cautious way.
 
     Args:
         first: what the server listed.
@@ -152,18 +163,24 @@ def mass_bounds(
     """
     known = known or {}
     top = first.top or (first.chosen,)
-    left = max(0.0, 1.0 - sum(math.exp(candidate.logprob) for candidate in top)) + _ROUNDING
-    lowest = math.exp(min(candidate.logprob for candidate in top)) if len(top) >= asked else 1.0
+    distinct: dict[int | str | None, float] = {}
+    for candidate in top:
+        known_by = candidate.text if candidate.id is None else candidate.id
+        distinct[known_by] = max(candidate.logprob, distinct.get(known_by, -math.inf))
+    left = max(0.0, 1.0 - sum(map(math.exp, distinct.values()))) + _ROUNDING
+    lowest = math.exp(min(distinct.values())) if len(distinct) >= asked else 1.0
     low = np.zeros(len(labels))
     high = np.zeros(len(labels))
     for i, forms in enumerate(labels):
-        missing = 0
+        missing, again = 0, 0.0
         for form in forms:
             found = [candidate.logprob for candidate in top if form.matches(candidate)]
             found = found or ([known[form]] if form in known else [])
-            low[i] += sum(map(math.exp, found))
+            once = math.exp(max(found, default=-math.inf))
+            low[i] += once
+            again += sum(map(math.exp, found)) - once
             missing += not found
-        high[i] = low[i] + min(missing * lowest, left)
+        high[i] = low[i] + again + min(missing * lowest, left)
     return low, high
 
 

@@ -47,21 +47,32 @@ def remote_scorer(
             `text` (only with a tokenizer) and `chat` that works.
         concurrency: most requests in flight, over all threads and event loops that use this scorer.
         retries: repetitions of a request after 429, 5xx, a timeout or a lost connection, with backoff.
-        timeout: seconds for one try.
-        deadline: seconds for the orderings of one decision, from when the first of them is sent.
+        timeout: seconds for one try, from connecting to the last byte of the reply.
+        deadline: seconds for the orderings of one decision, from when the first of them is sent. Asking the server
+            what it can do takes no longer either, or than one try.
         key_env: environment variable with the API key.
 
     Raises:
         ConfigurationError: for a setting that does not fit, or a model that the server does not have.
         MissingDependencyError: if the package openai is not installed, or transformers and a tokenizer is given.
         ServerError: if the server cannot be reached, or gives no logprobs.
+        ServerDeadlineError: if asking takes too long.
     """
     if not deadline > 0.0:
         raise ConfigurationError(f"deadline must be above 0 seconds, got {deadline!r}")
     local = LocalTokenizer(tokenizer) if tokenizer is not None else None
-    client = ServerClient(url, key_env=key_env, concurrency=concurrency, retries=retries, timeout=timeout)
+    limit = max(deadline, timeout)
+    client = ServerClient(
+        url, key_env=key_env, concurrency=concurrency, retries=retries, timeout=timeout, deadline=limit
+    )
+
+    async def ask() -> Abilities:
+        with anyio.move_on_after(limit):
+            return await find_abilities(client, model, local)
+        raise ServerDeadlineError(f"the server at {client.url} did not say within {limit:g} s what it can do")
+
     try:
-        abilities = client.run(lambda: find_abilities(client, model, local))
+        abilities = client.run(ask)
         return RemoteScorer(client, abilities, choose_rendering(abilities, local, mode), deadline=deadline)
     except BaseException:
         client.close()
