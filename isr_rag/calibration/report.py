@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
 from isr_rag.errors import MissingDependencyError
 from isr_rag.files import write_atomically
+from isr_rag.printable import printable
 
 Floats = NDArray[np.float64]
 
@@ -99,6 +101,12 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, n
     return tabulate(cells[1:], cells[0], tablefmt="pipe", colalign=sides, disable_numparse=True)
 
 
+def in_markdown(text: str) -> str:
+    """A text on one line, in which nothing is markup: no tag, no link, no picture and no emphasis."""
+    folded = " ".join(printable(text, None).split())
+    return re.sub(r"([\\`*<\[\]])|(?<!\w)_|_(?!\w)", lambda found: "\\" + found.group(), folded)
+
+
 def _markdown(title: str, counts: Mapping[str, int], summary: Mapping[str, Interval], resamples: int) -> str:
     from isr_rag.calibration.summary import NAMES
 
@@ -106,7 +114,7 @@ def _markdown(title: str, counts: Mapping[str, int], summary: Mapping[str, Inter
     rows = [(NAMES[name], f"{i.estimate:.4f}", f"{i.lower:.4f} to {i.upper:.4f}") for name, i in summary.items()]
     return "\n".join(
         [
-            f"# {title}",
+            f"# {in_markdown(title)}",
             "",
             f"{counts['items']} labelled items: {counts['true']} for which the predicate holds, {counts['false']} for "
             f"which it does not. Intervals: 95%, percentile bootstrap over {unit}, {resamples} resamples.",

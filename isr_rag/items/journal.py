@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from isr_rag.decision import Action
 from isr_rag.errors import OutputError
 from isr_rag.evidence import well_formed
+from isr_rag.files import write_atomically
 from isr_rag.items.locked import open_locked, sync_directory
 
 Record = dict[str, Any]
@@ -61,7 +62,7 @@ class Journal:
             self._file.truncate(end)
             self._file.seek(end)
             if not self.continued:
-                write_whole(self._sidecar, belongs)
+                write_atomically(self._sidecar, belongs)
         except BaseException:
             self._file.close()
             raise
@@ -134,16 +135,6 @@ class Journal:
 
 def _checksum(batch: int, records: bytes) -> int:
     return zlib.crc32(records, zlib.crc32(b"%d" % batch))
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    fresh = Path(f"{path}.new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
 
 
 def encode(records: Sequence[Record]) -> str:

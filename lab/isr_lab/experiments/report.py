@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_rag.calibration.plots import DPI
-from isr_rag.calibration.report import markdown_table
+from isr_rag.calibration.report import in_markdown, markdown_table
 from isr_rag.errors import InvalidInputError, MissingDependencyError
 from isr_rag.files import write_atomically
 
@@ -89,10 +88,16 @@ def write_index(title: str, entries: Sequence[Entry], folder: Path) -> None:
     Raises:
         MissingDependencyError: if jinja2 is not installed.
     """
-    lines = [f"# {_plain(title)}"]
+    lines = [f"# {in_markdown(title)}"]
     for entry in entries:
-        lines += ["", f"## [{_plain(entry.title)}]({quote(entry.folder)}/report.md)", "", _plain(entry.about), ""]
-        lines += [f"- {_plain(sentence)}" for sentence in entry.summary]
+        lines += [
+            "",
+            f"## [{in_markdown(entry.title)}]({quote(entry.folder)}/report.md)",
+            "",
+            in_markdown(entry.about),
+            "",
+        ]
+        lines += [f"- {in_markdown(sentence)}" for sentence in entry.summary]
     write_atomically(folder / "index.html", _template("experiment_index.html").render(title=title, entries=entries))
     write_atomically(folder / "index.md", "\n".join(lines) + "\n")
 
@@ -114,12 +119,12 @@ def html(report: Report) -> str:
 def markdown(report: Report) -> str:
     """The same content in Markdown; pictures are expected under `figures/`."""
     tables, figures = count(1), count(1)
-    lines = [f"# {_plain(report.title)}", ""]
+    lines = [f"# {in_markdown(report.title)}", ""]
     if report.question:
-        lines += [f"*{_plain(report.question)}*", ""]
-    lines += ["## Summary", "", *(f"- {_plain(sentence)}" for sentence in report.summary)]
+        lines += [f"*{in_markdown(report.question)}*", ""]
+    lines += ["## Summary", "", *(f"- {in_markdown(sentence)}" for sentence in report.summary)]
     for section in report.sections:
-        lines += ["", f"## {_plain(section.title)}"]
+        lines += ["", f"## {in_markdown(section.title)}"]
         for part in section.parts:
             lines += ["", *_in_markdown(part, tables, figures)]
     return "\n".join(lines) + "\n"
@@ -164,30 +169,24 @@ def _for_page(part: str | Table | Figure, tables: Iterator[int], figures: Iterat
 
 def _in_markdown(part: str | Table | Figure, tables: Iterator[int], figures: Iterator[int]) -> list[str]:
     if isinstance(part, str):
-        return [_plain(part)]
+        return [in_markdown(part)]
     if isinstance(part, Figure):
-        caption = _plain(part.caption)
-        alternative = re.sub(r"([\[\]])", r"\\\1", caption)
+        caption = in_markdown(part.caption)
         return [
-            f"![{alternative}](figures/{quote(part.name)}.png)",
+            f"![{caption}](figures/{quote(part.name)}.png)",
             "",
             f"**Figure {next(figures)}.** {caption}",
         ]
     lines = [
-        f"**Table {next(tables)}.** {_plain(part.caption)}",
+        f"**Table {next(tables)}.** {in_markdown(part.caption)}",
         "",
         *markdown_table(
-            [_plain(name) for name in part.header],
-            [[_plain(cell_text(cell)) for cell in row] for row in part.rows],
+            [in_markdown(name) for name in part.header],
+            [[in_markdown(cell_text(cell)) for cell in row] for row in part.rows],
             numeric=[column for column, numbers in enumerate(_numeric(part)) if numbers],
         ).splitlines(),
     ]
-    return [*lines, "", _plain(part.note)] if part.note else lines
-
-
-def _plain(text: str) -> str:
-    """Text on one line, without what Markdown would take for markup."""
-    return re.sub(r"([\\`*<])|(?<!\w)_|_(?!\w)", lambda found: "\\" + found.group(), " ".join(text.split()))
+    return [*lines, "", in_markdown(part.note)] if part.note else lines
 
 
 def _numeric(table: Table) -> list[bool]:
