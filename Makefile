@@ -18,9 +18,9 @@ test: install
 	$(BIN)/python -m pytest
 	for package in $(INTEGRATIONS); do (cd $$package && $(CURDIR)/$(BIN)/python -m pytest) || exit 1; done
 
-# The inner loop: what needs no model weights.
+# The inner loop, in under 90 seconds: no model weights, no cluster, no server, no other process.
 quick: install
-	$(BIN)/python -m pytest -m 'not model' -x tests
+	$(BIN)/python -m pytest -m 'not model and not slow' -x tests
 
 # The remote scorer against llama.cpp's own server, which takes minutes to compile.
 test-servers: install

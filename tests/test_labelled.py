@@ -44,6 +44,7 @@ def artefact(labelled: list[dict[str, Any]]) -> CalibrationArtefact:
     return calibrate(own, score_labelled(own, labelled), targets=[(0.1, 0.1)]).artefact
 
 
+@pytest.mark.slow
 def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: CalibrationArtefact) -> None:
     own = gate(reference=CalibratedMixture(artefact), h_star=0.1)
     sure = own.decide(["a", "b"], claim="claim x at 0.97 end")
@@ -103,6 +104,7 @@ def test_a_target_without_a_cut_is_refused(artefact: CalibrationArtefact) -> Non
         CalibratedMixture(artefact, delta=1.5)
 
 
+@pytest.mark.slow
 def test_an_order_invariant_scorer_has_one_calibration_for_every_m(labelled: list[dict[str, Any]]) -> None:
     own = gate(scorer=FixedScorer(told, layout="set"))
     fitted = calibrate(own, score_labelled(own, labelled), targets=()).artefact

@@ -28,6 +28,8 @@ from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
 from isr_rag.wording import Wording, compare
 
+pytestmark = pytest.mark.slow
+
 OWNER = BelongsTo("model@abc", "auto", 6)
 
 

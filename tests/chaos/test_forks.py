@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("torch", reason="a local model needs torch: pip install 'isr-rag[local]'")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.chaos,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
 ]

@@ -16,7 +16,7 @@ from isr_rag.sources import chunk_text
 from isr_rag.testing import FixedScorer
 from isr_rag.wording import compare
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 SIZE = 1_000_000 if os.environ.get("ISR_RAG_CHAOS") == "long" else 250_000
 SECONDS = 2.0 * SIZE / 1_000_000

@@ -29,6 +29,8 @@ from isr_rag.scorers.embedded import is_ready, model_directory
 from isr_rag.testing import FixedScorer
 from tests.items import noting
 
+pytestmark = pytest.mark.slow
+
 ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install 'isr-rag[ray]'")
 pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install 'isr-rag[ray]'")
 

@@ -32,6 +32,8 @@ from isr_rag.scorers.embedded import embedded_scorer, is_ready, model_directory
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 
+pytestmark = pytest.mark.slow
+
 ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install 'isr-rag[ray]'")
 pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install 'isr-rag[ray]'")
 

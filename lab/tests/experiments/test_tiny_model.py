@@ -27,6 +27,8 @@ from isr_lab.slice.schema import SliceItem
 from isr_rag.scorers.protocol import Layout
 from isr_rag.scorers.transformers import TransformersScorer
 
+pytestmark = pytest.mark.slow
+
 
 def split_items() -> list[SliceItem]:
     return [item.model_copy(update={"split": ("test", "val")[k % 2]}) for k, item in enumerate(load_sample())]

@@ -23,6 +23,8 @@ from isr_rag.scorers import embedded
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS, read_adapter
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 
+pytestmark = pytest.mark.slow
+
 
 class Reader:
     """Sees gold, with noise of its own, and is a little less sure among many chunks."""

@@ -26,6 +26,8 @@ from isr_lab.training.train import learning_rate, train  # noqa: E402
 from isr_rag.errors import ConfigurationError  # noqa: E402
 from isr_rag.scorers.local.adapter import read_adapter  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

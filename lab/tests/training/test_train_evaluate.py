@@ -16,6 +16,8 @@ from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.evaluate import between, evaluate, first_chunks, read_scored, summary
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 
+pytestmark = pytest.mark.slow
+
 
 class Knowing:
     """Says yes when the evidence holds the word gold."""

@@ -25,6 +25,8 @@ from isr_rag.scorers.local.scorer import LocalScorer  # noqa: E402
 from isr_rag.scorers.protocol import ScoreRequest  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 

@@ -24,6 +24,8 @@ from isr_rag.scorers import embedded
 from isr_rag.scorers.local import gguf_conversion, obtaining
 from tests.scorers import tiny
 
+pytestmark = pytest.mark.slow
+
 
 def write_gguf(path: Path) -> dict[str, Any]:
     """A tiny Qwen 2 with a byte-level BPE as a GGUF file; returns its weights by the names of transformers."""

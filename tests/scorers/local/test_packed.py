@@ -19,6 +19,8 @@ from isr_rag.scorers.local.packed import attention  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, attend, register  # noqa: E402
 from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SIZES: dict[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 48,

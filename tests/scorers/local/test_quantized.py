@@ -13,6 +13,8 @@ from isr_rag import Chunk, Supported, TransformersScorer
 from isr_rag.scorers.protocol import ScoreRequest
 from tests.scorers import tiny
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("bitsandbytes")
 
 

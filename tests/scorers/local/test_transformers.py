@@ -35,6 +35,8 @@ from isr_rag.scorers.protocol import Scorer, ScoreRequest  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 CASES: list[tuple[Predicate, list[str]]] = [
     (Supported(claim="Paris is the capital."), ["Paris is the capital of France.", "Lyon is a city.", "Nothing here."]),
     (Supported(question="When was it published?", answer="In 1619."), ["Kepler published it in 1619. " * 3, "No."]),

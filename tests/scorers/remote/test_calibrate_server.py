@@ -13,6 +13,8 @@ pytest.importorskip("openai", reason="a remote scorer needs the package openai: 
 import isr_rag.cli
 from tests.scorers.remote.servers import Features, Tiny
 
+pytestmark = pytest.mark.slow
+
 
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["isr-rag", *arguments])

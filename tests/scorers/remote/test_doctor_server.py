@@ -13,6 +13,8 @@ from isr_rag.scorers.remote import examine
 from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers.remote.servers import Features, Tiny
 
+pytestmark = pytest.mark.slow
+
 
 def text_of(server: Tiny, local: TransformersScorer | None = None, *, known: bool = True) -> str:
     with server.serve() as url:

@@ -21,6 +21,8 @@ from isr_rag.scorers.remote import RemoteScorer, ServerDeadlineError, ServerErro
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Fault, Proxy
 
+pytestmark = pytest.mark.slow
+
 EVIDENCE = ["Paris is the capital of France.", "Lyon is a city.", "Nice is a city."]
 
 

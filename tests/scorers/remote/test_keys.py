@@ -20,6 +20,8 @@ from isr_rag.scorers.remote import ServerError
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Fault, Features, Proxy, Tiny
 
+pytestmark = pytest.mark.slow
+
 CANARY = "sk-canary-4f8a1c77e2d94b60"
 
 

@@ -29,6 +29,8 @@ from tests.scorers import tiny
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Features, Tiny
 
+pytestmark = pytest.mark.slow
+
 SAME = 1e-4
 """Log-odds between two float32 computations of one prompt."""
 
