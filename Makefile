@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 LAB := lab
 INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr
 
-.PHONY: demo test quick test-servers lowest lint api architecture docs install clean notebooks
+.PHONY: demo test quick chaos test-servers lowest lint api architecture docs install clean notebooks
 
 demo: install
 	$(BIN)/isr-rag setup
@@ -21,6 +21,10 @@ test: install
 # The inner loop, in under 90 seconds: no model weights, no cluster, no server, no other process.
 quick: install
 	$(BIN)/python -m pytest -m 'not model and not slow' -x tests
+
+# Faults, kills and storms at full length: 2,000 requests, 50 kills, 5,000 decisions, megabytes of text.
+chaos: install
+	ISR_RAG_CHAOS=long ISR_RAG_HYPOTHESIS=thorough $(BIN)/python -m pytest -m chaos --durations=10 tests
 
 # The remote scorer against llama.cpp's own server, which takes minutes to compile.
 test-servers: install

@@ -180,7 +180,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _check_private(directory: Path) -> None:
-    if sys.platform == "win32" or not directory.exists():
+    if sys.platform == "win32" or not directory.is_dir():
         return
     found = directory.stat()
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
