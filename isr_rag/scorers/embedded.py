@@ -229,7 +229,7 @@ def _load(name: AdjudicatorName, adapter: Path, keep_states: bool) -> LocalScore
         network,
         PromptEncoder(FastTokenizer(directory)),
         # Named by the hashes of its two files: merged weights differ in their last bits between processors.
-        name=f"{wanted.base}/{wanted.sha256[:12]}/{change.sha256[:12]}/{wanted.precision}",
+        name=f"{wanted.base}/{wanted.sha256[:12]}/{change.fingerprint[:12]}/{wanted.precision}",
         layout=change.layout,
         window=int(config["max_position_embeddings"]),
         focus_words=FOCUS_WORDS,

@@ -6,6 +6,7 @@ with what this package must know besides: the layout it was trained in, the base
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WEIGHTS, CONFIG, CARD = "adapter_model.safetensors", "adapter_config.json", "isr_rag.json"
+USUAL_SCALE = 2.0
+"""The scale of the adapters that ship; calibrations name these by their weights alone."""
 _PREFIX = "base_model.model."
 
 
@@ -43,6 +46,13 @@ class Adapter:
     templates: tuple[str, ...]
     scale: float
     sha256: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of its weights and, where that is not the usual 2, of their scale: for the scorer's identity."""
+        if self.scale == USUAL_SCALE:
+            return self.sha256
+        return hashlib.sha256(f"{self.sha256}/{self.scale!r}".encode()).hexdigest()
 
 
 def read_adapter(directory: Path) -> Adapter:

@@ -94,3 +94,20 @@ def test_weights_the_model_lacks_are_refused(model: LlamaForCausalLM, directory:
     del model.model.layers[0].self_attn.q_proj
     with pytest.raises(ModelCorruptError, match="q_proj"):
         MergedWeights(model.state_dict(), adapter, BASE)
+
+
+def test_another_scale_is_another_adapter(directory: Path) -> None:
+    """A calibration belongs to the scorer's identity, which a changed `lora_alpha` changes too."""
+    config = directory / "adapter_config.json"
+    found = set()
+    for settings in (
+        {"r": 2, "lora_alpha": 4},
+        {"r": 2, "lora_alpha": 40},
+        {"r": 2, "lora_alpha": 4, "use_rslora": True},
+    ):
+        config.write_text(json.dumps(settings))
+        found.add(read_adapter(directory).fingerprint)
+    assert len(found) == 3
+    config.write_text(json.dumps({"r": 2, "lora_alpha": 4}))
+    usual = read_adapter(directory)
+    assert usual.fingerprint == usual.sha256

@@ -1,0 +1,36 @@
+"""Denials, reports of what others say and word salads of a claim are no support for it, by the model that ships."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from isr_rag import ISRGate
+from isr_rag.scorers.embedded import is_ready, model_directory
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup"),
+]
+DENIALS = Path(__file__).parents[2] / "lab" / "isr_lab" / "contrast" / "denials.jsonl"
+
+ANSWERED = {"denial": 1, "report": 2, "salad": 0}
+"""At h* = 0.05, with the adjudicator that ships: what was measured. A better adjudicator lowers it; none may raise it."""
+
+
+def test_no_more_denials_are_answered_than_were_measured() -> None:
+    every = [json.loads(line) for line in DENIALS.read_text("utf-8").splitlines()]
+    assert len(every) >= 200
+    gate = ISRGate()
+    unsupported = [item for item in every if not item["supported"]]
+    answered: Counter[str] = Counter()
+    for start in range(0, len(unsupported), 32):
+        part = unsupported[start : start + 32]
+        items = [{"evidence": [item["evidence"]], "claim": item["claim"]} for item in part]
+        for item, decision in zip(part, gate.decide_batch(items), strict=True):
+            answered[item["kind"]] += decision.answered
+    assert set(answered) == set(ANSWERED)
+    assert all(answered[kind] <= most for kind, most in ANSWERED.items()), dict(answered)
