@@ -25,7 +25,7 @@ _WHITESPACE = re.compile(r"\s+")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 # Halves of a surrogate pair, as broken JSON leaves them: no encoder takes them.
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Known markers, and what is written as control tokens usually are: a word in angle brackets that is no tag of
+# Known markers, and what is written as control tokens usually are: a word in angle brackets that is not a tag of
 # HTML and no address, capitals with an underscore in square brackets, a word between marks.
 _HTML = (
     "a|abbr|address|article|aside|b|blockquote|body|br|button|canvas|caption|center|cite|code|col|dd|del|details|"

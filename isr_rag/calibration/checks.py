@@ -32,7 +32,7 @@ def scored_labels(
         error: what to raise.
 
     Raises:
-        ISRError: ``error``, for what are not numbers, unequal lengths, NaN, scores outside [0, 1], or labels other
+        ISRError: `error`, for values that are not numbers, unequal lengths, NaN, scores outside [0, 1], or labels other
             than 0 and 1.
     """
     try:

@@ -1,4 +1,4 @@
-"""Whatever stands in a field of a caller stays the text of that field: no role, no line, no control token."""
+"""Whatever is in a field of a caller stays the text of that field: no role, no line, no control token."""
 
 from __future__ import annotations
 
