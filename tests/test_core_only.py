@@ -57,6 +57,7 @@ def core(program: str) -> subprocess.CompletedProcess[str]:
         ("from isr_rag import ISRGate; ISRGate()", "local"),
         ("from isr_rag import TransformersScorer; TransformersScorer('some/model')", "local"),
         ("from isr_rag.scorers.embedded import embedded_scorer; embedded_scorer()", "local"),
+        ("import os; os.environ['ISR_RAG_CACHE'] = '.'\nfrom isr_rag import ISRGate; ISRGate()", "local"),
         ("from isr_rag.scorers.embedded import setup; setup()", "local"),
         ("from isr_rag.scorers.remote import remote_scorer; remote_scorer('http://127.0.0.1:9/v1')", "server"),
         ("from isr_rag.sources import _pdf; from pathlib import Path; list(_pdf(Path('a.pdf')))", "documents"),

@@ -209,15 +209,16 @@ def is_shipped(adjudicator: AdjudicatorName | None = None) -> bool:
 
 @lru_cache(maxsize=2)
 def _load(name: AdjudicatorName, adapter: Path, keep_states: bool) -> LocalScorer:
+    from isr_rag.scorers.local.loading import torch  # first: it says what to install where torch is missing
+
+    wanted = adjudicator_named(name)
     from isr_rag.scorers.local.encoding import PromptEncoder
     from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
     from isr_rag.scorers.local.lean import LeanNetwork, computes_bfloat16, read_state
-    from isr_rag.scorers.local.loading import torch
     from isr_rag.scorers.local.machine import give_back_freed_memory
     from isr_rag.scorers.local.scorer import LocalScorer
     from isr_rag.scorers.local.states import StateCache
 
-    wanted = adjudicator_named(name)
     change = read_adapter(adapter)
     directory = verify(name)
     config, stored = read_state(directory)
