@@ -5,7 +5,8 @@
 One process per adjudicator, precision and number of threads, so that memory is that of one model. An item is a claim
 and four chunks of 120 words. `ceiling` is the best of square matrix products in the same process, and `share` what
 the linear layers reach of it while chunks are read for the first time (attention and all else counted as their time).
-Both are of processor time, which other work on the machine changes less than wall time.
+Both are of processor time, which other work on the machine changes less than wall time: with T threads on free cores
+a decision takes a T-th of it.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ def main() -> None:
             for precision in ("default", "float32") if name == "standard" else ("default",):
                 command = [sys.executable, __file__, "--items", str(given.items), "--one", name, precision]
                 command += ["--adapter", str(given.adapter)] if given.adapter else []
-                environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+                waiting = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}  # or waiting counts as work
+                environment = {**os.environ, **waiting, "OMP_NUM_THREADS": str(threads)}
                 done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
                 rows.append(row := json.loads(done.stdout.splitlines()[-1]))
                 print(
