@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,6 +83,7 @@ class Engine:
     Attributes:
         medium: whether float32 products go through oneDNN, which is exact here.
         packs: whether the packed path reproduces the plain one; else prompts are padded batches.
+        unpacked_because: why it does not; None where it does.
         computed_tokens: tokens computed so far.
     """
 
@@ -90,9 +91,11 @@ class Engine:
         self.network = network
         self.device = network.device
         self.computed_tokens = 0
-        self.medium = False
-        self.medium = network.states_dtype == torch.float32 and self._agree(self._plain, self._medium_plain)
-        self.packs = self._agree(self._plain, self._packed_probe)
+        with torch.inference_mode():
+            plain = self._plain()
+        self.medium = self._medium_is_exact(plain)
+        self.unpacked_because = self._why_not_packed(plain)
+        self.packs = self.unpacked_because is None
 
     @property
     def bytes_per_token(self) -> int:
@@ -106,17 +109,9 @@ class Engine:
         sizes = self.network.dimensions
         return self.network.states_dtype.itemsize * 2 * sizes.layers * sizes.kv_heads * sizes.width
 
-    @contextmanager
-    def computing(self) -> Generator[None, None, None]:
+    def computing(self) -> AbstractContextManager[None]:
         """No gradients, and oneDNN's float32 matrix products where they are exact: twice as fast as the default."""
-        before = torch.get_float32_matmul_precision()
-        if self.medium:
-            torch.set_float32_matmul_precision("medium")
-        try:
-            with torch.inference_mode():
-                yield
-        finally:
-            torch.set_float32_matmul_precision(before)
+        return _computing(medium=self.medium)
 
     def packed(self, pack: Pack, plan: AttentionPlan | None = None) -> list[torch.Tensor]:
         """Hidden state of every read of a packed sequence, shape (hidden,) each."""
@@ -154,29 +149,36 @@ class Engine:
     def _plain(self) -> torch.Tensor:
         return self.padded([list(PROBE)])[0]
 
-    def _medium_plain(self) -> torch.Tensor:
-        if self.device.type != "cpu":
-            raise ConfigurationError("on CUDA, medium means TF32")
-        self.medium = True
-        with self.computing():
-            return self._plain()
+    def _medium_is_exact(self, plain: torch.Tensor) -> bool:
+        """Whether oneDNN's float32 products give what the default ones gave for the probe."""
+        if self.device.type != "cpu" or self.network.states_dtype != torch.float32:  # on CUDA, medium means TF32
+            return False
+        with _computing(medium=True):
+            return same(plain, self._plain(), self.network.dtype)
 
-    def _packed_probe(self) -> torch.Tensor:
-        segments = EncodedPrompt(PROBE[:8], (PROBE[8:15],), PROBE[15:])
-        return self.packed(pack_full([segments], [[(0,)]]))[0]
+    def _why_not_packed(self, plain: torch.Tensor) -> str | None:
+        """Why the packed path cannot stand for the plain one; None where it gives the same for the probe."""
+        probe = EncodedPrompt(PROBE[:8], (PROBE[8:15],), PROBE[15:])
+        try:
+            with torch.inference_mode():
+                found = self.packed(pack_full([probe], [[(0,)]]))[0]
+        except (TypeError, ValueError, AttributeError, NotImplementedError, ConfigurationError) as error:
+            return f"it takes no attention function ({type(error).__name__}: {error})"
+        if not same(plain, found, self.network.dtype):
+            return "its packed pass gives other states than its plain one"
+        return None
 
-    def _agree(self, first: Callable[[], torch.Tensor], second: Callable[[], torch.Tensor]) -> bool:
-        """Whether two ways to compute the probe's hidden state agree up to rounding, and the second works at all."""
-        medium = self.medium
+
+@contextmanager
+def _computing(*, medium: bool) -> Generator[None, None, None]:
+    before = torch.get_float32_matmul_precision()
+    if medium:
+        torch.set_float32_matmul_precision("medium")
+    try:
         with torch.inference_mode():
-            self.medium = False
-            expected = first()
-            self.medium = medium
-            try:
-                found = second()
-            except (TypeError, ValueError, AttributeError, NotImplementedError, ConfigurationError):
-                return False
-        return same(expected, found, self.network.dtype)
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def same(expected: torch.Tensor, found: torch.Tensor, dtype: torch.dtype) -> bool:

@@ -64,7 +64,7 @@ class LocalScorer:
             use_no_more_threads_than_cores()
         self.engine = Engine(network)
         if layout != "full" and not self.engine.packs:
-            raise ConfigurationError(f"{name} does not take an attention function: only the layout 'full' works")
+            raise ConfigurationError(f"{name}: {self.engine.unpacked_because}; only the layout 'full' works")
         self.layout: Layout = layout
         self.states = states
         self.encoder = encoder
