@@ -12,6 +12,7 @@ from rich.console import Console
 
 from isr_rag.acquisition import acquire
 from isr_rag.adjudicators import AdjudicatorName
+from isr_rag.batch import Asked
 from isr_rag.bm25 import Bm25
 from isr_rag.decision import Decision
 from isr_rag.errors import InvalidInputError
@@ -112,7 +113,7 @@ def _show_orders(console: Console, library: Library, adjudicator: AdjudicatorNam
         beside.engine.network, beside.encoder, name="the adjudicator's network", window=beside.window
     )
     evidence = library.chunks[:3]
-    asked = {"question": ORDERED_QUESTION, "answer": ORDERED_DRAFT}
+    asked = Asked(question=ORDERED_QUESTION, answer=ORDERED_DRAFT)
     read = ISRGate(scorer=in_a_row, reference=Oracle(1.0), m=6, orderings="exhaustive").decide(evidence, **asked)
     console.print(f"question: {ORDERED_QUESTION}\ndraft:    {ORDERED_DRAFT}")
     for number, chunk in enumerate(evidence, start=1):
@@ -135,5 +136,7 @@ def nearest_sentence(evidence: Sequence[object], draft: str) -> str:
     import sentencex
 
     segment = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
-    sentences = [s.strip() for chunk in evidence if isinstance(chunk, Chunk) for s in segment("en", chunk.text)]
+    sentences: list[str] = [
+        s.strip() for chunk in evidence if isinstance(chunk, Chunk) for s in segment("en", chunk.text)
+    ]
     return sentences[Bm25(sentences).best(draft, 1)[0]]

@@ -18,7 +18,7 @@ pytestmark = [
 DENIALS = Path(__file__).parents[2] / "lab" / "isr_lab" / "contrast" / "denials.jsonl"
 
 ANSWERED = {"denial": 1, "report": 2, "salad": 0}
-"""At h* = 0.05, with the adjudicator that ships: what was measured. A better adjudicator lowers it; none may raise it."""
+"""Measured at h* = 0.05 with the adjudicator that ships. A better adjudicator lowers it; none may raise it."""
 
 
 def test_no_more_denials_are_answered_than_were_measured() -> None:
