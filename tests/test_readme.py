@@ -1,7 +1,13 @@
-"""Every code block of the README runs."""
+"""Every code block of the README and of the guides runs, and the README shows what it prints.
+
+After a change of the model, its calibration or the decision's words, `python -m tests.test_readme` writes the outputs
+and the coverage table anew; read them before you commit them.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -12,39 +18,81 @@ from pathlib import Path
 import pytest
 
 from isr_lab.slice.sample import load_sample
+from isr_rag.adjudicators import adjudicator_named
 from tests.scorers import tiny
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
+SHOWN = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", flags=re.MULTILINE | re.DOTALL)
+COVERAGE = re.compile(r"(?<=<!-- coverage -->\n).*?(?=<!-- /coverage -->)", flags=re.DOTALL)
+NUMBER = re.compile(r"\d+\.\d+(?:e-?\d+)?")
 pytestmark = pytest.mark.model
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-def test_every_block_is_of_a_kind_that_is_run_here() -> None:
-    assert set(re.findall(r"^```(\w+)$", README, flags=re.MULTILINE)) == {"python", "console"}
-
-
-def test_the_python_blocks_run_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
+def outputs() -> list[tuple[str, str]]:
+    """What each Python block of the README prints, and what is shown below it."""
     namespace: dict[str, object] = {}
-    for number, block in enumerate(blocks("python")):
-        exec(compile(block, f"README block {number}", "exec"), namespace)
-    printed = capsys.readouterr().out
-    assert printed.startswith(("ANSWER", "ABSTAIN"))
-    assert "looks;" in printed
+    found = []
+    for number, (code, shown) in enumerate(SHOWN.findall(README.read_text("utf-8"))):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, f"README block {number}", "exec"), namespace)
+        found.append((re.sub(r"\d+\.\d+ s\b", "0.1 s", printed.getvalue()), shown))
+    return found
+
+
+def coverage() -> str:
+    """The gate's coverage on the test split, from the card of the default adjudicator."""
+    card = (adjudicator_named().directory / "README.md").read_text("utf-8")
+    section = card.split("## The gate with this calibration\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    kept = [row[1:] for row in rows if not row[0].startswith("Sources")]
+    return "".join(f"| {' | '.join(row)} |\n" for row in kept)
+
+
+def test_the_readme_is_short_and_has_blocks_of_known_kinds_only() -> None:
+    text = README.read_text("utf-8")
+    assert len(text.splitlines()) < 200
+    assert set(re.findall(r"^```(\w+)$", text, flags=re.MULTILINE)) == {"python", "text", "console"}
+
+
+def test_the_readme_shows_what_its_code_prints_to_two_digits() -> None:
+    for printed, shown in outputs():
+        assert NUMBER.sub("#", printed) == NUMBER.sub("#", shown), "run: python -m tests.test_readme"
+        pairs = list(zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True))
+        assert all(float(a) == pytest.approx(float(b), rel=0.02, abs=0.01) for a, b in pairs), pairs
+
+
+def test_the_first_block_answers_a_true_claim_and_refuses_its_near_miss() -> None:
+    (first, _), (draft, _), (loop, _) = outputs()
+    assert re.findall(r"^(ANSWER|ABSTAIN)", first, flags=re.MULTILINE) == ["ANSWER", "ABSTAIN"]
+    assert draft.startswith("ANSWER")
+    assert loop.startswith("answered after 2 looks")
+
+
+def test_the_coverage_table_is_the_card_s() -> None:
+    found = COVERAGE.search(README.read_text("utf-8"))
+    assert found is not None and found[0] == coverage(), "run: python -m tests.test_readme"
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_the_python_of_a_guide_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    namespace: dict[str, object] = {}
+    for number, block in enumerate(blocks(page, "python")):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
 
 
 def test_the_shell_commands_run(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "rivers.md").write_text("The Seine flows through Paris.", "utf-8")
+    (tmp_path / "more.json").write_text('["The Loire ends in the Atlantic."]', "utf-8")
     claim = {"claim": "The Seine flows through Paris.", "evidence": ["The Seine flows through Paris."]}
     (tmp_path / "in.jsonl").write_text(json.dumps({"id": 1, **claim}) + "\n", "utf-8")
-    labelled = [
-        {"id": i, "label": i % 2, "claim": f"The number is {i}.", "evidence": [f"The number is {i + 1 - i % 2}."]}
-        for i in range(240)
-    ]
-    (tmp_path / "labelled.jsonl").write_text("".join(json.dumps(item) + "\n" for item in labelled), "utf-8")
     few = [item for item in load_sample() if len(item.chunks) <= 5][:6]
     (tmp_path / "slice").mkdir()
     (tmp_path / "slice" / "test.jsonl").write_text("".join(item.model_dump_json() + "\n" for item in few), "utf-8")
@@ -52,16 +100,40 @@ def test_the_shell_commands_run(tmp_path: Path) -> None:
     tiny.model("llama", len(tokenizer)).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    lines = [line[2:] for block in blocks("console") for line in block.split("\n") if line.startswith("$ ")]
-    allowed = {0, 3}  # answer and abstain
-    commands = [line for line in lines if not line.startswith("make ")]  # make runs this test
-    assert sum("isr-rag" in command for command in commands) >= 4
+    environment["MODEL"] = str(tmp_path / "model")
+    lines = [
+        line[2:]
+        for page in (README, *GUIDES)
+        for block in blocks(page, "console")
+        for line in block.split("\n")
+        if line.startswith("$ ")
+    ]
+    # make runs this test; setup fetches hundreds of megabytes and has tests of its own
+    commands = [line for line in lines if not line.startswith(("make ", "isr-rag setup"))]
+    assert sum("isr-rag" in command for command in commands) >= 6
     for command in commands:
-        if command.startswith("MODEL="):
-            environment["MODEL"] = str(tmp_path / "model")
-            continue
+        for output in ("out.jsonl", "decisions.jsonl"):
+            (tmp_path / output).unlink(missing_ok=True)
         done = subprocess.run(
             command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode in allowed, f"{command}\n{done.stdout}\n{done.stderr}"
-    assert json.loads((tmp_path / "out.jsonl").read_text("utf-8"))["id"] == 1
+        assert done.returncode in (0, 3), f"{command}\n{done.stdout}\n{done.stderr}"
+        for output in ("out.jsonl", "decisions.jsonl"):
+            if f" {output}" in command:
+                assert json.loads((tmp_path / output).read_text("utf-8"))["id"] == 1
+
+
+def write() -> None:
+    """Write the outputs of the README's blocks and its coverage table anew."""
+    found = iter(outputs())
+
+    def with_output(match: re.Match[str]) -> str:
+        printed, _ = next(found)
+        return f"```python\n{match[1]}```\n" + (f"\n```text\n{printed}```\n" if printed else "")
+
+    text = SHOWN.sub(with_output, README.read_text("utf-8"))
+    README.write_text(COVERAGE.sub(lambda _: coverage(), text), "utf-8")
+
+
+if __name__ == "__main__":
+    write()
