@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from isr_lab.slice.schema import SliceItem
-from isr_rag.predicates import Sufficient, Supported
+from isr_rag.predicates import Refuted, Sufficient, Supported
+
+REFUTED = "refuted:"
+"""Sources that begin so ask whether the evidence contradicts the claim; label 1 then means that it does."""
 
 
-def predicate(item: SliceItem) -> Supported | Sufficient:
+def predicate(item: SliceItem) -> Supported | Sufficient | Refuted:
     """The question that an item asks."""
     if item.claim is not None:
+        if item.source.startswith(REFUTED):
+            return Refuted(item.claim)
         return Supported(claim=item.claim)
     assert item.question is not None
     if item.answer is not None:

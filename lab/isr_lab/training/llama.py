@@ -1,4 +1,4 @@
-"""The Llama forward and backward pass over a packed sequence, written out for training on a CPU.
+"""The Llama and Qwen 2 forward and backward pass over a packed sequence, written out for training on a CPU.
 
 What autograd over the modules of transformers spends on small element-wise steps, saved activations and padding is
 a large part of a step for a small model on a CPU. Here a layer is one autograd function: weights stacked (q with k
@@ -67,19 +67,30 @@ def _add_norm(h: Tensor, y: Tensor, weight: Tensor, eps: float) -> tuple[Tensor,
     return h, (h * rstd * weight).to(torch.bfloat16), rstd
 
 
+_ROWS = 48  # rows of element-wise steps over the wide matrices at a time: their temporaries stay in the cache
+
+
 def _swiglu(gu: Tensor) -> Tensor:
-    gate, up = gu.chunk(2, dim=-1)
-    gate = gate.float()
-    return (gate * torch.sigmoid(gate) * up).to(torch.bfloat16)
+    half = gu.shape[1] // 2
+    out = gu.new_empty(len(gu), half)
+    for part, into in zip(gu.split(_ROWS), out.split(_ROWS), strict=True):
+        gate = part[:, :half].float()
+        into.copy_(torch.sigmoid(gate).mul_(gate).mul_(part[:, half:]))
+    return out
 
 
 def _swiglu_backward(da: Tensor, gu: Tensor) -> tuple[Tensor, Tensor]:
-    gate, up = gu.float().chunk(2, dim=-1)
-    s = torch.sigmoid(gate)
-    act = gate * s
-    da = da.float()
-    dgate = da * up * (s + act * (1 - s))
-    return torch.cat([dgate, da * act], dim=-1).to(torch.bfloat16), (act * up).to(torch.bfloat16)
+    """The gradient of gate and up, and the activation again."""
+    half = gu.shape[1] // 2
+    dgu, out = torch.empty_like(gu), gu.new_empty(len(gu), half)
+    for d, part, into, act in zip(da.split(_ROWS), gu.split(_ROWS), dgu.split(_ROWS), out.split(_ROWS), strict=True):
+        d, gate, up = d.float(), part[:, :half].float(), part[:, half:].float()
+        s = torch.sigmoid(gate)
+        silu = gate * s
+        act.copy_(silu * up)
+        into[:, half:].copy_(d * silu)
+        into[:, :half].copy_(s.add_(silu.mul_(1 - s)).mul_(up).mul_(d))
+    return dgu, out
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -88,6 +99,10 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     x = x.float()
     turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
     return (x * cos[:, None] + turned * sin[:, None]).to(torch.bfloat16)
+
+
+def _projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x @ weight.t() if bias is None else torch.addmm(bias, x, weight.t())
 
 
 def _split_rotate(qkv: Tensor, cos: Tensor, sin: Tensor, kv: int, g: int, d: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -112,11 +127,16 @@ class Matrix:
         weight: what the pass multiplies by, bf16, shape (out, in).
     """
 
-    def __init__(self, parts: list[Tensor], rank: int | None, alpha: float, generator: torch.Generator) -> None:
+    def __init__(
+        self, parts: list[Tensor], rank: int | None, alpha: float, generator: torch.Generator, *, frozen: bool = False
+    ) -> None:
         self.sizes = [len(part) for part in parts]
         self.base = torch.cat(parts).to(torch.bfloat16)
         self.rank, self.scale = rank, 0.0 if rank is None else alpha / rank
         self.parameters: list[Tensor] = []
+        self.weight = self.base
+        if frozen:
+            return
         width = self.base.shape[1]
         if rank is None:
             self.parameters = [self.base.float()]
@@ -135,10 +155,12 @@ class Matrix:
         if self.rank is None:
             self.weight.copy_(self.parameters[0])
             return
-        change = torch.cat([b @ a for a, b in zip(self.parameters[::2], self.parameters[1::2], strict=True)])
-        self.weight.copy_(self.base.float().add_(change, alpha=self.scale))
-        self.down = torch.cat(self.parameters[::2]).to(torch.bfloat16)
+        downs = [a.to(torch.bfloat16) for a in self.parameters[::2]]
+        self.down = torch.cat(downs)
         self.ups = [(b * self.scale).to(torch.bfloat16) for b in self.parameters[1::2]]
+        parts = zip(self.base.split(self.sizes), self.ups, downs, self.weight.split(self.sizes), strict=True)
+        for base, up, down, weight in parts:
+            torch.addmm(base, up, down, out=weight)
 
     def accumulate(self, x: Tensor, dy: Tensor) -> None:
         """Add the gradient of one product `x @ weight.T`; shapes (T, in) and (T, out)."""
@@ -165,30 +187,54 @@ class Layer:
     """One decoder layer."""
 
     def __init__(
-        self, state: dict[str, Tensor], shape: Shape, rank: int | None, alpha: float, generator: torch.Generator
+        self,
+        state: dict[str, Tensor],
+        shape: Shape,
+        rank: int | None,
+        alpha: float,
+        generator: torch.Generator,
+        *,
+        frozen: bool = False,
     ) -> None:
         self.shape = shape
         self.norm1 = state["input_layernorm.weight"].float()
         self.norm2 = state["post_attention_layernorm.weight"].float()
         self.matrices = {
-            name: Matrix([state[f"{part}.weight"] for part in parts], rank, alpha, generator)
+            name: Matrix([state[f"{part}.weight"] for part in parts], rank, alpha, generator, frozen=frozen)
             for name, parts in PROJECTIONS.items()
         }
+        biases = [state[f"{part}.bias"] for part in PROJECTIONS["qkv"] if f"{part}.bias" in state]
+        self.bias = torch.cat(biases).to(torch.bfloat16) if biases else None
 
-    def forward(self, h: Tensor, step: Step, keep: bool) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """The layer's output, what its backward pass needs, and the attention's probabilities."""
+    def forward(
+        self, h: Tensor, step: Step, keep: bool, rows: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """The layer's output, what its backward pass needs, and the attention's probabilities.
+
+        Args:
+            h: shape (T, width), fp32.
+            step: what all layers share.
+            keep: keep the attention's probabilities for the backward pass.
+            rows: the tokens whose output is wanted (of the last layer only those that are read); None for all.
+        """
         s, m = self.shape, self.matrices
         x, rstd1 = _norm(h, self.norm1, s.eps)
-        q, k, v = _split_rotate(x @ m["qkv"].weight.t(), step.cos, step.sin, s.kv_heads, s.stacked, s.head_dim)
+        q, k, v = _split_rotate(
+            _projected(x, m["qkv"].weight, self.bias), step.cos, step.sin, s.kv_heads, s.stacked, s.head_dim
+        )
         kept: list[Tensor] = []
         o = blocks_forward(q, k, v, step.plan, s.head_dim**-0.5, kept=kept if keep else None)
         o = o.view(len(h), -1)
-        h2, x2, rstd2 = _add_norm(h, o @ m["o"].weight.t(), self.norm2, s.eps)
+        if rows is not None:
+            o = o[rows]
+        h2, x2, rstd2 = _add_norm(h if rows is None else h[rows], o @ m["o"].weight.t(), self.norm2, s.eps)
         gu = x2 @ m["gate_up"].weight.t()
         out = h2 + _swiglu(gu) @ m["down"].weight.t()
         return out, [h, rstd1, q, k, v, o, h2, rstd2, gu], kept
 
-    def backward(self, dh: Tensor, saved: list[Tensor], kept: list[Tensor], step: Step) -> Tensor:
+    def backward(
+        self, dh: Tensor, saved: list[Tensor], kept: list[Tensor], step: Step, rows: Tensor | None = None
+    ) -> Tensor:
         """Gradient of the layer's input (fp32), adding the matrices' gradients on the way."""
         s, m = self.shape, self.matrices
         h, rstd1, q, k, v, o, h2, rstd2, gu = saved
@@ -198,7 +244,11 @@ class Layer:
         m["gate_up"].accumulate(_norm_again(h2, rstd2, self.norm2), dgu)
         dh, low = _norm_backward(dgu @ m["gate_up"].weight, h2, rstd2, self.norm2, dh)
         m["o"].accumulate(o, low)
-        do = (low @ m["o"].weight).view(len(h), s.kv_heads, -1)
+        do = low @ m["o"].weight
+        if rows is not None:
+            do = do.new_zeros(len(h), do.shape[1]).index_add_(0, rows, do)
+            dh = torch.zeros_like(h).index_add_(0, rows, dh)
+        do = do.view(len(h), s.kv_heads, -1)
         dq, dk, dv = blocks_backward(do, q, k, v, kept, step.plan, s.head_dim**-0.5)
         dqkv = _split_rotate_backward(dq, dk, dv, step.cos, step.sin, s.head_dim)
         m["qkv"].accumulate(_norm_again(h, rstd1, self.norm1), dqkv)

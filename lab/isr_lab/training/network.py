@@ -1,4 +1,4 @@
-"""A Llama-type model over packed sequences with its trained part: loss, gradients, adapter on disk."""
+"""A Llama or Qwen 2 model over packed sequences with its trained part: loss, gradients, adapter on disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class PackedLlama:
     """The base model with low-rank changes, or with its matrices trained in full.
 
     Args:
-        folder: a transformers model folder of the Llama architecture, without biases.
+        folder: a transformers model folder of the architecture of Llama (without biases) or Qwen 2 (whose biases
+            of queries, keys and values stay as they are).
         rank: rank of the change of each matrix, or of what a full change is compressed to.
         alpha: the change is scaled by `alpha / rank`.
         first_layer: layers below stay as they are and need no backward pass.
@@ -48,8 +49,11 @@ class PackedLlama:
         full: bool = False,
     ) -> None:
         config = json.loads((folder / "config.json").read_text())
-        if config["model_type"] != "llama" or config.get("attention_bias") or config.get("mlp_bias"):
-            raise ConfigurationError(f"{folder} is not a bias-free Llama: it trains through transformers")
+        llama = config["model_type"] == "llama" and not config.get("attention_bias") and not config.get("mlp_bias")
+        if not llama and (config["model_type"] != "qwen2" or config.get("use_sliding_window")):
+            raise ConfigurationError(
+                f"{folder} is neither a bias-free Llama nor Qwen 2: it trains through transformers"
+            )
         heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         depth = config.get("head_dim") or config["hidden_size"] // heads
         self.shape = Shape(config["num_hidden_layers"], kv_heads, heads // kv_heads, depth, config["rms_norm_eps"])
@@ -67,7 +71,8 @@ class PackedLlama:
         for index in range(self.shape.layers):
             start = f"model.layers.{index}."
             own = {name[len(start) :]: value for name, value in state.items() if name.startswith(start)}
-            self.layers.append(Layer(own, self.shape, None if full else rank, alpha, generator))
+            frozen = index < first_layer
+            self.layers.append(Layer(own, self.shape, None if full else rank, alpha, generator, frozen=frozen))
 
     def parameters(self) -> list[Tensor]:
         """The trained tensors (fp32) with their `grad`."""
@@ -84,12 +89,15 @@ class PackedLlama:
         both = torch.cat([angles, angles], dim=-1)
         return Step(AttentionPlan(pack), both.cos(), both.sin())
 
-    def _run(self, pack: Pack, step: Step, keep: bool) -> tuple[Tensor, list[tuple[list[Tensor], list[Tensor]]]]:
+    def _run(
+        self, pack: Pack, step: Step, at: Tensor, keep: bool
+    ) -> tuple[Tensor, list[tuple[list[Tensor], list[Tensor]]]]:
+        """The states that are read, and what the backward pass needs of each trained layer."""
         h = self.embeddings[torch.from_numpy(pack.input_ids)].float()
         saved: list[tuple[list[Tensor], list[Tensor]]] = []
         for index, layer in enumerate(self.layers):
             wanted = keep and index >= self.first_layer
-            h, own, kept = layer.forward(h, step, wanted)
+            h, own, kept = layer.forward(h, step, wanted, at if index == self.shape.layers - 1 else None)
             if wanted:
                 saved.append((own, kept))
         return h, saved
@@ -97,36 +105,43 @@ class PackedLlama:
     @torch.no_grad()
     def logits(self, pack: Pack) -> Tensor:
         """logit(yes) - logit(no) at every read of the pack, fp32, shape (reads,)."""
-        h, _ = self._run(pack, self._step(pack), keep=False)
-        read = h[torch.from_numpy(np.concatenate(pack.reads))]
+        at = torch.from_numpy(np.concatenate(pack.reads))
+        read, _ = self._run(pack, self._step(pack), at, keep=False)
         return (read * torch.rsqrt(read.pow(2).mean(-1, keepdim=True) + self.shape.eps) * self._norm) @ self._direction
 
     @torch.no_grad()
-    def loss_and_grad(self, pack: Pack, targets: Tensor, weights: Tensor) -> tuple[float, Tensor]:
+    def loss_and_grad(
+        self, pack: Pack, targets: Tensor, weights: Tensor, pairs: tuple[Tensor, float] | None = None
+    ) -> tuple[float, Tensor]:
         """Weighted sum of the binary cross-entropies; adds its gradient to the parameters' `grad`.
 
         Args:
             pack: one read a target.
             targets: wanted probabilities of "yes", shape (reads,).
             weights: factor of each term, shape (reads,).
+            pairs: reads that should rank above others, int64 of shape (pairs, 2) with the higher one first, and the
+                factor of each pair's logistic ranking loss.
 
         Returns:
             The loss and the logit differences, shape (reads,).
         """
         step = self._step(pack)
-        h, saved = self._run(pack, step, keep=True)
         at = torch.from_numpy(np.concatenate(pack.reads))
+        read, saved = self._run(pack, step, at, keep=True)
         with torch.enable_grad():
-            read = h[at].requires_grad_()
+            read = read.requires_grad_()
             unit = read * torch.rsqrt(read.pow(2).mean(-1, keepdim=True) + self.shape.eps)
             z = (unit * self._norm) @ self._direction
             terms = torch.nn.functional.binary_cross_entropy_with_logits(z, targets, reduction="none")
             loss = (terms * weights).sum()
-        (grad,) = torch.autograd.grad(loss, read)
-        dh = torch.zeros_like(h).index_add_(0, at, grad)
+            if pairs is not None:
+                above, below = pairs[0].unbind(1)
+                loss = loss + pairs[1] * torch.nn.functional.softplus(z[below] - z[above]).sum()
+        (dh,) = torch.autograd.grad(loss, read)
+        rows: Tensor | None = at
         for layer in reversed(self.layers[self.first_layer :]):
             own, kept = saved.pop()
-            dh = layer.backward(dh, own, kept, step)
+            dh, rows = layer.backward(dh, own, kept, step, rows), None
         return float(loss), z.detach()
 
     def adapter(self) -> dict[str, Tensor]:
@@ -184,7 +199,7 @@ def low_rank(change: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     return root[:, None] * vh[:rank], u[:, :rank] * root
 
 
-TEMPLATES = ("supported-claim/1", "supported-answer/1", "sufficient/1")
+TEMPLATES = ("supported-claim/1", "supported-answer/1", "sufficient/1", "refuted-claim/1")
 """Predicates that the training data ask."""
 POSITIONS = "head 0..P-1; every chunk from P; closing from P + the longest chunk's length"
 """Positions in the layouts set and late."""

@@ -1,4 +1,4 @@
-"""The written-out Llama pass agrees with transformers and autograd."""
+"""The written-out pass of Llama and Qwen 2 agrees with transformers and autograd."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from isr_rag.scorers.local.packed.pack import pack_invariant  # noqa: E402
 YES, NO = 5, 6
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
+@pytest.fixture(params=["llama", "qwen2"])
+def base(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
+    kind = transformers.LlamaConfig if request.param == "llama" else transformers.Qwen2Config
+    config = kind(
         vocab_size=97,
         hidden_size=48,
         intermediate_size=64,
@@ -36,9 +37,10 @@ def base(tmp_path: Path) -> Path:
         head_dim=8,
         tie_word_embeddings=True,
     )
-    model = transformers.LlamaForCausalLM(config)
-    for parameter in model.parameters():
-        parameter.data = torch.randn_like(parameter) * 0.15 + (1.0 if parameter.dim() == 1 else 0.0)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    for name, parameter in model.named_parameters():
+        offset = 1.0 if parameter.dim() == 1 and name.endswith("norm.weight") else 0.0
+        parameter.data = torch.randn_like(parameter) * 0.15 + offset
     model.save_pretrained(tmp_path / "base")
     return tmp_path / "base"
 
@@ -55,7 +57,7 @@ def prompts() -> list[EncodedPrompt]:
 
 
 def reference(base: Path) -> Any:
-    model = transformers.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     model.set_attn_implementation(register())
     return model
 
@@ -95,7 +97,7 @@ def test_loss_and_gradients_agree_with_autograd(base: Path) -> None:
         }
         for name, grad in theirs.items():
             assert aligned(ours.matrices[name].parameters[0].grad, grad) > 0.99, name
-    assert all(p.grad.abs().sum() == 0 for m in network.layers[0].matrices.values() for p in m.parameters)
+    assert not any(matrix.parameters for matrix in network.layers[0].matrices.values())
 
 
 def test_adapter_means_the_same_to_peft(base: Path, tmp_path: Path) -> None:
@@ -116,11 +118,13 @@ def test_adapter_means_the_same_to_peft(base: Path, tmp_path: Path) -> None:
     grads = {name.replace(".default", ""): p.grad for name, p in model.named_parameters() if p.requires_grad}
     for (name, value), parameter in zip(network.adapter().items(), network.parameters(), strict=True):
         assert value is parameter
-        assert aligned(parameter.grad, grads[name]) > 0.95, name
+        assert aligned(parameter.grad, grads[name]) > 0.9, name  # its factors are rounded to bfloat16, too
 
 
 def test_other_architectures_are_refused(base: Path) -> None:
-    (base / "config.json").write_text((base / "config.json").read_text().replace('"llama"', '"gemma"'))
+    (base / "config.json").write_text(
+        (base / "config.json").read_text().replace('model_type": "', 'model_type": "other-')
+    )
     with pytest.raises(ConfigurationError, match="Llama"):
         PackedLlama(base, 4, 8.0, 0, (YES, NO), 0)
 
@@ -132,3 +136,15 @@ def test_peft_leaves_the_layers_below_the_first_alone(base: Path) -> None:
     adapted = [name for name, parameter in above.model.named_parameters() if parameter.requires_grad]
     assert adapted and not any(".layers.0." in name for name in adapted)
     assert len(adapted) == 2 * 7 * 2 and len(whole.parameters()) == 2 * 7 * 3
+
+
+def test_a_pair_pulls_its_logits_apart(base: Path) -> None:
+    network = PackedLlama(base, 4, 8.0, 1, (YES, NO), 0)
+    pack, zero = pack_invariant(prompts()), torch.zeros(2)
+    _, z = network.loss_and_grad(pack, zero, zero, (torch.tensor([[1, 0]]), 1.0))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter -= 0.5 * parameter.grad
+    network.refresh()
+    after = network.logits(pack)
+    assert after[1] - after[0] > z[1] - z[0]
