@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isr_lab.training.mixture import Phase
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.protocol import Layout
 
@@ -34,6 +35,10 @@ class TrainConfig:
         accumulate: batches of each process a step.
         workers: processes on this machine, each with its share of the cores.
         smoothing: label smoothing.
+        phases: what is drawn from which file of ``train``, and when (layout late); none: passes over all items.
+        margin: factor of the logistic ranking loss of a batch's twins (written-out pass).
+        averaging: decay a step of the running average of the trained values that is saved as ``adapter``; 0 saves
+            the last values.
         fixed_order: keep every item's own chunk order (for the comparison in the full layout).
         nf4: load the base model in 4 bits (CUDA, through bitsandbytes).
         validation_items: how many, spread over tasks and sources.
@@ -64,6 +69,9 @@ class TrainConfig:
     accumulate: int = 1
     workers: int = 1
     smoothing: float = 0.0
+    phases: tuple[Phase, ...] = ()
+    margin: float = 0.0
+    averaging: float = 0.0
     fixed_order: bool = False
     nf4: bool = False
     validation_items: int = 200
@@ -88,6 +96,16 @@ class TrainConfig:
         for name, value in positive.items():
             if value is not None and value <= 0:
                 raise ConfigurationError(f"{name} must be positive, not {value}")
+        if self.phases and (self.layout != "late" or self.minutes is None):
+            raise ConfigurationError("phases need the layout late and a run bounded by minutes")
+        known = {path.name for path in self.train}
+        for phase in self.phases:
+            if not 0 < phase.until <= 1 or not any(phase.weights.get(name, 0) > 0 for name in known):
+                raise ConfigurationError(
+                    f"a phase ends at a share in (0, 1] and draws from {sorted(known)}, not {phase}"
+                )
+        if self.margin < 0 or not 0 <= self.averaging < 1:
+            raise ConfigurationError("margin must not be negative, averaging is a decay in [0, 1)")
         if not 0 <= self.smoothing < 1 or not 0 <= self.warmup < 1:
             raise ConfigurationError("smoothing and warmup are shares in [0, 1)")
 

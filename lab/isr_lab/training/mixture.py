@@ -18,6 +18,7 @@ from isr_lab.training.data import Example, segments
 from isr_rag.scorers.local.encoding import PromptEncoder
 
 _TOGETHER = 8
+_FULL, _MISFITS = 0.93, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,21 @@ class Showing:
     longest: int = 500
 
 
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a run with its mixture.
+
+    Attributes:
+        until: share of the run at which it ends, in (0, 1]; the last phase goes on to the end.
+        weights: share of the pieces that come from each file, by the file's name; a file without one is left out.
+        showing: how much evidence examples show.
+    """
+
+    until: float
+    weights: Mapping[str, float]
+    showing: Showing = field(default_factory=Showing)
+
+
 @dataclass(slots=True)
 class _Asked:
     """An item of the batch with what it shows of its own."""
@@ -58,12 +74,11 @@ class Drawn:
 
     pieces: list[list[SliceItem]]
     next: int = 0
-    rounds: int = 0
 
     def take(self) -> list[SliceItem]:
         """The next piece."""
         if self.next == len(self.pieces):
-            self.next, self.rounds = 0, self.rounds + 1
+            self.next = 0
         self.next += 1
         return self.pieces[self.next - 1]
 
@@ -107,12 +122,9 @@ class Mixture:
     tokens: int
     rng: random.Random
     unmarked: Collection[str] = ()
-    _left: list[SliceItem] | None = field(default=None)
+    _left: list[list[SliceItem]] = field(default_factory=list[list[SliceItem]])
 
     def _piece(self) -> list[SliceItem]:
-        if self._left is not None:
-            piece, self._left = self._left, None
-            return piece
         names = sorted(name for name in self.sets if self.weights.get(name, 0) > 0)
         return self.sets[self.rng.choices(names, [self.weights[name] for name in names])[0]].take()
 
@@ -162,9 +174,10 @@ class Mixture:
         while True:
             batch: list[_Asked] = []
             known: set[str] = set()
-            used = 60
-            while True:
-                piece = self._piece()
+            used, waiting, self._left = 60, self._left, []
+            # What does not fit waits for the next batch, so that all are nearly full: workers wait for one another.
+            while used < _FULL * self.tokens and len(self._left) < _MISFITS:
+                piece = waiting.pop(0) if waiting else self._piece()
                 asked = self._own(piece)
                 if not asked:
                     continue
@@ -176,11 +189,12 @@ class Mixture:
                 if cost > 3 * self.tokens:
                     continue
                 if batch and used + cost > self.tokens:
-                    self._left = piece
-                    break
+                    self._left.append(piece)
+                    continue
                 batch += asked
                 known |= set(new)
                 used += cost
+            self._left += waiting
             pool = list({c.text: (one.group, c) for one in batch for c in one.chunks}.values())
             yield [Example(one.item, segments(one.item, self._shown(one, pool), self.encoder, "late")) for one in batch]
 

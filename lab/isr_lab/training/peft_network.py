@@ -103,13 +103,17 @@ class PeftNetwork:
         with torch.no_grad():
             return self._logits(pack).cpu()
 
-    def loss_and_grad(self, pack: Pack, targets: Tensor, weights: Tensor) -> tuple[float, Tensor]:
+    def loss_and_grad(
+        self, pack: Pack, targets: Tensor, weights: Tensor, pairs: tuple[Tensor, float] | None = None
+    ) -> tuple[float, Tensor]:
         """Weighted sum of the binary cross-entropies; adds its gradient to the parameters' `grad`.
 
         Args:
             pack: one read a target.
             targets: wanted probabilities of "yes", shape (reads,).
             weights: factor of each term, shape (reads,).
+            pairs: reads that should rank above others, int64 of shape (pairs, 2) with the higher one first, and the
+                factor of each pair's logistic ranking loss.
 
         Returns:
             The loss and the logit differences, shape (reads,).
@@ -118,6 +122,9 @@ class PeftNetwork:
         z = self._logits(pack)
         terms = torch.nn.functional.binary_cross_entropy_with_logits(z, targets.to(z.device), reduction="none")
         loss = (terms * weights.to(z.device)).sum()
+        if pairs is not None:
+            above, below = pairs[0].to(z.device).unbind(1)
+            loss = loss + pairs[1] * torch.nn.functional.softplus(z[below] - z[above]).sum()
         loss.backward()
         return float(loss.detach()), z.detach().cpu()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +31,7 @@ from isr_lab.training.data import (
     unmarked_sources,
 )
 from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
+from isr_lab.training.mixture import Drawn, Mixture, pieces, twins
 from isr_lab.training.network import PackedLlama, write_description
 from isr_rag.errors import ConfigurationError
 from isr_rag.files import write_json
@@ -55,7 +58,9 @@ class TrainableNetwork(Protocol):
         """logit(yes) - logit(no) at every read."""
         ...
 
-    def loss_and_grad(self, pack: Pack, targets: Tensor, weights: Tensor) -> tuple[float, Tensor]:
+    def loss_and_grad(
+        self, pack: Pack, targets: Tensor, weights: Tensor, pairs: tuple[Tensor, float] | None = None
+    ) -> tuple[float, Tensor]:
         """The weighted loss, whose gradient is added to `grad`, and the logit differences."""
         ...
 
@@ -160,12 +165,14 @@ class _Run:
         self.items = list(read_items(*config.train))
         if not self.items:
             raise ConfigurationError(f"there are no items in {', '.join(map(str, config.train))}")
+        self.unmarked = unmarked_sources(self.items)
         self.held = spread(list(read_items(*config.validation)), config.validation_items)
         self.network = _network(config, label_ids(self.items[0], self.encoder))
         self.parameters = self.network.parameters()
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
         )
+        self.average = [p.detach().clone() for p in self.parameters] if config.averaging else []
         self.progress = TrainingProgress(data=data_hash(self.items))
         self._resume()
 
@@ -185,6 +192,8 @@ class _Run:
         with torch.no_grad():
             for parameter, value in zip(self.parameters, state["parameters"], strict=True):
                 parameter.copy_(value)
+            for average, value in zip(self.average, state["average"], strict=True):
+                average.copy_(value)
         self.optimizer.load_state_dict(state["optimizer"])
         progress = TrainingProgress(**state["progress"])
         if progress.data != self.progress.data:
@@ -199,15 +208,28 @@ class _Run:
             return
         state = {
             "parameters": [p.detach() for p in self.parameters],
+            "average": self.average,
             "optimizer": self.optimizer.state_dict(),
             "progress": asdict(self.progress),
         }
         temporary = self._checkpoint.with_suffix(".part")
         torch.save(state, temporary)
         temporary.replace(self._checkpoint)
-        self.network.save(self.config.out / "adapter")
+        with self._averaged():
+            self.network.save(self.config.out / "adapter")
         if Path(self.config.base).is_dir():
             write_description(self.config.out / "adapter", self.config.layout, Path(self.config.base))
+
+    @contextmanager
+    def _averaged(self) -> Generator[None, None, None]:
+        """The running average in place of the last values, where one is kept."""
+        last = [p.detach().clone() for p in self.parameters] if self.average else []
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters if last else (), self.average, strict=True):
+                parameter.copy_(value)
+            yield
+            for parameter, value in zip(self.parameters if last else (), last, strict=True):
+                parameter.copy_(value)
 
     def log(self, **entry: Any) -> None:
         """Append one line to the run's log (first process only)."""
@@ -215,9 +237,27 @@ class _Run:
             with (self.config.out / "log.jsonl").open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps({"at": round(time.time()), **entry}) + "\n")
 
+    def _drawn(self) -> Iterator[list[Example]]:
+        """This process's batches of the phase that the run is in; what was drawn before a resume may come again."""
+        config = self.config
+        sets: dict[str, Drawn] = {}
+        for path in config.train:
+            items = list(read_items(path))
+            sets[path.name] = Drawn(pieces(items, random.Random(config.seed), self.rank, config.workers))
+        first = config.phases[0]
+        rng = random.Random(f"{config.seed}/{self.rank}/{self.progress.steps}")
+        mixture = Mixture(self.encoder, sets, first.weights, first.showing, config.tokens, rng, self.unmarked)
+        for batch in mixture:
+            yield batch
+            share = self.share
+            phase = next((phase for phase in config.phases if share < phase.until), config.phases[-1])
+            mixture.weights, mixture.showing = phase.weights, phase.showing
+
     def batches(self) -> Iterator[list[Example]]:
         """This process's batches from where the run stands, pass after pass."""
         config, progress = self.config, self.progress
+        if config.phases:
+            yield from self._drawn()
         while True:
             seed, skip = config.seed + 1000 * progress.epoch, progress.batch
             stream = passes(self.items, self.encoder, config.layout, seed, config.tokens, fixed=config.fixed_order)
@@ -245,7 +285,9 @@ class _Run:
             pack = build_pack(batch, config.layout)
             labels = torch.tensor([float(example.label) for example in batch])
             targets = labels * (1 - config.smoothing) + config.smoothing / 2
-            loss, z = self.network.loss_and_grad(pack, targets, torch.full_like(labels, 1 / count))
+            pairs = twins(batch) if config.margin else []
+            ranked = (torch.tensor(pairs), config.margin / max(count / 2, len(pairs))) if pairs else None
+            loss, z = self.network.loss_and_grad(pack, targets, torch.full_like(labels, 1 / count), ranked)
             total += loss
             right += int(((z > 0) == (labels > 0.5)).sum())
             self.progress.tokens += len(pack.input_ids) * config.workers
@@ -255,6 +297,9 @@ class _Run:
             group["lr"] = learning_rate(config, self.share)
         self.optimizer.step()
         self.network.refresh()
+        if self.average:
+            decay = min(config.averaging, (self.progress.steps + 1) / (self.progress.steps + 10))
+            torch._foreach_lerp_(self.average, self.parameters, 1 - decay)
         self.progress.labels += round(_mean(count, config.workers) * config.workers)
         self.progress.steps += 1
         return total, right / count

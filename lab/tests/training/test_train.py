@@ -22,6 +22,7 @@ from isr_lab.slice.reading import read_items  # noqa: E402
 from isr_lab.training.card import write_card  # noqa: E402
 from isr_lab.training.config import TrainConfig, preset  # noqa: E402
 from isr_lab.training.data import shown_chunks, unmarked_sources  # noqa: E402
+from isr_lab.training.mixture import Phase  # noqa: E402
 from isr_lab.training.train import learning_rate, train  # noqa: E402
 from isr_rag.errors import ConfigurationError  # noqa: E402
 from isr_rag.scorers.local.adapter import read_adapter  # noqa: E402
@@ -117,6 +118,21 @@ def test_a_toy_task_is_learnt_in_every_layout(base: Path, data: Path, tmp_path: 
     assert adapter.scale == 2.0
 
 
+def test_phases_draw_by_weight_and_the_average_is_saved(base: Path, data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps(item(i, i % 2, source="other")) + "\n" for i in range(8)))
+    phases = (Phase(0.5, {data.name: 1.0}), Phase(1.0, {data.name: 0.5, other.name: 0.5}))
+    more = {"phases": phases, "margin": 0.3, "averaging": 0.9, "minutes": 0.15, "epochs": None}
+    config = replace(settings(base, data, tmp_path / "run"), train=(data, other), **more)
+    result = train(config)
+    assert result.validation["all"]["auroc"] > 0.95
+    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    saved = load_file(tmp_path / "run" / "adapter" / "adapter_model.safetensors")
+    name = "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight"
+    assert torch.equal(saved[name].float(), state["average"][-1].to(torch.bfloat16).float())
+    assert not torch.equal(state["average"][-1], state["parameters"][-1])
+
+
 def test_full_fine_tuning_is_saved_as_an_adapter(base: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = train(settings(base, data, out, full=True, learning_rate=2e-3, rank=48, alpha=48.0))
@@ -188,6 +204,15 @@ def test_presets_hold_the_papers_settings(tmp_path: Path) -> None:
     assert (paper.accumulate, paper.layout) == (64, "full")
     with pytest.raises(ConfigurationError, match="ours"):
         preset("theirs")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"layout": "set"}, {"phases": (Phase(1.0, {"absent.jsonl": 1.0}),)}, {"margin": -1.0}, {"averaging": 1.0}]
+)
+def test_phases_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    plain: dict[str, Any] = {"minutes": 1.0, "phases": (Phase(1.0, {"a.jsonl": 1.0}),)}
+    with pytest.raises(ConfigurationError):
+        TrainConfig(base="b", train=(tmp_path / "a.jsonl",), validation=(), out=tmp_path, **{**plain, **wrong})
 
 
 def test_the_rate_rises_and_falls_to_zero(tmp_path: Path) -> None:
