@@ -62,7 +62,8 @@ class PackedLlama:
         self.rank, self.alpha, self.first_layer, self.full = rank, alpha, first_layer, full
         self.name = folder.name
         state = load_file(folder / "model.safetensors")
-        self.embeddings = state["model.embed_tokens.weight"].to(torch.bfloat16)
+        # A copy: the tensors of a file may share one storage, which would be kept with any of them.
+        self.embeddings = state["model.embed_tokens.weight"].to(torch.bfloat16, copy=True)
         rows = state.get("lm_head.weight", self.embeddings)[list(label_ids)].float()
         self._direction = rows[0] - rows[1]
         self._norm = state["model.norm.weight"].float()
