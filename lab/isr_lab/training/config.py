@@ -35,9 +35,9 @@ class TrainConfig:
         accumulate: batches of each process a step.
         workers: processes on this machine, each with its share of the cores.
         smoothing: label smoothing.
-        phases: what is drawn from which file of ``train``, and when (layout late); none: passes over all items.
+        phases: what is drawn from which file of `train`, and when (layout late); none: passes over all items.
         margin: factor of the logistic ranking loss of a batch's twins (written-out pass).
-        averaging: decay a step of the running average of the trained values that is saved as ``adapter``; 0 saves
+        averaging: decay a step of the running average of the trained values that is saved as `adapter`; 0 saves
             the last values.
         fixed_order: keep every item's own chunk order (for the comparison in the full layout).
         nf4: load the base model in 4 bits (CUDA, through bitsandbytes).

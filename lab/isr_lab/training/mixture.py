@@ -28,7 +28,7 @@ class Showing:
     Attributes:
         counts: chunks of an example, drawn uniformly; the support is always shown.
         own: distractors of the item itself, drawn uniformly; the rest is borrowed.
-        twice: share of the groups that are asked a second time among ``many`` chunks.
+        twice: share of the groups that are asked a second time among `many` chunks.
         many: chunks of the second time.
         alone: sources whose evidence has no names: among borrowed chunks their claims would be ambiguous.
         longest: tokens of its own evidence that an example shows at most.
@@ -202,7 +202,7 @@ class Mixture:
 def twins(batch: Sequence[Example], most: int = 3) -> list[tuple[int, int]]:
     """Pairs of places in the batch of the same group and kind of question, the true one first.
 
-    An example stands in at most ``most`` pairs.
+    An example stands in at most `most` pairs.
     """
     groups: dict[tuple[str, str, str, bool], list[int]] = defaultdict(list)
     for place, example in enumerate(batch):
