@@ -202,7 +202,7 @@ class Mixture:
 def twins(batch: Sequence[Example], most: int = 3) -> list[tuple[int, int]]:
     """Pairs of places in the batch of the same group and kind of question, the true one first.
 
-    An example stands in at most `most` pairs.
+    An example appears in at most `most` pairs.
     """
     groups: dict[tuple[str, str, str, bool], list[int]] = defaultdict(list)
     for place, example in enumerate(batch):
