@@ -299,7 +299,9 @@ class _Run:
         self.network.refresh()
         if self.average:
             decay = min(config.averaging, (self.progress.steps + 1) / (self.progress.steps + 10))
-            torch._foreach_lerp_(self.average, self.parameters, 1 - decay)
+            with torch.no_grad():
+                for average, parameter in zip(self.average, self.parameters, strict=True):
+                    average.lerp_(parameter, 1 - decay)
         self.progress.labels += round(_mean(count, config.workers) * config.workers)
         self.progress.steps += 1
         return total, right / count
