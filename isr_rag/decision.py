@@ -10,13 +10,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from isr_rag.errors import InvalidInputError, MissingDependencyError
+from isr_rag.errors import InvalidInputError
+from isr_rag.explanation import explain
+from isr_rag.pictures import plot, strip
 from isr_rag.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCHEMA_VERSION = 1
+_NO_RISK = 5e-5
+"""A lower bound on the risk that four digits would print as 0, which reads like a promise."""
 
 
 class Action(StrEnum):
@@ -48,19 +52,6 @@ class Reason(StrEnum):
     """The scorer raised or returned no probabilities, and the policy is to abstain."""
     RETRIEVER_FAILED = "retriever_failed"
     """The retriever of an acquisition loop raised, and the policy is to abstain."""
-
-
-_EXPLANATIONS = {
-    Reason.SUFFICIENT: "the evidence carries the answer",
-    Reason.REFERENCE_BELOW_TARGET: "the reference does not reach the target",
-    Reason.ORDER_SENSITIVE: "the model's belief depends on the order of the evidence",
-    Reason.INSUFFICIENT_INFORMATION: "the information budget does not reach the bits to trust",
-    Reason.CUT_NOT_REACHED: "the calibrated cut is not reached",
-    Reason.NO_EVIDENCE: "there is no evidence",
-    Reason.REFERENCE_FAILED: "the reference failed",
-    Reason.SCORER_FAILED: "the scorer failed",
-    Reason.RETRIEVER_FAILED: "the retriever failed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +207,12 @@ class Decision:
             raise InvalidInputError("this is not a decision as to_json writes it")
         return cls.from_dict(plain)
 
+    def explain(self) -> str:
+        """The decision in words: what is trusted at how much, what is needed, and what would change it."""
+        return explain(self)
+
     def __str__(self) -> str:
-        lines = [f"{self.action.name}: {_EXPLANATIONS[self.reason]} ({self.reason.value})"]
-        if self.detail:
-            lines.append(f"  {self.detail}")
+        lines = [f"{self.action.name} ({self.reason.value}): {self.explain()}"]
         lines += [f"  {name:<22}{value}" for name, value in self._rows()]
         return "\n".join(printable(line, None) for line in lines)
 
@@ -241,7 +234,9 @@ class Decision:
         if self.budget is not None and self.bits_to_trust is not None and self.isr is not None:
             rows.append(("ISR", f"{self.isr:.3g} = {self.budget:.4g} nats / {self.bits_to_trust:.4g} nats to trust"))
         if self.risk_of_hallucination is not None:
-            rows.append(("risk of hallucination", f">= {self.risk_of_hallucination:.4f} (a lower bound)"))
+            floor = self.risk_of_hallucination
+            shown = "no lower bound" if floor < _NO_RISK else f">= {floor:.4f} (a lower bound)"
+            rows.append(("risk of hallucination", shown))
         if self.below_noise_floor and not self.invariant and len(self.q) > 1:
             rows.append(("order dispersion", "lies under the scorer's numerical noise"))
         if self.focus is not None:
@@ -259,31 +254,14 @@ class Decision:
             f'<td style="text-align:left">{html.escape(value)}</td></tr>'
             for name, value in self._rows()
         )
-        detail = f"<div>{html.escape(self.detail)}</div>" if self.detail else ""
         return (
             f'<div style="border-left:4px solid {colour};padding-left:0.8em">'
-            f'<b style="color:{colour}">{self.action.name}</b>: {_EXPLANATIONS[self.reason]} '
-            f"<code>{self.reason.value}</code>{detail}{self._strip(colour)}<table>{rows}</table></div>"
-        )
-
-    def _strip(self, colour: str) -> str:
-        """An inline SVG: one dot an ordering on [0, 1], a line at p*."""
-        if not self.q:
-            return ""
-        dots = "".join(
-            f'<circle cx="{10 + 380 * q:.1f}" cy="14" r="4" fill="{colour}" fill-opacity="0.5"/>' for q in self.q
-        )
-        target = 10 + 380 * self.p_star
-        return (
-            '<svg width="400" height="38" role="img" aria-label="q of each ordering">'
-            '<line x1="10" y1="14" x2="390" y2="14" stroke="#888"/>'
-            f'<line x1="{target:.1f}" y1="4" x2="{target:.1f}" y2="24" stroke="#000" stroke-dasharray="2 2"/>'
-            f'{dots}<text x="10" y="36" font-size="10">q = 0</text>'
-            f'<text x="{target:.1f}" y="36" font-size="10" text-anchor="middle">p*</text></svg>'
+            f'<b style="color:{colour}">{self.action.name}</b> <code>{self.reason.value}</code>: '
+            f"{html.escape(self.explain())}{strip(self, colour)}<table>{rows}</table></div>"
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot q over the orderings with q_bar, q_lo and p*.
+        """Plot the model's probability for each ordering beside what is trusted (p_ref) and what is needed (p*).
 
         Args:
             ax: matplotlib axes to draw on; a new figure by default.
@@ -292,25 +270,4 @@ class Decision:
             InvalidInputError: if nothing was scored.
             MissingDependencyError: if matplotlib is not installed.
         """
-        if not self.q:
-            raise InvalidInputError("nothing was scored, so there is nothing to plot")
-        try:
-            from matplotlib import pyplot as plt
-        except ImportError as error:
-            raise MissingDependencyError("Decision.plot", "matplotlib", "plot") from error
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
-        assert self.q_bar is not None and self.q_lo is not None
-        ax.plot(range(len(self.q)), self.q, "o", color="#0072b2", label="q of each ordering")
-        ax.axhline(self.q_bar, color="#009e73", label=f"mean {self.q_bar:.3f}")
-        ax.axhline(self.q_lo, color="#d55e00", linestyle=":", label=f"lowest {self.q_lo:.3f}")
-        ax.axhline(self.p_star, color="#000000", linestyle="--", label=f"p* = {self.p_star:.3g}")
-        ax.set(
-            xlabel="ordering (0 is the retriever's own)",
-            ylabel="probability that g = 1",
-            ylim=(-0.03, 1.03),
-            xticks=range(len(self.q)),
-        )
-        ax.set_title(f"{self.action.name}: {_EXPLANATIONS[self.reason]}", loc="left", fontsize=10)
-        ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-        return ax
+        return plot(self, ax)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from isr_rag import Action, Decision, ISRGate, Reason
 from isr_rag.decision import Focus
 from isr_rag.errors import InvalidInputError
+from isr_rag.explanation import percent
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -90,7 +91,7 @@ def test_is_frozen_and_neither_true_nor_false() -> None:
 
 def test_says_what_was_decided_and_why() -> None:
     text = str(decided([0.9, 0.8]))
-    assert text.startswith("ANSWER: ") and "sufficient" in text
+    assert text.startswith("ANSWER (sufficient): ")
     for number in ("p_ref", "q_bar", "ISR", "lower bound", "forward passes"):
         assert number in text
     assert "guarantee" not in text
@@ -101,6 +102,7 @@ def test_every_reason_can_be_printed() -> None:
     for reason in Reason:
         shown = dataclasses.replace(decided([0.9]), reason=reason, detail="<why>")
         assert reason.value in str(shown) and "<why>" in str(shown)
+        assert shown.explain()[0].isupper() and shown.explain().endswith(".")
         assert "&lt;why&gt;" in shown._repr_html_() and "<why>" not in shown._repr_html_()
 
 
@@ -117,7 +119,44 @@ def test_plot_draws_every_ordering_and_the_three_levels() -> None:
     decision = decided([0.9, 0.8, 0.7])
     ax = decision.plot()
     assert tuple(ax.lines[0].get_ydata()) == decision.q
-    assert [line.get_ydata()[0] for line in ax.lines[1:]] == pytest.approx([0.8, 0.7, 0.95])
+    assert [line.get_ydata()[0] for line in ax.lines[1:]] == pytest.approx([0.8, 0.7, 1.0, 0.95])
     plt.close(ax.figure)  # type: ignore[arg-type]
+    crowded = dataclasses.replace(decision, q=(0.5,) * 48).plot()
+    assert len(crowded.get_xticks()) <= 14
+    plt.close(crowded.figure)  # type: ignore[arg-type]
+    one = dataclasses.replace(decision, q=(0.9,), invariant=True).plot()
+    assert [label.get_text() for label in one.get_xticklabels()] == ["every order, by construction"]
+    plt.close(one.figure)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="nothing"):
         ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1)).decide([], claim="c").plot()
+
+
+def test_an_abstention_says_what_is_needed_and_what_would_change_it() -> None:
+    said = decided([0.9], 0.94).explain()
+    assert "trusted at 94%; 95% is needed (h* = 0.05)" in said
+    assert "h_star=0.1 where 10% wrong among the answered will do" in said and "calibration on labelled data" in said
+    assert "h_star" not in decided([0.9], 0.3).explain()
+    assert "0.9 on average" not in said
+    assert "in the worst" in decided([0.9, 1e-7]).explain()
+    assert (
+        "What would change it: retrieving some."
+        in dataclasses.replace(decided([0.9]), action=Action.ABSTAIN, reason=Reason.NO_EVIDENCE).explain()
+    )
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_percentages_tell_two_numbers_apart_and_never_flatter(value: float, beside: float) -> None:
+    shown, needed = percent(value, beside)
+    if abs(value - beside) > 1e-5:
+        assert shown != needed
+    assert float(shown.rstrip("%")) <= value * 100 + 1e-4
+
+
+def test_no_risk_is_never_printed_as_a_number() -> None:
+    assert "no lower bound" in str(decided([0.9], 1.0)) and ">= 0.0000" not in str(decided([0.9], 1.0))
+    assert ">= 0.1" in str(decided([0.9], 0.9))
+
+
+def test_the_strip_follows_the_page_and_shows_what_is_trusted() -> None:
+    html = decided([0.9, 0.8])._repr_html_()
+    assert "currentColor" in html and "#000" not in html and "<path" in html and "each of 2 orders" in html

@@ -1,0 +1,94 @@
+"""A decision in words: what is trusted at how much, what is needed, and what would change it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isr_rag.decision import Decision
+
+_WIDER = (0.1, 0.2, 0.3)
+"""Targets that an abstention may suggest where the case would reach them."""
+
+_MORE_EVIDENCE = "evidence that states it more directly"
+
+
+def headline(decision: Decision) -> str:
+    """One clause that says why, for titles."""
+    return {
+        "sufficient": "the evidence carries it",
+        "reference_below_target": "it is not trusted enough",
+        "order_sensitive": "the model's belief depends on the order of the evidence",
+        "insufficient_information": "the evidence does not bring the model near the target",
+        "cut_not_reached": "the calibrated cut is not reached",
+        "no_evidence": "there is no evidence",
+        "reference_failed": "the reference failed",
+        "scorer_failed": "the scorer failed",
+        "retriever_failed": "the retriever failed",
+    }[decision.reason.value]
+
+
+def explain(decision: Decision) -> str:
+    """Two or three sentences for a reader who does not know the method.
+
+    They say how much the case is trusted and how much is needed, and for an abstention what would change it. The numbers are those of the decision (Section 2.5, Algorithm 1).
+    """
+    trusted = _trusted(decision)
+    parts = [*trusted, *_numbers_of_the_model(decision)]
+    if decision.reason.value != "reference_below_target" or not trusted:  # the numbers alone say that one
+        first = headline(decision)
+        parts.insert(0, f"{first[0].upper()}{first[1:]}.")
+    if decision.detail:
+        detail = decision.detail.rstrip(". ")
+        parts.append(f"{detail[0].upper()}{detail[1:]}.")
+    if change := _what_would_change_it(decision):
+        parts.append(f"What would change it: {change}.")
+    return " ".join(parts)
+
+
+def percent(value: float, beside: float) -> tuple[str, str]:
+    """Two probabilities in percent, with as many digits as tell them apart; the first is never rounded up."""
+    for digits in range(0, 4):
+        unit = 10.0 ** (digits + 2)
+        shown = int(value * unit + 1e-9) / unit
+        left, right = f"{shown:.{digits}%}", f"{beside:.{digits}%}"
+        if left != right or abs(value - beside) < 1e-9:
+            return left, right
+    return f"{value:.4%}", f"{beside:.4%}"
+
+
+def _trusted(decision: Decision) -> list[str]:
+    if decision.p_ref is None:
+        return []
+    trusted, needed = percent(decision.p_ref, decision.p_star)
+    return [f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."]
+
+
+def _numbers_of_the_model(decision: Decision) -> list[str]:
+    reason = decision.reason.value
+    if reason not in ("order_sensitive", "insufficient_information") or decision.q_bar is None:
+        return []
+    assert decision.q_lo is not None
+    mean = f"The model gives it {decision.q_bar:.2g} on average"
+    return [f"{mean} over the orders of the chunks, and {decision.q_lo:.2g} in the worst."]
+
+
+def _what_would_change_it(decision: Decision) -> str:
+    reason = decision.reason.value
+    if reason == "reference_below_target":
+        wider = _wider_target(decision)
+        return ", ".join([_MORE_EVIDENCE, *wider, "or a calibration on labelled data of your own"])
+    return {
+        "order_sensitive": "fewer chunks that distract from or contradict the one that carries it",
+        "insufficient_information": _MORE_EVIDENCE,
+        "cut_not_reached": f"{_MORE_EVIDENCE}, or more labelled data, which allow a lower cut",
+        "no_evidence": "retrieving some",
+    }.get(reason, "")
+
+
+def _wider_target(decision: Decision) -> list[str]:
+    """The least wider target that the case would reach."""
+    if decision.p_ref is None:
+        return []
+    reached = [h for h in _WIDER if h > decision.h_star and decision.p_ref >= 1.0 - h]
+    return [f"h_star={reached[0]:g} where {reached[0]:.0%} wrong among the answered will do"] if reached else []
