@@ -108,7 +108,7 @@ def test_the_options_become_settings_of_the_registered_run(
     assert result["command"] == f"isr-lab experiment dose {' '.join(given)}"
     assert fake == [{"model": None, "servers": None, "tokenizer": None, "adapter": None}]
     code, said = run("dose", "--slice", str(long_items), "--limit", "4", "--out", str(out))
-    assert code == 1 and "settings.limit is 3 there and 4 now" in said and "Traceback" not in said
+    assert code == 2 and "settings.limit is 3 there and 4 now" in said and "Traceback" not in said
 
 
 def test_slices_are_put_together_and_items_of_one_name_refused(
@@ -183,7 +183,7 @@ def test_a_served_model_and_an_adapter_reach_their_scorers(monkeypatch: pytest.M
     loaded: list[tuple[Path | None, bool]] = []
     monkeypatch.setattr(
         "isr_rag.scorers.embedded.embedded_scorer",
-        lambda adapter, *, keep_states: loaded.append((adapter, keep_states)) or FixedScorer([0.5]),
+        lambda adapter, *, adjudicator, keep_states: loaded.append((adapter, keep_states)) or FixedScorer([0.5]),
     )
     experiment_scorer(model=None)
     experiment_scorer(model=None, adapter=tmp_path)
