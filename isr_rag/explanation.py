@@ -31,7 +31,8 @@ def headline(decision: Decision) -> str:
 def explain(decision: Decision) -> str:
     """Two or three sentences for a reader who does not know the method.
 
-    They say how much the case is trusted and how much is needed, and for an abstention what would change it. The numbers are those of the decision (Section 2.5, Algorithm 1).
+    They say how much the case is trusted and how much is needed, and for an abstention what would change it. The
+    numbers are those of the decision (Section 2.5, Algorithm 1).
     """
     trusted = _trusted(decision)
     parts = [*trusted, *_numbers_of_the_model(decision)]
