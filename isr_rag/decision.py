@@ -212,7 +212,7 @@ class Decision:
         return explain(self)
 
     def __str__(self) -> str:
-        lines = [f"{self.action.name} ({self.reason.value}): {self.explain()}"]
+        lines = [f"{self.action.name}: {self.explain()} ({self.reason.value})"]
         lines += [f"  {name:<22}{value}" for name, value in self._rows()]
         return "\n".join(printable(line, None) for line in lines)
 
