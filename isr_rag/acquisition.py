@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol, Unpack
 
 from isr_rag.batch import Asked, Item, spelled_out
+from isr_rag.bounds import TOLERANCE
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.gate import ISRGate
 from isr_rag.predicates import predicate_for
+from isr_rag.references.protocol import CalibratedReference, Reference, below_target, no_loop
 
 __all__ = [
     "ARetrieve",
@@ -60,7 +62,8 @@ class Trail:
         evidence: all evidence gathered, in the order it was first seen: the caller's own objects.
         stop: why the loop ended.
         h_star: the error budget of the whole loop.
-        h_star_per_look: what each look was allowed: h_star / looks, so that the budgets of all looks add up to it.
+        h_star_per_look: what each look was allowed: h_star where the reference was calibrated on whole loops; else
+            h_star / looks, so that the budgets of all looks add up to it.
     """
 
     decision: Decision
@@ -73,7 +76,11 @@ class Trail:
     def __str__(self) -> str:
         head = (
             f"{len(self.decisions)} look(s), {self.stop.replace('_', ' ')}; {len(self.evidence)} chunks; "
-            f"h* = {self.h_star:.3g} split into {self.h_star_per_look:.3g} a look"
+            + (
+                f"h* = {self.h_star:.3g} for the whole loop"
+                if self.h_star_per_look == self.h_star
+                else f"h* = {self.h_star:.3g} split into {self.h_star_per_look:.3g} a look"
+            )
         )
         return "\n".join([head, *(f"look {i}: {decision}" for i, decision in enumerate(self.decisions))])
 
@@ -82,8 +89,11 @@ class Trail:
 def acquire(gate: ISRGate, retrieve: Retrieve, *, looks: int = 2, **asked: Unpack[Asked]) -> Trail:
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
-    Every look is a chance to answer wrongly, so the error budget is split: each look decides at h* / looks. Evidence
-    accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
+    Every look is a chance to answer wrongly. A calibration was therefore fitted on whole loops of so many looks, and
+    each look decides at h* with it; one of single decisions is refused, because a further look happens only where the
+    gate refused. A reference that holds at every look by itself (an oracle, a rule) has its error budget split: each
+    look decides at h* / looks. Evidence accumulates, equal chunks are kept once, and the loop ends when a round brings
+    nothing new.
 
     Args:
         gate: decides; its `h_star` is the budget of the whole loop.
@@ -95,7 +105,8 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, looks: int = 2, **asked: Unpac
         The whole trail. After a last look that failed the decision is ABSTAIN.
 
     Raises:
-        ConfigurationError: if looks < 1.
+        ConfigurationError: if looks < 1, the gate's calibration knows no loop of so many looks, or no evidence could
+            bring it to the target.
         RetrieverFailedError: if the retriever raises and the gate's `on_error` is `raise`; else the loop abstains.
         ISRError: as the gate's `decide`.
     """
@@ -162,11 +173,12 @@ class _Loop:
     def __init__(self, gate: ISRGate, asked: Asked, looks: int) -> None:
         if looks < 1:
             raise ConfigurationError(f"looks must be at least 1, got {looks}")
-        self.gate = gate.with_h_star(gate.h_star / looks)
         # Deciding about no evidence costs nothing, and checks the question and the reference before any retrieval.
+        gate.decide([], **asked)
+        predicate = asked.get("predicate") or predicate_for(**_texts(asked))
+        self.gate = _for_loop(gate, asked.get("reference") or gate.reference, predicate.template, looks)
         self._blank = self.gate.decide([], **asked)
-        predicate = asked.get("predicate")
-        self.query = predicate_for(**_texts(asked)).query if predicate is None else predicate.query
+        self.query = predicate.query
         self.look = 0
         self.stop: Stop | None = None
         self._asked, self._looks, self._h_star = asked, looks, gate.h_star
@@ -228,6 +240,20 @@ class _Loop:
             h_star=self._h_star,
             h_star_per_look=self.gate.h_star,
         )
+
+
+def _for_loop(gate: ISRGate, reference: Reference | None, predicate: str, looks: int) -> ISRGate:
+    """The gate that decides at each look: calibrated on the whole loop, or with its share of the error budget."""
+    if getattr(reference, "valid_at_every_look", True) or not isinstance(reference, CalibratedReference):
+        return gate.with_h_star(gate.h_star / looks)
+    ceiling = reference.ceiling(predicate, looks=looks)
+    if ceiling is None:
+        if looks > 1 and reference.ceiling(predicate) is not None:
+            raise ConfigurationError(no_loop(predicate, looks))
+        return gate.in_loop(looks)  # the decision says that the predicate was not calibrated
+    if ceiling < 1.0 - gate.h_star - TOLERANCE:
+        raise ConfigurationError(below_target(predicate, ceiling, gate.h_star))
+    return gate.in_loop(looks)
 
 
 def _texts(asked: Asked) -> dict[str, str | None]:

@@ -40,6 +40,8 @@ class Reason(StrEnum):
     """ISR < 1 even for the mean over the orderings: the budget does not reach the bits to trust."""
     CUT_NOT_REACHED = "cut_not_reached"
     """The calibrated cut with the finite-sample guarantee was asked for and is not reached."""
+    OUTSIDE_CALIBRATION = "outside_calibration"
+    """The case lies outside of what the reference was calibrated for; the detail says what does."""
     NO_EVIDENCE = "no_evidence"
     """There was no chunk to look at; nothing was scored."""
     REFERENCE_FAILED = "reference_failed"
@@ -56,6 +58,7 @@ _EXPLANATIONS = {
     Reason.ORDER_SENSITIVE: "the model's belief depends on the order of the evidence",
     Reason.INSUFFICIENT_INFORMATION: "the information budget does not reach the bits to trust",
     Reason.CUT_NOT_REACHED: "the calibrated cut is not reached",
+    Reason.OUTSIDE_CALIBRATION: "the case lies outside of what the reference was calibrated for",
     Reason.NO_EVIDENCE: "there is no evidence",
     Reason.REFERENCE_FAILED: "the reference failed",
     Reason.SCORER_FAILED: "the scorer failed",
@@ -93,7 +96,7 @@ class Decision:
         orderings: the orderings scored: position -> index of the caller's chunk.
         q_bar: mean of q.
         q_lo: lowest q.
-        p_ref: the reference's probability of g = 1; a lower confidence bound where it is calibrated.
+        p_ref: the reference's probability of g = 1; where it is calibrated, of the class that `guarantee` names.
         reference: what p_ref came from, in words.
         budget: mean clipped KL(Ber(p_ref) || Ber(q_k)).
         bits_to_trust: B2T, the budget that the target asks for.
@@ -102,7 +105,11 @@ class Decision:
         h_star: target hallucination rate; p* = 1 - h*.
         clip: B, the upper limit of each budget term.
         convention: `safe` (this project's) or `paper` (the paper's literal rule).
-        decided_by: `isr`, or `isr+cut` where a calibrated cut had to be reached too.
+        decided_by: `isr`: the ratio of the paper's rule settled it; `reference`: p_ref against p* did, as for every
+            calibrated decision of an order-invariant scorer, whose ISR follows from it. With `+cut` a calibrated cut
+            had to be reached too.
+        guarantee: what a calibrated p_ref promises: `rate`: at most h* of the cases answered at it are expected to
+            be wrong; `each`: cases that look like this one hold so often. Empty where nothing was calibrated.
         predicate: identifies what was asked.
         family: family of the orderings.
         m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
@@ -116,7 +123,8 @@ class Decision:
         left_out: indices of the caller's chunks that were not read: the words or the model's window did not suffice.
         scorer: identity of the scorer.
         seconds: wall-clock time of the decision.
-        detail: what failed, for the `..._failed` reasons, or what did not fit the model's window; empty otherwise.
+        detail: what failed, lies outside of the calibration or did not fit the model's window, or why no evidence
+            could have sufficed; empty otherwise.
     """
 
     action: Action
@@ -142,6 +150,7 @@ class Decision:
     isr: float | None = None
     js_certificate: float | None = None
     decided_by: str = "isr"
+    guarantee: str = ""
     passes: int = 0
     invariant: bool = False
     below_noise_floor: bool | None = None
