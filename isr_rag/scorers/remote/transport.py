@@ -39,9 +39,10 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
     async def send(self, request: Any, **settings: Any) -> Any:
         """Send a request and read the whole reply."""
         seconds = request.extensions.get("timeout", {}).get("read")
+        unread: dict[str, Any] = {**settings, "stream": True}
         try:
             with anyio.fail_after(seconds):
-                response = await super().send(request, **{**settings, "stream": True})
+                response = await super().send(request, **unread)
                 try:
                     content = await _read(response)
                 finally:
