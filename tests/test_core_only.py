@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -45,10 +46,10 @@ sys.meta_path.insert(0, Hidden())
 
 
 def core(program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an interpreter that has the dependencies of the core only."""
-    return subprocess.run(
-        [sys.executable, "-c", HIDE + program], capture_output=True, text=True, check=False, timeout=120
-    )
+    """Run a program in an interpreter that has the dependencies of the core only, and no cache folder of its own."""
+    settings = {name: value for name, value in os.environ.items() if name != "ISR_RAG_CACHE"}
+    command = [sys.executable, "-c", HIDE + program]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=settings)
 
 
 @pytest.mark.parametrize(
