@@ -126,7 +126,8 @@ def test_python_m_isr_rag_is_the_same_command() -> None:
 
 
 GATE = """
-import sys, isr_rag.cli, isr_rag.factory
+import signal, sys, isr_rag.cli, isr_rag.factory
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 from isr_rag import ISRGate
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
