@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.prompts import BasePromptTemplate, PromptTemplate, format_document
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
 from isr_rag import Action, Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
@@ -38,8 +38,6 @@ DOCUMENT_PROMPT: BasePromptTemplate[str] = PromptTemplate.from_template("{page_c
 DocumentPrompt: TypeAlias = Annotated[
     BasePromptTemplate[str], WithJsonSchema({"type": "object", "title": "a prompt template for one document"})
 ]
-Core: TypeAlias = Annotated[ISRGate, WithJsonSchema({"type": "object", "title": "isr_rag.ISRGate"})]
-"""A core gate as the field of a component; its JSON schema says no more than what it is."""
 
 State: TypeAlias = dict[str, Any]
 
@@ -208,6 +206,12 @@ def core_gate(value: object) -> ISRGate:
     raise InvalidTypeError(
         f"gate must be an isr_rag.ISRGate, not {kind}: from isr_rag import ISRGate as Gate, and give gate=Gate(...)"
     )
+
+
+Core: TypeAlias = Annotated[
+    ISRGate, BeforeValidator(core_gate), WithJsonSchema({"type": "object", "title": "isr_rag.ISRGate"})
+]
+"""A core gate as the field of a component; its JSON schema says no more than what it is."""
 
 
 def for_one_look(gate: ISRGate | None, looks: int) -> ISRGate:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from langchain_core.callbacks import BaseCallbackManager, Callbacks, adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.runnables import RunnableConfig
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field
 
 from isr_rag import ISRGate as CoreGate
 from langchain_isr.common import (
@@ -16,7 +16,6 @@ from langchain_isr.common import (
     Core,
     DocumentPrompt,
     OnAbstain,
-    core_gate,
     evidence_of,
     released,
 )
@@ -40,11 +39,6 @@ class ISRCompressor(BaseDocumentCompressor):
     gate: Core = Field(default_factory=CoreGate)
     on_abstain: OnAbstain = "raise"
     document_prompt: DocumentPrompt = DOCUMENT_PROMPT
-
-    @field_validator("gate", mode="before")
-    @classmethod
-    def _is_core(cls, value: object) -> CoreGate:
-        return core_gate(value)
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
-from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from isr_rag import Decision, ISRError
 from isr_rag import ISRGate as CoreGate
@@ -22,7 +22,6 @@ from langchain_isr.common import (
     DocumentPrompt,
     ISRAbstained,
     State,
-    core_gate,
     item_of,
     withheld,
 )
@@ -64,11 +63,6 @@ class ISRGate(Batched):
     question_key: str = "question"
     documents_key: str = "documents"
     answer_key: str = "answer"
-
-    @field_validator("gate", mode="before")
-    @classmethod
-    def _is_core(cls, value: object) -> CoreGate:
-        return core_gate(value)
 
     def get_input_schema(self, config: RunnableConfig | None = None) -> type[BaseModel]:
         """What the gate reads of its input; everything else passes through."""

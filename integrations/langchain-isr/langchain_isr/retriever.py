@@ -15,7 +15,7 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from pydantic import ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from isr_rag import Chunk, Decision, Trail, aacquire, acquire
 from isr_rag import ISRGate as CoreGate
@@ -28,7 +28,6 @@ from langchain_isr.common import (
     DocumentPrompt,
     OnAbstain,
     State,
-    core_gate,
     evidence_of,
     gathered,
     released,
@@ -101,11 +100,6 @@ class ISRRetriever(BaseRetriever):
     deepen: Annotated[Deepen, WithJsonSchema({"title": "a function"})] = deeper
     on_abstain: OnAbstain = "raise"
     document_prompt: DocumentPrompt = DOCUMENT_PROMPT
-
-    @field_validator("gate", mode="before")
-    @classmethod
-    def _is_core(cls, value: object) -> CoreGate:
-        return core_gate(value)
 
     def as_gate(self) -> Runnable[State, State]:
         """As a step of a chain: takes `{"question"}` and adds `"documents"` and `"isr"`, whatever was decided."""
