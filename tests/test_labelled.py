@@ -54,6 +54,7 @@ def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: Calibrat
     assert unsure.reason is Reason.REFERENCE_BELOW_TARGET
 
 
+@pytest.mark.slow
 def test_it_survives_the_disk(artefact: CalibrationArtefact, tmp_path: Path) -> None:
     path = artefact.save(tmp_path / "calibration.json")
     again = CalibratedMixture(CalibrationArtefact.load(path))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install 'isr-rag[server]'")
+pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
 from isr_rag import ISRGate
 from isr_rag.references import Oracle
@@ -30,6 +30,8 @@ from isr_rag.scorers.remote import (
 from isr_rag.scorers.remote.replies import Candidate, FirstToken, Form, mass_bounds, renormalise
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Fault, Proxy
+
+pytestmark = pytest.mark.slow
 
 CANARY = "sk-canary-4f8a1c77e2d94b60"
 

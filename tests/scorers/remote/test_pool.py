@@ -225,8 +225,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_over_http_two_servers_share_a_file_and_one_finishes_it_alone(long_rest: None, tmp_path: Path) -> None:
-    pytest.importorskip("openai", reason="servers need the openai client: pip install 'isr-rag[server]'")
+    pytest.importorskip("openai", reason="servers need the openai client: pip install '.[server]'")
     from isr_rag.factory import build_gate
 
     servers = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
