@@ -10,7 +10,7 @@ from typing import get_args
 
 from isr_rag import __version__
 from isr_rag.adjudicators import DEFAULT, AdjudicatorName
-from isr_rag.errors import ISRError, ModelNotFoundError
+from isr_rag.errors import ISRError, ModelNotFoundError, install_command
 from isr_rag.findings import Finding
 from isr_rag.machine import usable_cores
 
@@ -40,7 +40,7 @@ def diagnose() -> Iterator[Finding]:
 
 def _package(name: str, purpose: str, extra: str) -> Finding:
     if importlib.util.find_spec(name) is None:
-        return Finding(f"  -  {name}: missing, needed for {purpose}: pip install 'isr-rag[{extra}]'", extra != "local")
+        return Finding(f"  -  {name}: missing, needed for {purpose}: {install_command(extra)}", extra != "local")
     distribution = {"sklearn": "scikit-learn", "venn_abers": "venn-abers"}.get(name, name)
     return Finding(f"  ok {name} {importlib.metadata.version(distribution)}: {purpose}")
 

@@ -20,6 +20,7 @@ __all__ = [
     "ReferenceFailedError",
     "RetrieverFailedError",
     "ScorerError",
+    "install_command",
 ]
 
 
@@ -94,9 +95,38 @@ class MissingDependencyError(ISRError, ImportError):
     def __init__(self, feature: str, package: str, extra: str) -> None:
         super().__init__(
             f"{feature} needs the package {package!r}, which is not installed. "
-            f"Install it with: pip install 'isr-rag[{extra}]'"
+            f"Install it with: {install_command(extra)}"
         )
         self._given = feature, package, extra
 
     def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
         return type(self), self._given
+
+
+def install_command(extra: str, distribution: str = "isr-rag") -> str:
+    """The command that installs an extra from where the distribution itself came from.
+
+    The name alone is advised only for what was installed by name: as long as nothing is released, anybody could have
+    registered that name on a package index.
+
+    Args:
+        extra: name of the extra.
+        distribution: name of the distribution that has it.
+    """
+    import importlib.metadata
+    import json
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(importlib.metadata.distribution(distribution).read_text("direct_url.json") or "null")
+    except importlib.metadata.PackageNotFoundError:
+        return f"pip install '.[{extra}]', in a checkout of {distribution}"
+    if origin is None:
+        return f"pip install '{distribution}[{extra}]'"
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install --editable '{url2pathname(urlparse(origin['url']).path)}[{extra}]'"
+    url, part = origin["url"], origin.get("subdirectory")
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
+    return f"pip install '{distribution}[{extra}] @ {url}{f'#subdirectory={part}' if part else ''}'"

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from isr_rag.errors import install_command
+
 EXTRAS = (
     "torch",
     "transformers",
@@ -69,13 +71,13 @@ def test_what_is_missing_is_named_with_its_extra(program: str, extra: str) -> No
     done = core(program)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("isr_rag.errors.MissingDependencyError"), done.stderr
-    assert f"pip install 'isr-rag[{extra}]'" in last
+    assert install_command(extra) in last
 
 
 def test_the_command_line_says_so_in_one_line() -> None:
     done = core("sys.argv = ['isr-rag', 'check']; from isr_rag.cli import main; main()")
     assert done.returncode == 1
-    assert done.stderr.count("\n") == 1 and "pip install 'isr-rag[cli]'" in done.stderr
+    assert done.stderr.count("\n") == 1 and install_command("cli") in done.stderr
 
 
 def test_a_gate_with_a_scorer_and_a_reference_of_ones_own_needs_nothing_more() -> None:

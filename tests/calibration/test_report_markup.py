@@ -21,8 +21,8 @@ def test_nothing_in_a_text_is_markup() -> None:
 
 
 def test_a_title_stays_a_title(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="pip install 'isr-rag[calibrate]'")
-    pytest.importorskip("scipy", reason="pip install 'isr-rag[calibrate]'")
+    pytest.importorskip("matplotlib", reason="pip install '.[calibrate]'")
+    pytest.importorskip("scipy", reason="pip install '.[calibrate]'")
     from isr_rag.calibration import calibration_report
 
     random = np.random.default_rng(0)

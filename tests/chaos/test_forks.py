@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="a local model needs torch: pip install 'isr-rag[local]'")
+pytest.importorskip("torch", reason="a local model needs torch: pip install '.[local]'")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.chaos,

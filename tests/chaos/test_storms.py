@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="a local model needs torch: pip install 'isr-rag[local]'")
-pytest.importorskip("psutil", reason="pip install 'isr-rag[local]'")
+pytest.importorskip("torch", reason="a local model needs torch: pip install '.[local]'")
+pytest.importorskip("psutil", reason="pip install '.[local]'")
 
 import psutil
 

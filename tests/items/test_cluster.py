@@ -31,8 +31,8 @@ from tests.items import noting
 
 pytestmark = pytest.mark.slow
 
-ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install 'isr-rag[ray]'")
-pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install 'isr-rag[ray]'")
+ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install '.[ray]'")
+pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install '.[ray]'")
 
 SAMPLE = Path(isr_lab.__file__).parent / "data" / "slice_sample.jsonl"
 HERE = sys.modules[__name__]
@@ -207,7 +207,7 @@ def test_a_batch_that_comes_twice_counts_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    torch = pytest.importorskip("torch", reason="the embedded model needs torch: pip install 'isr-rag[local]'")
+    torch = pytest.importorskip("torch", reason="the embedded model needs torch: pip install '.[local]'")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

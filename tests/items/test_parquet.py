@@ -17,7 +17,7 @@ from isr_rag.items.reading import open_items
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
-pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install 'isr-rag[ray]'")
+pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install '.[ray]'")
 pq = pytest.importorskip("pyarrow.parquet")
 
 ITEMS: list[dict[str, Any]] = [

@@ -55,7 +55,7 @@ def test_no_string_leaves_its_line_or_keeps_a_control_token(field: str) -> None:
 
 @pytest.mark.parametrize("family", ["chatml", "llama3", "mistral", "gemma", "llama2", "deepseek"])
 def test_no_string_becomes_a_control_token_of_a_known_tokenizer(family: str) -> None:
-    pytest.importorskip("torch", reason="a local model needs torch: pip install 'isr-rag[local]'")
+    pytest.importorskip("torch", reason="a local model needs torch: pip install '.[local]'")
     from isr_rag.scorers.local.encoding import PromptEncoder
     from tests.scorers import tiny
 

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from langchain_isr.retriever import ISRRetriever
 
 _HOMES = {
-    "ChatModelScorer": ("chat_scorer", "langchain_core", "langchain-isr"),
+    "ChatModelScorer": ("chat_scorer", "langchain_core", "langchain-core"),
     "DecisionModelScorer": ("decision_models", "langchain_core.decisions", "langchain-core>=1.8"),
-    "ISRAbstained": ("common", "langchain_core", "langchain-isr"),
-    "ISRChain": ("chain", "langchain_core", "langchain-isr"),
-    "ISRCompressor": ("compressor", "langchain_core", "langchain-isr"),
+    "ISRAbstained": ("common", "langchain_core", "langchain-core"),
+    "ISRChain": ("chain", "langchain_core", "langchain-core"),
+    "ISRCompressor": ("compressor", "langchain_core", "langchain-core"),
     "ISRDecisionModel": ("decision_models", "langchain_core.decisions", "langchain-core>=1.8"),
-    "ISRGate": ("gate", "langchain_core", "langchain-isr"),
-    "ISRMiddleware": ("middleware", "langchain", "langchain-isr[agents]"),
-    "ISRRetriever": ("retriever", "langchain_core", "langchain-isr"),
-    "ISRState": ("graph", "langgraph", "langchain-isr[graph]"),
-    "create_isr_graph": ("graph", "langgraph", "langchain-isr[graph]"),
-    "isr_node": ("graph", "langgraph", "langchain-isr[graph]"),
+    "ISRGate": ("gate", "langchain_core", "langchain-core"),
+    "ISRMiddleware": ("middleware", "langchain", "[agents]"),
+    "ISRRetriever": ("retriever", "langchain_core", "langchain-core"),
+    "ISRState": ("graph", "langgraph", "[graph]"),
+    "create_isr_graph": ("graph", "langgraph", "[graph]"),
+    "isr_node": ("graph", "langgraph", "[graph]"),
 }
 
 __all__ = [
@@ -81,9 +81,11 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(package):
             raise
-        raise ImportError(
-            f"{name} needs {error.name}, which is not installed. Install it with: pip install '{requirement}'"
-        ) from error
+        from isr_rag.errors import install_command
+
+        extra = requirement.startswith("[")
+        command = install_command(requirement[1:-1], "langchain-isr") if extra else f"pip install '{requirement}'"
+        raise ImportError(f"{name} needs {error.name}, which is not installed. Install it with: {command}") from error
     globals()[name] = value
     return value
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import langchain_isr
+from isr_rag.errors import install_command
 
 FOLDER = Path(__file__).parent.parent
 
@@ -29,13 +30,13 @@ def test_importing_it_loads_neither_torch_nor_langgraph_nor_langchain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "missing", "words"),
+    ("name", "missing", "extra"),
     [
-        ("ISRMiddleware", "langchain", "langchain-isr[agents]"),
-        ("create_isr_graph", "langgraph", "langchain-isr[graph]"),
+        ("ISRMiddleware", "langchain", "agents"),
+        ("create_isr_graph", "langgraph", "graph"),
     ],
 )
-def test_a_missing_optional_package_is_named_with_what_installs_it(name: str, missing: str, words: str) -> None:
+def test_a_missing_optional_package_is_named_with_what_installs_it(name: str, missing: str, extra: str) -> None:
     hide = (
         "import sys\n"
         "class Hide:\n"
@@ -46,7 +47,7 @@ def test_a_missing_optional_package_is_named_with_what_installs_it(name: str, mi
         f"try: langchain_isr.{name}\n"
         "except ImportError as error: print(error)\n"
     )
-    assert words in run(hide)
+    assert install_command(extra, "langchain-isr") in run(hide)
 
 
 def test_every_public_name_is_there() -> None:

@@ -34,8 +34,8 @@ from isr_rag.testing import FixedScorer
 
 pytestmark = pytest.mark.slow
 
-ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install 'isr-rag[ray]'")
-pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install 'isr-rag[ray]'")
+ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install '.[ray]'")
+pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install '.[ray]'")
 
 HERE = sys.modules[__name__]
 
@@ -207,7 +207,7 @@ def test_workers_with_different_scorers_and_small_clusters_are_refused(cluster: 
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    torch = pytest.importorskip("torch", reason="the embedded model needs torch: pip install 'isr-rag[local]'")
+    torch = pytest.importorskip("torch", reason="the embedded model needs torch: pip install '.[local]'")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("bm25s", reason="bm25s is not installed: pip install 'isr-rag[train]'")
+pytest.importorskip("bm25s", reason="bm25s is not installed: pip install ./lab")
 
 from isr_lab.mix import MixConfig, MixError, MixReport, build, build_mix
 from isr_lab.mix.annotate import MODELS

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("bm25s", reason="bm25s is not installed: pip install 'isr-rag[train]'")
+pytest.importorskip("bm25s", reason="bm25s is not installed: pip install ./lab")
 pytest.importorskip("sentencex", reason="sentencex is not installed: pip install isr-rag")
 
 from isr_lab.mix.annotate import MODELS, Annotated, annotate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install 'isr-rag[server]'")
+pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
 import isr_rag.cli
 from tests.scorers.remote.servers import Features, Tiny

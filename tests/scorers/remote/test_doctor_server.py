@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install 'isr-rag[server]'")
+pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
 import isr_rag.cli
 from isr_rag.scorers.remote import examine

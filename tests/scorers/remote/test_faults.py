@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install 'isr-rag[server]'")
+pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
 from isr_rag import ISRGate
 from isr_rag.references import Oracle

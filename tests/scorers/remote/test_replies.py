@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isr_rag.errors import install_command
 from isr_rag.scorers.remote.errors import ServerReplyError
 from isr_rag.scorers.remote.replies import Form, mass_bounds, read_reply, renormalise, scores_within
 
@@ -128,4 +129,4 @@ def test_what_only_reads_replies_needs_no_client_and_a_scorer_says_which_extra_i
         "except MissingDependencyError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "isr-rag[server]" in done.stdout
+    assert install_command("server") in done.stdout
