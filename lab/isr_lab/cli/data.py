@@ -91,7 +91,6 @@ def train(
     minutes: Annotated[float | None, typer.Option(help="Training time over all resumes.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the data instead.")] = None,
     layout: Annotated[Literal["full", "set", "late"] | None, typer.Option(help="How the model sees evidence.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Full fine-tuning, compressed to low rank.")] = False,
     fixed_order: Annotated[bool, typer.Option("--fixed-order", help="Keep every item's own chunk order.")] = False,
     nf4: Annotated[bool, typer.Option("--nf4", help="Base model in 4 bits, on CUDA.")] = False,
 ) -> None:
@@ -107,7 +106,6 @@ def train(
         train=tuple(data),
         validation=tuple(validation),
         out=out,
-        full=full,
         fixed_order=fixed_order,
         nf4=nf4,
         **{name: value for name, value in given.items() if value is not None},

@@ -16,17 +16,16 @@ class TrainConfig:
     """Settings of a run.
 
     Attributes:
-        base: folder of the base model, or a Hub name (transformers engine).
+        base: folder of the base model, or a Hub name.
         train: JSONL files of slice items to train on.
         validation: JSONL files of slice items to measure progress on.
         out: folder of the run: checkpoint, log, adapter.
         minutes: training time of the whole run over all resumes; the learning rate reaches zero at its end.
         epochs: passes over the data instead of `minutes`.
         layout: how the model sees the evidence.
-        rank: of the low-rank change, or of what a full fine-tuning is compressed to.
+        rank: of the low-rank change.
         alpha: the change is scaled by `alpha / rank`.
-        full: train the matrices themselves and compress their change when saving.
-        dropout: of the adapter (transformers engine).
+        dropout: of the adapter.
         first_layer: layers below are left alone.
         learning_rate: the highest.
         warmup: share of the run over which the rate rises; a cosine to zero follows.
@@ -36,7 +35,7 @@ class TrainConfig:
         workers: processes on this machine, each with its share of the cores.
         smoothing: label smoothing.
         phases: what is drawn from which file of `train`, and when (layout late); none: passes over all items.
-        margin: factor of the logistic ranking loss of a batch's twins (written-out pass).
+        margin: factor of the logistic ranking loss of a batch's twins.
         averaging: decay a step of the running average of the trained values that is saved as `adapter`; 0 saves
             the last values.
         fixed_order: keep every item's own chunk order (for the comparison in the full layout).
@@ -59,7 +58,6 @@ class TrainConfig:
     layout: Layout = "late"
     rank: int = 32
     alpha: float = 64.0
-    full: bool = False
     dropout: float = 0.0
     first_layer: int = 0
     learning_rate: float = 5e-4

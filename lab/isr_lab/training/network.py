@@ -1,116 +1,108 @@
-"""A Llama or Qwen 2 model over packed sequences with its trained part: loss, gradients, adapter on disk."""
+"""A causal language model with a LoRA adapter over packed sequences: loss, gradients, adapter on disk."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from isr_lab.training.llama import PROJECTIONS, Layer, Shape, Step
+from isr_lab.training.attention import register
 from isr_rag.errors import ConfigurationError
-from isr_rag.files import sha256_of, write_json
+from isr_rag.files import sha256_of, write_atomically, write_json
+from isr_rag.scorers.local.hub_network import label_logits
 from isr_rag.scorers.local.packed.attention import AttentionPlan
 from isr_rag.scorers.local.packed.pack import Pack
 from isr_rag.scorers.protocol import Layout
 
 
-class PackedLlama:
-    """The base model with low-rank changes, or with its matrices trained in full.
+class PeftNetwork:
+    """A model on the GPU if there is one, with block attention and a LoRA adapter on all linear layers.
 
     Args:
-        folder: a transformers model folder of the architecture of Llama (without biases) or Qwen 2 (whose biases
-            of queries, keys and values stay as they are).
-        rank: rank of the change of each matrix, or of what a full change is compressed to.
-        alpha: the change is scaled by `alpha / rank`.
-        first_layer: layers below stay as they are and need no backward pass.
+        base: folder or Hub name.
+        rank: of the adapter.
+        alpha: its scale is `alpha / rank`.
+        dropout: of the adapter.
+        first_layer: layers below get no adapter.
         label_ids: token ids of the two labels, "yes" first.
         seed: of the adapter's initial values.
-        full: train the matrices themselves.
+        nf4: load the base model in 4 bits (CUDA only).
 
     Raises:
-        ConfigurationError: if the model's architecture is another.
+        ConfigurationError: if `nf4` is asked for without CUDA.
     """
 
     def __init__(
         self,
-        folder: Path,
+        base: Path | str,
         rank: int,
         alpha: float,
+        dropout: float,
         first_layer: int,
         label_ids: tuple[int, int],
         seed: int,
         *,
-        full: bool = False,
+        nf4: bool = False,
     ) -> None:
-        config = json.loads((folder / "config.json").read_text())
-        llama = config["model_type"] == "llama" and not config.get("attention_bias") and not config.get("mlp_bias")
-        if not llama and (config["model_type"] != "qwen2" or config.get("use_sliding_window")):
-            raise ConfigurationError(
-                f"{folder} is neither a bias-free Llama nor Qwen 2: it trains through transformers"
-            )
-        heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-        depth = config.get("head_dim") or config["hidden_size"] // heads
-        self.shape = Shape(config["num_hidden_layers"], kv_heads, heads // kv_heads, depth, config["rms_norm_eps"])
-        theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
-        self._frequencies = theta ** (-torch.arange(0, depth, 2).float() / depth)
-        self.rank, self.alpha, self.first_layer, self.full = rank, alpha, first_layer, full
-        self.name = folder.name
-        state = load_file(folder / "model.safetensors")
-        # A copy: the tensors of a file may share one storage, which would be kept with any of them.
-        self.embeddings = state["model.embed_tokens.weight"].to(torch.bfloat16, copy=True)
-        rows = state.get("lm_head.weight", self.embeddings)[list(label_ids)].float()
-        self._direction = rows[0] - rows[1]
-        self._norm = state["model.norm.weight"].float()
-        generator = torch.Generator().manual_seed(seed)
-        self.layers: list[Layer] = []
-        for index in range(self.shape.layers):
-            start = f"model.layers.{index}."
-            own = {name[len(start) :]: value for name, value in state.items() if name.startswith(start)}
-            frozen = index < first_layer
-            self.layers.append(Layer(own, self.shape, None if full else rank, alpha, generator, frozen=frozen))
+        from peft import LoraConfig, get_peft_model
+        from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if nf4 and self.device.type != "cuda":
+            raise ConfigurationError("nf4 needs a CUDA device: leave it out on a CPU")
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+        )
+        model = AutoModelForCausalLM.from_pretrained(
+            base,
+            dtype=torch.bfloat16,
+            device_map={"": self.device},
+            quantization_config=quantization if nf4 else None,
+        )
+        model.set_attn_implementation(register())
+        layers = list(range(first_layer, model.config.get_text_config().num_hidden_layers))
+        torch.manual_seed(seed)
+        lora = LoraConfig(
+            r=rank,
+            lora_alpha=cast(int, alpha),
+            lora_dropout=dropout,
+            target_modules=_linear(model),
+            layers_to_transform=layers if first_layer else None,
+            task_type="CAUSAL_LM",
+        )
+        self.model: Any = get_peft_model(model, lora)
+        for parameter in self.parameters():
+            parameter.data = parameter.data.float()
+            parameter.grad = torch.zeros_like(parameter)
+        self._labels = label_ids
 
     def parameters(self) -> list[Tensor]:
         """The trained tensors (fp32) with their `grad`."""
-        return [p for layer in self.layers[self.first_layer :] for m in layer.matrices.values() for p in m.parameters]
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def refresh(self) -> None:
-        """Bring the working weights up to the parameters; call after every change of them."""
-        for layer in self.layers[self.first_layer :]:
-            for matrix in layer.matrices.values():
-                matrix.refresh()
+    def _logits(self, pack: Pack) -> Tensor:
+        base = self.model.get_base_model()
+        with torch.autocast(self.device.type, dtype=torch.bfloat16):
+            hidden = base.base_model(
+                input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
+                position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
+                block_plan=AttentionPlan(pack, self.device),
+                use_cache=False,
+            ).last_hidden_state[0]
+        at = torch.from_numpy(np.concatenate(pack.reads)).to(self.device)
+        logits = label_logits(base, hidden[at], self._labels)
+        return logits[:, 0] - logits[:, 1]
 
-    def _step(self, pack: Pack) -> Step:
-        angles = torch.from_numpy(pack.position_ids)[:, None].float() * self._frequencies
-        both = torch.cat([angles, angles], dim=-1)
-        return Step(AttentionPlan(pack), both.cos(), both.sin())
-
-    def _run(
-        self, pack: Pack, step: Step, at: Tensor, keep: bool
-    ) -> tuple[Tensor, list[tuple[list[Tensor], list[Tensor]]]]:
-        """The states that are read, and what the backward pass needs of each trained layer."""
-        h = self.embeddings[torch.from_numpy(pack.input_ids)].float()
-        saved: list[tuple[list[Tensor], list[Tensor]]] = []
-        for index, layer in enumerate(self.layers):
-            wanted = keep and index >= self.first_layer
-            h, own, kept = layer.forward(h, step, wanted, at if index == self.shape.layers - 1 else None)
-            if wanted:
-                saved.append((own, kept))
-        return h, saved
-
-    @torch.no_grad()
     def logits(self, pack: Pack) -> Tensor:
         """logit(yes) - logit(no) at every read of the pack, fp32, shape (reads,)."""
-        at = torch.from_numpy(np.concatenate(pack.reads))
-        read, _ = self._run(pack, self._step(pack), at, keep=False)
-        return (read * torch.rsqrt(read.pow(2).mean(-1, keepdim=True) + self.shape.eps) * self._norm) @ self._direction
+        self.model.eval()
+        with torch.no_grad():
+            return self._logits(pack).cpu()
 
-    @torch.no_grad()
     def loss_and_grad(
         self, pack: Pack, targets: Tensor, weights: Tensor, pairs: tuple[Tensor, float] | None = None
     ) -> tuple[float, Tensor]:
@@ -126,78 +118,48 @@ class PackedLlama:
         Returns:
             The loss and the logit differences, shape (reads,).
         """
-        step = self._step(pack)
-        at = torch.from_numpy(np.concatenate(pack.reads))
-        read, saved = self._run(pack, step, at, keep=True)
-        with torch.enable_grad():
-            read = read.requires_grad_()
-            unit = read * torch.rsqrt(read.pow(2).mean(-1, keepdim=True) + self.shape.eps)
-            z = (unit * self._norm) @ self._direction
-            terms = torch.nn.functional.binary_cross_entropy_with_logits(z, targets, reduction="none")
-            loss = (terms * weights).sum()
-            if pairs is not None:
-                above, below = pairs[0].unbind(1)
-                loss = loss + pairs[1] * torch.nn.functional.softplus(z[below] - z[above]).sum()
-        (dh,) = torch.autograd.grad(loss, read)
-        rows: Tensor | None = at
-        for layer in reversed(self.layers[self.first_layer :]):
-            own, kept = saved.pop()
-            dh, rows = layer.backward(dh, own, kept, step, rows), None
-        return float(loss), z.detach()
-
-    def adapter(self) -> dict[str, Tensor]:
-        """The trained change under the names that peft gives it, fp32; a full one compressed to `rank`."""
-        state: dict[str, Tensor] = {}
-        for index, layer in enumerate(self.layers[self.first_layer :], self.first_layer):
-            for name, parts in PROJECTIONS.items():
-                matrix = layer.matrices[name]
-                if self.full:
-                    changes = (matrix.parameters[0] - matrix.base.float()).split(matrix.sizes)
-                    scale = self.rank / self.alpha
-                    pairs = [(a * scale, b) for a, b in (low_rank(change, self.rank) for change in changes)]
-                else:
-                    pairs = list(zip(matrix.parameters[::2], matrix.parameters[1::2], strict=True))
-                for part, (a, b) in zip(parts, pairs, strict=True):
-                    start = f"base_model.model.model.layers.{index}.{part}"
-                    state[f"{start}.lora_A.weight"], state[f"{start}.lora_B.weight"] = a, b
-        return state
+        self.model.train()
+        z = self._logits(pack)
+        terms = torch.nn.functional.binary_cross_entropy_with_logits(z, targets.to(z.device), reduction="none")
+        loss = (terms * weights.to(z.device)).sum()
+        if pairs is not None:
+            above, below = pairs[0].to(z.device).unbind(1)
+            loss = loss + pairs[1] * torch.nn.functional.softplus(z[below] - z[above]).sum()
+        loss.backward()
+        return float(loss.detach()), z.detach().cpu()
 
     def save(self, folder: Path) -> None:
         """Write `adapter_model.safetensors` (bf16) and `adapter_config.json` as peft reads them."""
+        from peft import get_peft_model_state_dict
+        from safetensors.torch import save
+
         folder.mkdir(parents=True, exist_ok=True)
-        state = {name: value.to(torch.bfloat16).contiguous() for name, value in self.adapter().items()}
-        temporary = folder / "adapter_model.safetensors.part"
-        save_file(state, temporary, metadata={"format": "pt"})
-        temporary.replace(folder / "adapter_model.safetensors")
-        modules: Sequence[str] = [part.rsplit(".", 1)[1] for parts in PROJECTIONS.values() for part in parts]
-        config: dict[str, Any] = {
+        state = {
+            name: value.to("cpu", torch.bfloat16).contiguous()
+            for name, value in get_peft_model_state_dict(self.model).items()
+        }
+        write_atomically(folder / "adapter_model.safetensors", save(state, metadata={"format": "pt"}))
+        lora = self.model.peft_config["default"]
+        base = str(lora.base_model_name_or_path)
+        config = {
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
-            "base_model_name_or_path": self.name,
-            "r": self.rank,
-            "lora_alpha": self.alpha,
-            "lora_dropout": 0.0,
+            "base_model_name_or_path": Path(base).name if Path(base).is_dir() else base,
+            "r": lora.r,
+            "lora_alpha": lora.lora_alpha,
+            "lora_dropout": lora.lora_dropout,
             "bias": "none",
-            "target_modules": sorted(modules),
-            "layers_to_transform": list(range(self.first_layer, self.shape.layers)),
+            "target_modules": sorted(lora.target_modules),
+            "layers_to_transform": lora.layers_to_transform,
             "inference_mode": True,
         }
         write_json(folder / "adapter_config.json", config, indent=2)
 
 
-def low_rank(change: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best approximation of a matrix by a product `b @ a` of this rank.
-
-    Args:
-        change: shape (out, in).
-        rank: how many singular values are kept.
-
-    Returns:
-        `a` of shape (rank, in) and `b` of shape (out, rank), with the singular values shared between both.
-    """
-    u, s, vh = torch.linalg.svd(change.float(), full_matrices=False)
-    root = s[:rank].sqrt()
-    return root[:, None] * vh[:rank], u[:, :rank] * root
+def _linear(model: torch.nn.Module) -> list[str]:
+    """Names of the layers' linear modules: by name, since peft takes a choice of layers with names alone."""
+    found = (name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
+    return sorted({name.rpartition(".")[2] for name in found if ".layers." in name})
 
 
 TEMPLATES = ("supported-claim/1", "supported-answer/1", "sufficient/1", "refuted-claim/1")

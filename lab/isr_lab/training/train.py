@@ -11,12 +11,11 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.reading import read_items
@@ -32,7 +31,7 @@ from isr_lab.training.data import (
 )
 from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
 from isr_lab.training.mixture import Drawn, Mixture, pieces, twins
-from isr_lab.training.network import PackedLlama, write_description
+from isr_lab.training.network import PeftNetwork, write_description
 from isr_rag.errors import ConfigurationError
 from isr_rag.files import write_json
 from isr_rag.machine import usable_cores
@@ -41,32 +40,6 @@ from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant
 from isr_rag.scorers.protocol import Layout
 
 _SHOWN = 6  # chunks a validation item shows
-
-
-class TrainableNetwork(Protocol):
-    """A model in training."""
-
-    def parameters(self) -> list[Tensor]:
-        """The trained tensors with their `grad`."""
-        ...
-
-    def refresh(self) -> None:
-        """Make changed parameters count."""
-        ...
-
-    def logits(self, pack: Pack) -> Tensor:
-        """logit(yes) - logit(no) at every read."""
-        ...
-
-    def loss_and_grad(
-        self, pack: Pack, targets: Tensor, weights: Tensor, pairs: tuple[Tensor, float] | None = None
-    ) -> tuple[float, Tensor]:
-        """The weighted loss, whose gradient is added to `grad`, and the logit differences."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Write the adapter."""
-        ...
 
 
 @dataclass(slots=True)
@@ -123,37 +96,6 @@ def learning_rate(config: TrainConfig, share: float) -> float:
     return config.learning_rate * 0.5 * (1 + float(np.cos(np.pi * (share - config.warmup) / (1 - config.warmup))))
 
 
-def _network(config: TrainConfig, labels: tuple[int, int]) -> TrainableNetwork:
-    """The written-out pass for Llama models on a CPU; transformers and peft for the rest."""
-    if not (torch.cuda.is_available() or config.dropout or config.nf4) and Path(config.base).is_dir():
-        try:
-            return PackedLlama(
-                Path(config.base),
-                config.rank,
-                config.alpha,
-                config.first_layer,
-                labels,
-                config.seed,
-                full=config.full,
-            )
-        except ConfigurationError:
-            pass  # another architecture: transformers knows it
-    if config.full:
-        raise ConfigurationError("full fine-tuning is for Llama models on a CPU: train an adapter instead")
-    from isr_lab.training.peft_network import PeftNetwork
-
-    return PeftNetwork(
-        config.base,
-        config.rank,
-        config.alpha,
-        config.dropout,
-        config.first_layer,
-        labels,
-        config.seed,
-        nf4=config.nf4,
-    )
-
-
 class _Run:
     """One process of a run."""
 
@@ -167,7 +109,16 @@ class _Run:
             raise ConfigurationError(f"there are no items in {', '.join(map(str, config.train))}")
         self.unmarked = unmarked_sources(self.items)
         self.held = spread(list(read_items(*config.validation)), config.validation_items)
-        self.network = _network(config, label_ids(self.items[0], self.encoder))
+        self.network = PeftNetwork(
+            config.base,
+            config.rank,
+            config.alpha,
+            config.dropout,
+            config.first_layer,
+            label_ids(self.items[0], self.encoder),
+            config.seed,
+            nf4=config.nf4,
+        )
         self.parameters = self.network.parameters()
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
@@ -200,7 +151,6 @@ class _Run:
             # Other data: their passes begin anew, under a seed that was not used yet.
             progress.data, progress.epoch, progress.batch = self.progress.data, progress.epoch + 1, 0
         self.progress = progress
-        self.network.refresh()
 
     def save(self) -> None:
         """Write the checkpoint and the adapter (first process only)."""
@@ -296,7 +246,6 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(config, self.share)
         self.optimizer.step()
-        self.network.refresh()
         if self.average:
             decay = min(config.averaging, (self.progress.steps + 1) / (self.progress.steps + 10))
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The written-out pass of Llama and Qwen 2 agrees with transformers and autograd."""
+"""The network in training agrees with transformers and peft in float32, and computes shared chunks once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isr_lab.training.peft_network import PeftNetwork
-
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from isr_lab.training.attention import register  # noqa: E402
-from isr_lab.training.network import PackedLlama  # noqa: E402
-from isr_rag.errors import ConfigurationError  # noqa: E402
+from isr_lab.training.network import PeftNetwork  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan  # noqa: E402
 from isr_rag.scorers.local.packed.pack import pack_invariant  # noqa: E402
@@ -77,59 +74,42 @@ def aligned(a: Any, b: Any) -> float:
     return float(torch.nn.functional.cosine_similarity(a.flatten().float(), b.flatten().float(), dim=0))
 
 
-def test_loss_and_gradients_agree_with_autograd(base: Path) -> None:
-    network = PackedLlama(base, 4, 8.0, 1, (YES, NO), 0, full=True)
+def changed(network: PeftNetwork) -> PeftNetwork:
+    """With an adapter that does something: a fresh one changes nothing."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return network
+
+
+def test_the_saved_adapter_means_the_same_to_peft_and_so_do_its_gradients(base: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    network = changed(PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 0))
+    network.save(tmp_path / "adapter")
+    assert sorted(path.name for path in (tmp_path / "adapter").iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    model = peft.PeftModel.from_pretrained(reference(base), tmp_path / "adapter")
     targets, weights = torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.5])
-    loss, z = network.loss_and_grad(pack_invariant(prompts()), targets, weights)
-    model = reference(base)
+    pack = pack_invariant(prompts())
+    loss, z = network.loss_and_grad(pack, targets, weights)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("lora" in name)
     theirs = reference_logits(model)
     expected = torch.nn.functional.binary_cross_entropy_with_logits(theirs, targets)
     expected.backward()
     assert torch.allclose(z, theirs, atol=0.1)  # bfloat16 moves such logits by .05
     assert loss == pytest.approx(expected.item(), abs=0.02)
-    assert torch.allclose(network.logits(pack_invariant(prompts())), z)
-    for ours, layer in zip(network.layers[1:], model.model.layers[1:], strict=True):
-        theirs = {
-            "qkv": torch.cat([getattr(layer.self_attn, f"{p}_proj").weight.grad for p in "qkv"]),
-            "o": layer.self_attn.o_proj.weight.grad,
-            "gate_up": torch.cat([layer.mlp.gate_proj.weight.grad, layer.mlp.up_proj.weight.grad]),
-            "down": layer.mlp.down_proj.weight.grad,
-        }
-        for name, grad in theirs.items():
-            assert aligned(ours.matrices[name].parameters[0].grad, grad) > 0.99, name
-    assert not any(matrix.parameters for matrix in network.layers[0].matrices.values())
+    assert torch.allclose(network.logits(pack), z, atol=1e-3)
+    pairs = [(p, q) for p, q in zip(model.parameters(), network.model.parameters(), strict=True) if q.requires_grad]
+    assert len(pairs) == 2 * 7 * 2
+    for own, other in pairs:
+        assert aligned(own.grad, other.grad) > 0.9  # factors and states are rounded to bfloat16
 
 
-def test_adapter_means_the_same_to_peft(base: Path, tmp_path: Path) -> None:
-    peft = pytest.importorskip("peft")
-    network = PackedLlama(base, 4, 8.0, 1, (YES, NO), 0)
-    for parameter in network.parameters():
-        parameter.copy_(torch.randn_like(parameter) * 0.2)
-    network.refresh()
-    network.save(tmp_path / "adapter")
-    model = peft.PeftModel.from_pretrained(reference(base), tmp_path / "adapter")
-    targets, weights = torch.tensor([1.0, 0.0]), torch.ones(2)
-    _, z = network.loss_and_grad(pack_invariant(prompts()), targets, weights)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_("lora" in name)
-    theirs = reference_logits(model)
-    assert torch.allclose(z, theirs, atol=0.1)
-    torch.nn.functional.binary_cross_entropy_with_logits(theirs, targets, reduction="sum").backward()
-    grads = {name.replace(".default", ""): p.grad for name, p in model.named_parameters() if p.requires_grad}
-    for (name, value), parameter in zip(network.adapter().items(), network.parameters(), strict=True):
-        assert value is parameter
-        assert aligned(parameter.grad, grads[name]) > 0.9, name  # its factors are rounded to bfloat16, too
-
-
-def test_other_architectures_are_refused(base: Path) -> None:
-    (base / "config.json").write_text(
-        (base / "config.json").read_text().replace('model_type": "', 'model_type": "other-')
-    )
-    with pytest.raises(ConfigurationError, match="Llama"):
-        PackedLlama(base, 4, 8.0, 0, (YES, NO), 0)
-
-
-def test_peft_leaves_the_layers_below_the_first_alone(base: Path) -> None:
+def test_layers_below_the_first_are_left_alone(base: Path) -> None:
     pytest.importorskip("peft")
     whole = PeftNetwork(base, 2, 4.0, 0.0, 0, (YES, NO), seed=1)
     above = PeftNetwork(base, 2, 4.0, 0.0, 1, (YES, NO), seed=1)
@@ -138,13 +118,24 @@ def test_peft_leaves_the_layers_below_the_first_alone(base: Path) -> None:
     assert len(adapted) == 2 * 7 * 2 and len(whole.parameters()) == 2 * 7 * 3
 
 
+def test_a_chunk_that_prompts_share_is_computed_once(base: Path) -> None:
+    network = changed(PeftNetwork(base, 4, 8.0, 0.0, 0, (YES, NO), 0))
+    first, second = prompts()
+    together = pack_invariant([first, second])
+    alone = [pack_invariant([prompt]) for prompt in (first, second)]
+    shared = set(first.chunks) & set(second.chunks)
+    saved = len(first.head) + sum(map(len, shared))
+    assert shared and len(together.input_ids) == sum(len(pack.input_ids) for pack in alone) - saved
+    apart = torch.cat([network.logits(pack) for pack in alone])
+    assert torch.allclose(network.logits(together), apart, atol=0.1)
+
+
 def test_a_pair_pulls_its_logits_apart(base: Path) -> None:
-    network = PackedLlama(base, 4, 8.0, 1, (YES, NO), 0)
+    network = changed(PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 0))
     pack, zero = pack_invariant(prompts()), torch.zeros(2)
     _, z = network.loss_and_grad(pack, zero, zero, (torch.tensor([[1, 0]]), 1.0))
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter -= 0.5 * parameter.grad
-    network.refresh()
+            parameter -= 0.02 * parameter.grad
     after = network.logits(pack)
     assert after[1] - after[0] > z[1] - z[0]
