@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 
 from isr_rag import strict_json
@@ -89,11 +90,26 @@ def _read_directory(path: Path, note: Callable[[str], None]) -> Iterator[Chunk]:
 
 
 def _read_file(path: Path) -> Iterator[Chunk]:
-    raw, suffix = path.read_bytes(), path.suffix.lower()
+    yield from chunks_of_document(path.read_bytes(), str(path))
+
+
+def chunks_of_document(raw: bytes, name: str) -> Iterator[Chunk]:
+    """The chunks of a file's content, as `read_evidence` cuts them; nothing is read from a disk.
+
+    Args:
+        raw: the content.
+        name: the file's name: its ending says what it is, its stem is a title, and messages repeat it.
+
+    Raises:
+        InvalidInputError: if it is empty or no text, or a line is not a chunk.
+        MissingDependencyError: for HTML or PDF without the extra "documents".
+    """
+    path = Path(name)
+    suffix = path.suffix.lower()
     if not raw.strip():
         raise InvalidInputError(f"{path} is empty")
     if raw.startswith(b"%PDF-"):
-        yield from _pdf(path)
+        yield from _pdf(raw, path)
         return
     if suffix == ".pdf":
         raise InvalidInputError(f"{path} is not a PDF file")
@@ -163,7 +179,7 @@ def _html(text: str, path: Path) -> Iterator[Chunk]:
     yield from chunk_text("\n\n".join(main.split("\n")), getattr(page, "title", None) or path.stem)
 
 
-def _pdf(path: Path) -> Iterator[Chunk]:
+def _pdf(raw: bytes, path: Path) -> Iterator[Chunk]:
     """The text of every page; paragraphs are not marked in a PDF, so that chunks are cut between sentences."""
     try:
         from pypdf import PdfReader
@@ -173,7 +189,7 @@ def _pdf(path: Path) -> Iterator[Chunk]:
     import sentencex
 
     try:
-        pages = [page.extract_text() for page in PdfReader(path).pages]
+        pages = [page.extract_text() for page in PdfReader(BytesIO(raw)).pages]
     except (
         PyPdfError,
         ValueError,

@@ -26,6 +26,11 @@ HEAVY = (
     "anyio",
     "ray",
     "pyarrow",
+    "fastapi",
+    "uvicorn",
+    "mcp",
+    "prometheus_client",
+    "cachetools",
 )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from isr_rag import __version__
-from isr_rag.cli import check, deciding, doctor, moved
+from isr_rag.cli import check, deciding, doctor, moved, serving
 
 EXIT_CODES = (
     "Exit codes: 0 answered, or done; 3 abstained; 4 a file decided except for its bad lines; 1 bad input; 2 bad "
@@ -42,4 +42,5 @@ app.command(epilog=deciding.CALIBRATE_EXAMPLES)(deciding.calibrate)
 app.command(epilog=deciding.SETUP_EXAMPLES)(deciding.setup)
 app.command(epilog=deciding.DEMO_EXAMPLES)(deciding.demo)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command(epilog=serving.SERVE_EXAMPLES)(serving.serve)
 moved.register(app)
