@@ -16,6 +16,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from isr_rag.acquisition import Trail, aacquire, acquire
+    from isr_rag.audit.result import AnswerAudit, AuditAction, Verdict
     from isr_rag.decision import Action, Decision, Reason
     from isr_rag.errors import ISRError
     from isr_rag.evidence import Chunk
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Action": "isr_rag.decision",
+    "AnswerAudit": "isr_rag.audit.result",
+    "AuditAction": "isr_rag.audit.result",
     "CachedScorer": "isr_rag.scorers.cache",
     "Choice": "isr_rag.predicates",
     "Chunk": "isr_rag.evidence",
@@ -39,12 +42,15 @@ _HOMES = {
     "Supported": "isr_rag.predicates",
     "Trail": "isr_rag.acquisition",
     "TransformersScorer": "isr_rag.scorers.transformers",
+    "Verdict": "isr_rag.audit.result",
     "aacquire": "isr_rag.acquisition",
     "acquire": "isr_rag.acquisition",
 }
 
 __all__ = [
     "Action",
+    "AnswerAudit",
+    "AuditAction",
     "CachedScorer",
     "Choice",
     "Chunk",
@@ -58,6 +64,7 @@ __all__ = [
     "Supported",
     "Trail",
     "TransformersScorer",
+    "Verdict",
     "__version__",
     "aacquire",
     "acquire",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -20,23 +19,15 @@ from isr_rag.bm25 import Bm25
 from isr_rag.decision import Focus
 from isr_rag.evidence import Chunk, one_line, well_formed
 from isr_rag.prompt import Ordering
+from isr_rag.sentences import sentence_spans
 
 _LONGEST = 60
 """Words after which text without a sentence end (tables, code) is cut all the same."""
-
-_SEGMENTED = 600
-"""Characters given to the sentence splitter at a time: its time grows with the square of what it is given."""
-
-_SENTENCES = 30
-"""Sentences in so many characters above which they are none, but numbers, abbreviations or marks."""
 
 # Scripts written without spaces (Thai to Khmer, kana, Han): each character counts. Elsewhere a run of more than 24
 # characters without a space (an encoded file, a long address) counts as several words.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,24}}")
-_ENCLOSING = re.compile(r"""["'()\[\]{}<>‘’“”„«»‹›「」『』（）]""")
-_MOSTLY_ENCLOSING = 5
-"""Text of which more than one character in five is a quotation mark or bracket has no sentences to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +82,7 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
     total = sum(map(_size, chunks))
     if total <= budget:
         return everything
-    titles = ["" if chunk.title is None else _first_words(one_line(chunk.title), _LONGEST) for chunk in chunks]
+    titles = ["" if chunk.title is None else first_words(one_line(chunk.title), _LONGEST) for chunk in chunks]
     sentences = [list(_sentences(chunk.text)) for chunk in chunks]
     sizes = [[words(sentence) for sentence in row] for row in sentences]
     places = [(c, s) for c, row in enumerate(sentences) for s in range(len(row))]
@@ -110,7 +101,7 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
             left -= size
     if not kept:
         c, s = ranked[0]
-        titles[c], sentences[c][s], kept[c], left = "", _first_words(sentences[c][s], budget), {s}, 0
+        titles[c], sentences[c][s], kept[c], left = "", first_words(sentences[c][s], budget), {s}, 0
     for c, s in ranked:
         if c in kept and s not in kept[c] and sizes[c][s] <= left:
             kept[c].add(s)
@@ -125,7 +116,7 @@ def _size(chunk: Chunk) -> int:
     return words(chunk.text.replace("…", "")) + words(chunk.title or "")
 
 
-def _first_words(text: str, most: int) -> str:
+def first_words(text: str, most: int) -> str:
     """A text up to so many words."""
     for count, word in enumerate(_WORD.finditer(text), start=1):
         if count == most:
@@ -135,32 +126,12 @@ def _first_words(text: str, most: int) -> str:
 
 def _sentences(text: str) -> Iterator[str]:
     """The sentences of a text in order, each on one line and of at most `_LONGEST` words."""
-    import sentencex
-
-    segment = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
-    for part in _parts(well_formed(text)):
-        mostly_enclosing = _MOSTLY_ENCLOSING * len(_ENCLOSING.findall(part)) > len(part)
-        found = [part] if mostly_enclosing else cast(list[str], segment("en", part))
-        for sentence in found if len(found) <= _SENTENCES else [part]:
-            folded = one_line(sentence)
-            spans = [word.span() for word in _WORD.finditer(folded)]
-            for first in range(0, len(spans), _LONGEST):
-                yield folded[spans[first][0] : spans[min(first + _LONGEST, len(spans)) - 1][1]]
-
-
-def _parts(text: str) -> Iterator[str]:
-    """A text in parts of at most `_SEGMENTED` characters, cut where it disturbs least."""
-    start = 0
-    while len(text) - start > _SEGMENTED:
-        end = start + _SEGMENTED
-        for mark in ("\n\n", "\n", ". ", "。", " "):
-            found = text.rfind(mark, start + _SEGMENTED // 2, end)
-            if found >= 0:
-                end = found + len(mark)
-                break
-        yield text[start:end]
-        start = end
-    yield text[start:]
+    whole = well_formed(text)
+    for start, end in sentence_spans(whole):
+        folded = one_line(whole[start:end])
+        spans = [word.span() for word in _WORD.finditer(folded)]
+        for first in range(0, len(spans), _LONGEST):
+            yield folded[spans[first][0] : spans[min(first + _LONGEST, len(spans)) - 1][1]]
 
 
 def _joined(sentences: list[str], kept: list[int]) -> str:

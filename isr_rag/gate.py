@@ -6,13 +6,16 @@ import asyncio
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 
 from isr_rag import bounds
 from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.algorithm import Convention, Rule, Verdict, weigh
+from isr_rag.audit import auditor
+from isr_rag.audit.auditor import Ask, AuditItem, Told
+from isr_rag.audit.result import AnswerAudit
 from isr_rag.batch import (
     Asked,
     Batch,
@@ -32,6 +35,7 @@ from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import (
     ConfigurationError,
     InvalidTypeError,
+    ISRError,
     PromptTooLongError,
     ReferenceFailedError,
     ScorerError,
@@ -48,6 +52,7 @@ from isr_rag.scorers.protocol import (
     PartialScoresError,
     Scorer,
     ScoreRequest,
+    Scores,
     focus_words_of,
     noise_floor_of,
 )
@@ -325,6 +330,97 @@ class ISRGate:
             requests = await asyncio.to_thread(batch.resume, results)
         return batch.decisions()
 
+    def audit(
+        self,
+        *,
+        answer: str,
+        evidence: Sequence[EvidenceLike],
+        question: str | None = None,
+        h_star: float | None = None,
+        effects: bool = False,
+    ) -> AnswerAudit:
+        """Judge a whole answer, statement by statement.
+
+        The answer is cut into statements; each gets a decision, one of three verdicts, the sentences of the evidence
+        that carry it, and a check of its citation markers. Chunks are read whole, the nearest to a statement first
+        and no more words than `focus`, so that a scorer that keeps their states reads each of them once.
+
+        Args:
+            answer: the answer, plain or in markdown.
+            evidence: the chunks that it should rest on, as for `decide`; with none nothing is judged.
+            question: what it answers, which short answers and pronouns lean on.
+            h_star: error budget of the whole answer, in (0, 1); the gate's own for None.
+            effects: also ask what each chunk that was read does to each statement, alone and taken out, and how their
+                order moves a model that sees it. Costs two passes per chunk and statement.
+
+        Raises:
+            InvalidInputError: if the answer or the question is empty, or a chunk is.
+            InvalidTypeError: for input of the wrong type.
+            NoReferenceError: if the gate has no reference.
+            ConfigurationError: if h_star lies outside (0, 1).
+            ScorerError: if the scorer fails and `on_error="raise"`; else the statement is not judged and says why.
+            ReferenceFailedError: likewise for the reference.
+        """
+        item = AuditItem(answer=answer, evidence=evidence, question=question, h_star=h_star)
+        return self.audit_batch([item], effects=effects)[0]
+
+    def audit_batch(
+        self, items: Sequence[AuditItem | Mapping[str, Any]], *, effects: bool = False
+    ) -> list[AnswerAudit]:
+        """Judge many answers, scored together; each audit is the same as alone.
+
+        Args:
+            items: mappings with the arguments of `audit`.
+            effects: as for `audit`.
+
+        Raises:
+            ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.
+        """
+        steps = auditor.steps(self, items, effects=effects)
+        told: Told | None = None
+        while True:
+            ask, done = _next(steps, told)
+            if ask is None:
+                return done
+            decisions = self.decide_batch(ask.items) if ask.items else []
+            told = decisions, (self._scored(ask.requests) if ask.requests else [])
+
+    async def aaudit(
+        self,
+        *,
+        answer: str,
+        evidence: Sequence[EvidenceLike],
+        question: str | None = None,
+        h_star: float | None = None,
+        effects: bool = False,
+    ) -> AnswerAudit:
+        """As `audit`, without blocking the event loop."""
+        item = AuditItem(answer=answer, evidence=evidence, question=question, h_star=h_star)
+        return (await self.aaudit_batch([item], effects=effects))[0]
+
+    async def aaudit_batch(
+        self, items: Sequence[AuditItem | Mapping[str, Any]], *, effects: bool = False
+    ) -> list[AnswerAudit]:
+        """As `audit_batch`, without blocking the event loop."""
+        if not isinstance(self.scorer, AsyncScorer):
+            return await asyncio.to_thread(self.audit_batch, items, effects=effects)
+        steps = auditor.steps(self, items, effects=effects)
+        told: Told | None = None
+        while True:
+            ask, done = await asyncio.to_thread(_next, steps, told)
+            if ask is None:
+                return done
+            decisions = await self.adecide_batch(ask.items) if ask.items else []
+            told = decisions, (await asyncio.to_thread(self._scored, ask.requests) if ask.requests else [])
+
+    def _scored(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """Scores of requests, all of them or an error."""
+        results = self._score(list(requests))
+        for result in results:
+            if isinstance(result, ISRError):
+                raise result
+        return [result for result in results if isinstance(result, Scores)]
+
     def _score(self, requests: list[ScoreRequest]) -> Sequence[ScoresOrError]:
         """Score requests together; where that fails, each alone, so that one cannot take the others with it."""
         try:
@@ -373,6 +469,14 @@ class ISRGate:
             return None
         clipped = np.clip(q, bounds.EPS, 1.0 - bounds.EPS)
         return bool(np.ptp(np.log(clipped) - np.log1p(-clipped)) <= floor)
+
+
+def _next(steps: auditor.Steps, told: Told | None) -> tuple[Ask | None, list[AnswerAudit]]:
+    """The next question of an audit, or what it found."""
+    try:
+        return (next(steps) if told is None else steps.send(told)), []
+    except StopIteration as stop:
+        return None, cast(list[AnswerAudit], stop.value)
 
 
 def _close(decision: Decision, reason: Reason, can_acquire: bool) -> Decision:

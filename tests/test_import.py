@@ -22,6 +22,7 @@ HEAVY = (
     "typer",
     "bm25s",
     "sentencex",
+    "markdown_it",
     "openai",
     "anyio",
     "ray",

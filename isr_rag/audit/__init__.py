@@ -1,0 +1,43 @@
+"""Whole answers: every statement judged, cited, and kept only where it holds (`isr_rag.ISRGate.audit`)."""
+
+from __future__ import annotations
+
+from isr_rag.audit.auditor import AuditItem
+from isr_rag.audit.budget import Budget
+from isr_rag.audit.calibration import AuditCalibration
+from isr_rag.audit.result import (
+    AnswerAudit,
+    AuditAction,
+    ChunkEffect,
+    Citation,
+    Kind,
+    LeftOut,
+    Marker,
+    MarkerStatus,
+    OrderEffects,
+    Probabilities,
+    RankEffect,
+    Release,
+    Statement,
+    Verdict,
+)
+
+__all__ = [
+    "AnswerAudit",
+    "AuditAction",
+    "AuditCalibration",
+    "AuditItem",
+    "Budget",
+    "ChunkEffect",
+    "Citation",
+    "Kind",
+    "LeftOut",
+    "Marker",
+    "MarkerStatus",
+    "OrderEffects",
+    "Probabilities",
+    "RankEffect",
+    "Release",
+    "Statement",
+    "Verdict",
+]

@@ -1,0 +1,115 @@
+"""Statements in words that stand alone: what the question, a heading, a list or the sentence before said is carried in.
+
+The model judges a claim by itself, in the form that it was trained on and calibrated for. A pronoun at the beginning is
+therefore replaced by the subject of the sentence before, an item of a list follows the words that introduce it, and a
+bare answer ("In 1951.") is asked about together with the question. Nothing is invented: where no subject is found, the
+sentence is judged as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from isr_rag.audit.cutting import Part
+from isr_rag.batch import Item
+
+_FEW = 4
+"""Words up to which an answer to a question is not a statement of its own."""
+
+_FRAGMENT = 6
+"""Words up to which an item of a list is read as the end of the words that introduce it."""
+
+_PRONOUN = re.compile(
+    r"^(?P<before>(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"
+    r"furthermore|moreover|however|finally|there)\b[^,.;]{0,60},\s+)?)(?P<own>he|she|it|they|his|her|its|their)\b(?!\s*['’]s\b)",
+    re.IGNORECASE,
+)
+_POSSESSIVE = frozenset({"his", "her", "its", "their"})
+_EXPLETIVE = re.compile(
+    r"\bit\s+(?:is|was|has been|may be|might be|can be|seems|appears|takes|follows|turns)\s+"
+    r"(?:also\s+|not\s+|\w+ly\s+)?"
+    r"(?:important|worth|possible|impossible|likely|unlikely|clear|known|believed|estimated|said|thought|reported|"
+    r"necessary|essential|common|difficult|hard|easy|true|that|to|out)\b",
+    re.IGNORECASE,
+)
+_NAME = r"[A-ZÀ-Ý][\w.'’&-]*"
+_LINK = r"(?:of|the|de|la|du|von|van|der|den|and|&|for|in|y|al|el|bin|ibn)"
+_SUBJECT = re.compile(rf"^(?:(?:The|A|An|Sir|Dr\.?|Mr\.?|Mrs\.?|Ms\.?)\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
+_NAMES = re.compile(rf"(?:\bthe\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
+_NO_SUBJECT = re.compile(
+    r"^(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|furthermore|moreover|"
+    r"however|finally|there|this|these|that|those|he|she|it|they|his|her|its|their|we|our|you|your|i|my|if|although|though|"
+    r"because|for|with|to|some|many|most|all|both|one|two|three|another|other|such|what|which|who|where|how|yes|no|and|but|"
+    r"or|so|thus|therefore|overall|according|following|born|despite|under|among|between|over|through|around|about|including)\b",
+    re.IGNORECASE,
+)
+_ARTICLE = re.compile(r"^(?:The|A|An)$")
+_ASIDE = re.compile(r"\s*\([^()]*\)\s*")
+_VERB = re.compile(
+    r"^(?:he|she|it|they|we|there|this|these)\b|\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|will|would|may|"
+    r"might|must|shall|should|became|becomes|made|makes|won|wins|died|lives?|lived|born|wrote|founded)\b",
+    re.IGNORECASE,
+)
+"""Signs of a sentence, so that few words are not taken for a bare answer."""
+
+_YES = re.compile(r"^(?:yes|no)\b[,.;:]?\s*(?:and|but)?\s*", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Context:
+    """What was said so far in one answer.
+
+    Attributes:
+        question: the question; None where none was given.
+        subject: what the last sentence was about; empty where that is not known.
+    """
+
+    question: str | None
+    subject: str = ""
+
+    def __post_init__(self) -> None:
+        if self.question:
+            names = [name for name in _NAMES.findall(self.question[1:]) if not _NO_SUBJECT.match(name)]
+            if len(set(names)) == 1:
+                self.subject = names[0]
+
+    def asked(self, part: Part) -> Item:
+        """What a gate is asked about the next statement: a claim, or the question with it as its answer."""
+        text = part.plain
+        words = len(text.split())
+        if part.item and part.lead and (words <= _FRAGMENT or text[-1] not in ".!。"):
+            return {"claim": f"{self.resolved(part.lead)} {text}"}
+        if self.question and not part.lead and words <= _FEW and not _VERB.search(text):
+            return {"question": self.question, "answer": text}
+        stripped = _YES.sub("", text)
+        if stripped != text and len(stripped.split()) > _FEW:
+            text = stripped[0].upper() + stripped[1:]
+        claim = self.resolved(text)
+        self.note(claim)
+        if part.item and part.heading and len(text.split()) <= _FRAGMENT and text[-1] not in ".!。":
+            claim = f"{part.heading}: {claim}"
+        return {"claim": claim}
+
+    def resolved(self, text: str) -> str:
+        """A sentence whose subject, where it is a pronoun, is the subject of the sentence before."""
+        found = _PRONOUN.match(text)
+        if not self.subject or found is None or _EXPLETIVE.search(text[: found.end() + 60]):
+            return text
+        name = self.subject
+        if found["before"] and name.startswith(("The ", "A ", "An ")):
+            name = name[0].lower() + name[1:]
+        elif not found["before"]:
+            name = name[0].upper() + name[1:]
+        own = f"{name}'s" if found["own"].lower() in _POSSESSIVE else name
+        return f"{found['before']}{own}{text[found.end() :]}"
+
+    def note(self, claim: str) -> None:
+        """Remember what a sentence is about."""
+        if _NO_SUBJECT.match(claim):
+            return
+        found = _SUBJECT.match(_ASIDE.sub(" ", claim))
+        if found and not _ARTICLE.match(found.group()):
+            self.subject = found.group().rstrip(".,'’ ")
+        elif not found or not claim[:1].isupper():
+            self.subject = ""

@@ -1,0 +1,149 @@
+"""Citation markers that an answer brings along: where they are, and which chunk each names.
+
+Read are numbers (`[1]`, `[1, 3]`, `[2-4]`, `【1】`, `[^1]`, `[doc 1]`, `(Source 1)`), as LlamaIndex, LangChain and most
+chat models write them; titles in brackets (`[River guide]`, `(Source: River guide)`); and author with year
+(`(Smith et al., 2020)`, `Smith (2020)`). Numbers count from 1, unless the answer has a `[0]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from isr_rag.evidence import Chunk, one_line
+
+_WORDS = (
+    r"(?:source|sources|doc|docs|document|documents|passage|passages|chunk|ref|refs|reference|context|citation|cite)"
+)
+_LIST = r"\d{1,4}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,4})*"
+_NUMBERED = re.compile(
+    rf"\[\^?\s*(?:{_WORDS}[\s_:#.-]*)?(?P<square>{_LIST})(?:†[^\]\n]{{0,40}})?\s*\](?!\()"
+    rf"|【\s*(?:{_WORDS}[\s_:#.-]*)?(?P<thick>{_LIST})[^】\n]{{0,40}}】"
+    rf"|\(\s*{_WORDS}[\s_:#.-]*(?P<round>{_LIST})\s*\)",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    rf"\[(?P<square>[^\[\]\n]{{2,120}})\](?!\()|\({_WORDS}\s*:\s*(?P<round>[^()\n]{{2,120}})\)", re.IGNORECASE
+)
+_YEAR = r"(?:1[89]|20)\d\d[a-z]?"
+_SURNAME = r"[A-ZÀ-Ý][\w'’-]+"
+_AUTHORS = rf"{_SURNAME}(?:(?:\s+et\s+al\.?)|(?:,?\s+(?:and|&)\s+{_SURNAME}))?"
+_ONE_WORK = rf"{_AUTHORS},?\s+{_YEAR}"
+_WORKS = re.compile(
+    rf"\((?P<works>{_ONE_WORK}(?:\s*;\s*{_ONE_WORK})*)\)|(?P<author>{_AUTHORS})\s+\((?P<year>{_YEAR})\)"
+)
+_WORK = re.compile(rf"(?P<author>{_SURNAME})[^;]*?(?P<year>{_YEAR})")
+_ENTRY = re.compile(r"^\s*(?:[-*+]\s+)?(?:\[\^?(?P<square>\d{1,4})\]:?|(?P<plain>\d{1,4})[.)])\s+(?P<rest>\S.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A marker in the answer.
+
+    Attributes:
+        start: first character in the answer.
+        end: the one after the last.
+        chunks: the chunks that it names; empty where it names none that is there.
+        apart: whether it stands beside the sentence rather than in it (`Smith (2020)` is a part of it).
+    """
+
+    start: int
+    end: int
+    chunks: tuple[int, ...]
+    apart: bool = True
+
+
+class Markers:
+    """Finds the markers of an answer.
+
+    Args:
+        chunks: the evidence.
+        answer: the whole answer, whose list of sources says what its numbers mean.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], answer: str) -> None:
+        self._chunks = chunks
+        self._titles = {_folded(chunk.title): i for i, chunk in reversed(list(enumerate(chunks))) if chunk.title}
+        zero = re.search(rf"\[\^?(?:{_WORDS}[\s_:#.-]*)?0\]", answer, re.IGNORECASE)
+        self._first = 0 if zero else 1
+        self._entries = self._listed(answer)
+
+    def find(self, text: str, offset: int = 0) -> list[Found]:
+        """The markers of a part of the answer, in their order."""
+        found = [*self._numbered(text), *self._named(text), *self._works(text)]
+        found.sort(key=lambda one: (one.start, -one.end))
+        kept: list[Found] = []
+        for one in found:
+            if not kept or one.start >= kept[-1].end:
+                kept.append(one)
+        return [Found(one.start + offset, one.end + offset, one.chunks, one.apart) for one in kept]
+
+    def entry(self, line: str) -> Found | None:
+        """A line of a list of sources, such as `[1]: https://example.org` or `[2] Smith, J. A title`."""
+        found = re.match(r"\s*(?:[-*+]\s+)?\[\^?(\d{1,4})\](:|\s)\s*\S", line)
+        if found is None:
+            return None
+        start = line.index("[")
+        return Found(start, line.index("]") + 1, self._number(int(found.group(1))))
+
+    def _numbered(self, text: str) -> Iterator[Found]:
+        for match in _NUMBERED.finditer(text):
+            listed = match["square"] or match["thick"] or match["round"]
+            numbers = dict.fromkeys(n for part in re.split(r"\s*(?:,|;|and|&)\s*", listed) for n in _range(part))
+            chunks = dict.fromkeys(i for n in numbers for i in self._number(n))
+            yield Found(*match.span(), tuple(chunks))
+
+    def _number(self, number: int) -> tuple[int, ...]:
+        if number in self._entries:
+            return self._entries[number]
+        at = number - self._first
+        return (at,) if 0 <= at < len(self._chunks) else ()
+
+    def _named(self, text: str) -> Iterator[Found]:
+        for match in _NAMED.finditer(text):
+            at = self._titles.get(_folded(match["square"] or match["round"]))
+            if at is not None:
+                yield Found(*match.span(), (at,))
+            elif match["round"]:
+                yield Found(*match.span(), ())
+
+    def _works(self, text: str) -> Iterator[Found]:
+        for match in _WORKS.finditer(text):
+            works = match["works"] or f"{match['author']} {match['year']}"
+            chunks = [i for work in _WORK.finditer(works) for i in self._by(work["author"], work["year"])]
+            if chunks:  # a name with a year is no citation unless the evidence has such a work
+                yield Found(*match.span(), tuple(dict.fromkeys(chunks)), apart=match["works"] is not None)
+
+    def _by(self, author: str, year: str) -> list[int]:
+        """Chunks whose title holds an author and a year."""
+        return [
+            i
+            for i, chunk in enumerate(self._chunks)
+            if chunk.title
+            and re.search(rf"\b{re.escape(author)}\b", chunk.title, re.IGNORECASE)
+            and year in chunk.title
+        ]
+
+    def _listed(self, answer: str) -> Mapping[int, tuple[int, ...]]:
+        """What a list of sources at the end says: its numbers, where an entry holds the title of a chunk."""
+        entries: dict[int, tuple[int, ...]] = {}
+        for line in answer.splitlines():
+            match = _ENTRY.match(line)
+            if match is None or match["square"] is None:
+                continue
+            rest = _folded(match["rest"])
+            named = [i for title, i in self._titles.items() if len(title) > 3 and title in rest]
+            if named:
+                entries[int(match["square"])] = tuple(sorted(named))
+        return entries
+
+
+def _range(part: str) -> range:
+    ends = [int(number) for number in re.split(r"\s*[-–]\s*", part) if number]
+    last = ends[-1] if len(ends) > 1 and 0 <= ends[-1] - ends[0] < 50 else ends[0]
+    return range(ends[0], last + 1)
+
+
+def _folded(text: str | None) -> str:
+    return one_line(text or "").casefold()

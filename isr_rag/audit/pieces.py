@@ -1,0 +1,166 @@
+"""Evidence as an audit reads it: whole chunks, long ones in pieces, so that what was read once need not be read again.
+
+A gate cuts long evidence to other sentences for every question. An audit asks many questions about one evidence:
+it reads whole pieces instead, the nearest to each statement and no more words than the gate's focus, and a scorer that
+keeps the states of chunks reads each piece once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from isr_rag.audit.context import Context
+from isr_rag.audit.result import Span
+from isr_rag.bm25 import Bm25
+from isr_rag.decision import Focus
+from isr_rag.evidence import Chunk, one_line
+from isr_rag.focus import first_words, words
+from isr_rag.sentences import sentence_spans
+
+WHOLE = 200
+"""Words of a chunk that is read whole; a longer one is cut between sentences where not all evidence is read."""
+
+PIECE = 120
+"""Words of a piece of a longer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is read of one chunk, or a part of it.
+
+    Attributes:
+        chunk: index of the chunk.
+        start: first character in the chunk's text.
+        end: the one after the last.
+        text: as the model reads it, under the chunk's title.
+        size: words, the title's included.
+    """
+
+    chunk: int
+    start: int
+    end: int
+    text: Chunk
+    size: int
+
+
+class Pieces:
+    """The evidence of one answer.
+
+    Args:
+        chunks: the evidence.
+        budget: words that may be read for one statement; None for all.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], budget: int | None) -> None:
+        self.chunks = tuple(chunks)
+        whole = [_piece(i, chunk, 0, len(chunk.text)) for i, chunk in enumerate(chunks)]
+        self.total = sum(one.size for one in whole)
+        self._budget = budget if budget is not None and self.total > budget else None
+        if self._budget is None:
+            self.pieces = whole
+        else:
+            most = min(WHOLE, self._budget)
+            cut = (one for piece in whole for one in ([piece] if piece.size <= most else _cut(piece, min(PIECE, most))))
+            self.pieces = list(cut)
+
+        self._alone: dict[int, dict[Span, str]] = {}
+
+    @cached_property
+    def _index(self) -> Bm25:
+        return Bm25([f"{piece.text.title or ''} {piece.text.text}" for piece in self.pieces])
+
+    def ranked(self, query: str) -> list[int]:
+        """All pieces, the nearest to a query first."""
+        return [int(i) for i in np.argsort(-self._index.scores(one_line(query)), kind="stable")]
+
+    def read(self, query: str, first: Collection[int] = ()) -> tuple[int, ...]:
+        """The pieces that are read for a query, in the order of the evidence.
+
+        Args:
+            query: what they should be about.
+            first: chunks of which at least the nearest piece should be read.
+        """
+        if self._budget is None:
+            return tuple(range(len(self.pieces)))
+        ranked = self.ranked(query)
+        wanted: dict[int, int] = {}
+        for i in ranked:
+            if self.pieces[i].chunk in first:
+                wanted.setdefault(self.pieces[i].chunk, i)
+        kept: list[int] = []
+        left = self._budget
+        for i in dict.fromkeys([*wanted.values(), *ranked]):
+            if self.pieces[i].size <= left:
+                kept.append(i)
+                left -= self.pieces[i].size
+        return tuple(sorted(kept or ranked[:1]))
+
+    def focus(self, read: Sequence[int], budget: int | None) -> Focus | None:
+        """How much was read; None where all of it was."""
+        if self._budget is None or budget is None:
+            return None
+        return Focus(sum(self.pieces[i].size for i in read), self.total, budget)
+
+    def sentences(self, piece: Piece) -> list[Span]:
+        """The sentences of a piece, in characters of its chunk's text."""
+        text = self.chunks[piece.chunk].text[piece.start : piece.end]
+        found: list[Span] = []
+        for first, last in sentence_spans(text):
+            inner = text[first:last]
+            trimmed = inner.strip()
+            if trimmed:
+                start = piece.start + first + inner.index(trimmed)
+                found.append((start, start + len(trimmed)))
+        return found
+
+    def by_themselves(self, chunk: int) -> dict[Span, str]:
+        """The sentences of the pieces of a chunk in words that stand alone."""
+        if chunk not in self._alone:
+            context, text = Context(None, self.chunks[chunk].title or ""), self.chunks[chunk].text
+            found: dict[Span, str] = {}
+            for piece in self.pieces:
+                for first, last in self.sentences(piece) if piece.chunk == chunk else ():
+                    found[first, last] = context.resolved(text[first:last])
+                    context.note(found[first, last])
+            self._alone[chunk] = found
+        return self._alone[chunk]
+
+    def without(self, piece: Piece, spans: Collection[Span]) -> Chunk | None:
+        """What is left of a piece when some of its sentences are taken out; None if nothing is."""
+        text = self.chunks[piece.chunk].text
+        left = [text[a:b] for a, b in self.sentences(piece) if (a, b) not in spans]
+        joined = " ".join(left)
+        return Chunk(joined, piece.text.title) if one_line(joined) else None
+
+
+def _piece(i: int, chunk: Chunk, start: int, end: int) -> Piece:
+    text = chunk if (start, end) == (0, len(chunk.text)) else Chunk(chunk.text[start:end].strip(), chunk.title)
+    return Piece(i, start, end, text, words(text.text) + words(chunk.title or ""))
+
+
+def _cut(whole: Piece, most: int) -> Iterator[Piece]:
+    """A chunk in pieces of at most so many words, between sentences where they are not longer themselves."""
+    text = whole.text.text
+    title = words(whole.text.title or "")
+    room = max(most - title, most // 2, 1)
+    start, size = 0, 0
+    for first, last in sentence_spans(text):
+        more = words(text[first:last])
+        if size and size + more > room:
+            yield from _of(whole, start, first)
+            start, size = first, 0
+        while more > room:  # no end of a sentence for long
+            cut = first + len(first_words(text[first:last], room))
+            yield from _of(whole, start, cut)
+            start, first, more = cut, cut, words(text[cut:last])
+        size += more
+    yield from _of(whole, start, len(text))
+
+
+def _of(whole: Piece, start: int, end: int) -> Iterator[Piece]:
+    if one_line(whole.text.text[start:end]):
+        yield _piece(whole.chunk, whole.text, start, end)

@@ -1,0 +1,159 @@
+"""The part of an answer that may go out: statements whose joint risk stays within budget, everything else as it was."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection
+
+from isr_rag.algorithm import Rule, weigh
+from isr_rag.audit.result import HARMLESS, AnswerAudit, AuditAction, Kind, LeftOut, Release, Statement, Verdict
+from isr_rag.bounds import TOLERANCE
+from isr_rag.decision import Decision, Reason
+
+_BULLET = re.compile(r"^[ \t]*(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*$")
+_HEADING = re.compile(r"^#{1,6}(?=\s)")
+_EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
+
+
+def release(audit: AnswerAudit, h_star: float) -> Release:
+    """The part of an audited answer that may go out (see `AnswerAudit.releasable`).
+
+    Raises:
+        ConfigurationError: if h_star lies outside (0, 1).
+    """
+    Rule(h_star, 1.0, "safe")  # the same check and message as a gate's
+    threshold = audit.budget.threshold(h_star)
+    supported = [i for i, one in enumerate(audit.statements) if one.judged and one.verdict is Verdict.SUPPORTED]
+    if threshold is not None:
+        kept = {i for i in supported if _supported(audit.statements[i]) > threshold}
+    else:
+        kept = within(h_star, {i: risk_of(audit.statements[i].decision, h_star) for i in supported})
+    left_out = [
+        LeftOut(i, one.text, _reason(one, h_star, threshold))
+        for i, one in enumerate(audit.statements)
+        if _states(one) and i not in kept
+    ]
+    gone, beside = _without(audit, kept)
+    left_out += [LeftOut(i, audit.statements[i].text, "what it belongs to is left out") for i in beside]
+    return Release(
+        text=_text(audit.answer, [audit.statements[i].span for i in gone]) if kept else "",
+        kept=tuple(sorted(kept)),
+        left_out=tuple(sorted(left_out, key=lambda one: one.statement)),
+        h_star=h_star,
+        decided_by="bound" if threshold is None else "cut",
+        threshold=threshold,
+        note=audit.budget.note(h_star),
+    )
+
+
+def action_of(audit: AnswerAudit) -> AuditAction:
+    """ANSWER where nothing that states something is left out, ABSTAIN where nothing is kept."""
+    found = release(audit, audit.h_star)
+    if not found.kept:
+        return AuditAction.ABSTAIN
+    stated = sum(_states(one) for one in audit.statements)
+    return AuditAction.ANSWER if len(found.kept) == stated else AuditAction.TRIM
+
+
+def _states(one: Statement) -> bool:
+    """Whether a part of an answer may state something, judged or not."""
+    return one.judged or one.kind not in HARMLESS
+
+
+def within(h_star: float, risks: dict[int, float]) -> set[int]:
+    """The surest statements, as many as have risks that sum to at most h*."""
+    kept: set[int] = set()
+    spent = 0.0
+    for i, risk in sorted(risks.items(), key=lambda pair: pair[1]):
+        spent += risk
+        if spent > h_star + TOLERANCE:
+            break
+        kept.add(i)
+    return kept
+
+
+def risk_of(decision: Decision | None, h_star: float) -> float:
+    """1 - p_ref of a decision that the gate answers at h*; infinite where it does not."""
+    if decision is None or decision.p_ref is None or not decision.q or decision.reason is Reason.CUT_NOT_REACHED:
+        return math.inf
+    rule = Rule(h_star, decision.clip, "safe" if decision.convention == "safe" else "paper")
+    verdict = weigh(decision.q, decision.p_ref, rule, decision.q_high or None)
+    return 1.0 - decision.p_ref if verdict.answers else math.inf
+
+
+def _supported(one: Statement) -> float:
+    return 0.0 if one.probabilities is None else one.probabilities.supported
+
+
+def _reason(one: Statement, h_star: float, threshold: float | None) -> str:
+    if not one.judged:
+        return one.detail or f"not judged: {one.kind.value.replace('_', ' ')}"
+    if one.verdict is Verdict.REFUTED:
+        return "the evidence contradicts it"
+    if one.verdict is Verdict.NOT_ENOUGH:
+        return "the evidence does not say enough"
+    if threshold is not None:
+        return f"P(supported) {_supported(one):.3f} does not exceed the cut {threshold:.3f} at h* = {h_star:g}"
+    risk = risk_of(one.decision, h_star)
+    if math.isinf(risk):
+        return f"the gate does not answer at h* = {h_star:g}"
+    return f"its risk {risk:.3f} no longer fits into the budget of {h_star:g}"
+
+
+def _without(audit: AnswerAudit, kept: Collection[int]) -> tuple[list[int], list[int]]:
+    """What goes: all that states something and is not kept; and what stands beside it and belongs to nothing kept."""
+    gone = [i for i, one in enumerate(audit.statements) if _states(one) and i not in kept]
+    used = {marker.chunk for i in kept for marker in audit.statements[i].markers if marker.text} - {None}
+    beside: list[int] = []
+    # from the end: whether something is kept before the next heading of this level or a higher one
+    below = [False] * 8
+    for i in range(len(audit.statements) - 1, -1, -1):
+        one = audit.statements[i]
+        if i in kept:
+            below = [True] * 8
+        elif one.kind is Kind.HEADING and not one.judged:
+            level = _level(audit.answer, one)
+            if not below[level]:
+                beside.append(i)
+            below[level:] = [False] * (8 - level)
+        elif one.kind is Kind.SOURCES and not used & {marker.chunk for marker in one.markers}:
+            beside.append(i)
+    return gone + beside, sorted(beside)
+
+
+def _level(answer: str, one: Statement) -> int:
+    """1 to 6 for headings of markdown, 7 for words that introduce what follows."""
+    start = answer.rfind("\n", 0, one.span[0]) + 1
+    found = _HEADING.match(answer[start : one.span[1]].lstrip())
+    return len(found.group()) if found else 7
+
+
+def _text(answer: str, gone: list[tuple[int, int]]) -> str:
+    """An answer without some of its characters; lines that held nothing else go with them."""
+    if not gone:
+        return answer
+    mask = bytearray(len(answer))
+    for first, last in gone:
+        while last < len(answer) and answer[last] in " \t" and first and not answer[first - 1].isspace():
+            last += 1
+        while first and answer[first - 1] in " \t" and last < len(answer) and not answer[last].isspace():
+            first -= 1
+        mask[first:last] = b"\1" * (last - first)
+    lines: list[str] = []
+    start = 0
+    for line in answer.splitlines(keepends=True):
+        part = mask[start : start + len(line)]
+        start += len(line)
+        if not any(part):
+            lines.append(line)
+            continue
+        ending = line[len(line.rstrip("\r\n")) :]
+        left = "".join(c for c, away in zip(line.rstrip("\r\n"), part, strict=False) if not away)
+        left = _EMPTY_MARKS.sub("", left)
+        if _BULLET.match(_HEADING.sub("", left.lstrip()) if left.lstrip().startswith("#") else left):
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        lines.append(indent + re.sub(r"(?<=\S)[ \t]{2,}(?=\S)", " ", left.lstrip()).rstrip() + ending)
+    text = re.sub(r"\n{3,}", "\n\n", "".join(lines))
+    return text.strip("\r\n") + ("\n" if answer.endswith("\n") and text.strip() else "")

@@ -1,0 +1,325 @@
+"""A whole answer: verdicts, citations, markers, and what may go out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isr_rag import ISRGate
+from isr_rag.audit import AnswerAudit, AuditAction, Budget, Kind, MarkerStatus, Statement, Verdict
+from isr_rag.audit.auditor import MOST
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ScorerError
+from isr_rag.prompt import Ordering, Prompt
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
+from tests.audit.audit_world import RIVERS, gate, read
+
+ANSWER = "The Seine is 777 kilometres long [1]. It flows through Rome [1]. The Rhine flows through Basel."
+WRONG = (*RIVERS, "wrong: the Seine flows through Rome")
+
+
+def audit(answer: str = ANSWER, evidence: Any = WRONG, **settings: Any) -> AnswerAudit:
+    return gate().audit(answer=answer, question="What about rivers?", evidence=list(evidence), **settings)
+
+
+def verdicts(found: AnswerAudit) -> list[str]:
+    return [one.verdict.value for one in found.statements]
+
+
+def test_each_statement_has_one_of_three_verdicts() -> None:
+    found = audit(f"{ANSWER} The Seine is deep.")
+    assert verdicts(found) == ["supported", "refuted", "supported", "not_enough"]
+    assert all(one.judged and one.decision is not None for one in found.statements)
+    for one in found.statements:
+        assert one.probabilities is not None
+        p = one.probabilities
+        assert math.isclose(p.supported + p.refuted + p.not_enough, 1.0)
+        assert found.answer[slice(*one.span)] == one.text
+
+
+def test_a_pronoun_is_judged_as_what_it_stands_for() -> None:
+    assert audit().statements[1].claim == "The Seine flows through Rome."
+
+
+def test_citations_name_the_sentence_that_carries_the_statement() -> None:
+    first, second, third = audit().statements
+    [citation] = first.citations
+    assert (citation.chunk, citation.sentence) == (0, "The Seine is 777 kilometres long.")
+    assert RIVERS[0][slice(*citation.span)] == citation.sentence
+    assert citation.share == 1.0 and citation.fall is not None and citation.fall > 0.9
+    assert first.prior is not None and first.prior < 0.1 and first.lift is not None and first.lift > 2.0
+    assert not first.known
+    assert [one.chunk for one in second.citations] == [3]
+    assert [one.chunk for one in third.citations] == [2]
+
+
+def test_a_sentence_of_the_evidence_is_read_with_its_subject() -> None:
+    [one] = audit("The Seine flows through Paris.").statements
+    assert [citation.sentence for citation in one.citations] == ["It flows through Paris."]
+
+
+def test_a_statement_that_the_model_knows_anyway_is_flagged() -> None:
+    sure = ISRGate(scorer=FixedScorer(lambda prompt, ordering: 0.98, layout="late"), reference=Oracle(1.0))
+    [one] = sure.audit(answer="Water is wet today.", evidence=["Rain fell. Snow fell."]).statements
+    assert one.known and one.prior == pytest.approx(0.98)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The Seine is 777 kilometres long [1].", [("[1]", 0, "right")]),
+        ("The Seine is 777 kilometres long [2].", [("[2]", 1, "wrong")]),
+        ("The Seine is 777 kilometres long [9].", [("[9]", None, "wrong")]),
+        ("The Seine is 777 kilometres long [1][2].", [("[1]", 0, "right"), ("[2]", 1, "not_needed")]),
+        ("The Seine is deep [1].", [("[1]", 0, "wrong")]),
+        ("Hello! [1] The Rhine flows through Basel.", [("[1]", 0, "not_needed"), ("", 2, "missing")]),
+        ("The Seine is 777 kilometres long.", []),
+    ],
+)
+def test_markers_are_checked(answer: str, expected: list[tuple[str, int | None, str]]) -> None:
+    found = [marker for one in audit(answer).statements for marker in one.markers]
+    assert [(marker.text, marker.chunk, marker.status.value) for marker in found] == expected
+
+
+def test_markers_may_be_right_together() -> None:
+    def jointly(prompt: Prompt, ordering: Ordering) -> float:
+        return 0.98 if len(prompt.chunks) > 1 and "contradict" not in prompt.suffix else 0.1
+
+    joint = ISRGate(scorer=FixedScorer(jointly, layout="late"), reference=Oracle(1.0))
+    [one] = joint.audit(answer="Anna is the aunt of Ben [1][2].", evidence=["a", "b", "c"]).statements
+    assert [marker.status for marker in one.markers] == [MarkerStatus.RIGHT] * 2
+
+
+def test_what_may_go_out_is_the_answer_without_the_rest() -> None:
+    found = audit(
+        "# Rivers\n\nSure! The **Seine** is 777 kilometres long [1]. The Seine is deep. \n\n"
+        "It flows through:\n\n- Paris\n- Rome\n\n## Mountains\n\nThe Alps are high.\n\n```\ncode\n```\n",
+        h_star=0.3,
+    )
+    released = found.releasable()
+    assert released.text == (
+        "# Rivers\n\nSure! The **Seine** is 777 kilometres long [1].\n\nIt flows through:\n\n- Paris\n"
+    )
+    assert found.action is AuditAction.TRIM
+    assert [(one.text, one.reason) for one in released.left_out] == [
+        ("The Seine is deep.", "the evidence does not say enough"),
+        ("Rome", "the evidence contradicts it"),
+        ("Mountains", "what it belongs to is left out"),
+        ("The Alps are high.", "the evidence does not say enough"),
+        ("```\ncode\n```", "not judged: code"),
+    ]
+    assert [found.statements[i].text for i in released.kept] == [
+        "The **Seine** is 777 kilometres long [1].",
+        "Paris",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        ("**The Seine is deep. The Rhine flows through Basel.**", "**The Rhine flows through Basel.**"),
+        ("**The Rhine flows through Basel. The Seine is deep.**", "**The Rhine flows through Basel.**"),
+        ("**The Seine is deep.** The Rhine flows through Basel.", "The Rhine flows through Basel."),
+        ("1. The Seine is deep.\n2. The Rhine flows through Basel.", "2. The Rhine flows through Basel."),
+        ("> The Seine is deep.\n> The Rhine flows through Basel.", "> The Rhine flows through Basel."),
+    ],
+)
+def test_markdown_stays_whole_around_what_is_left_out(answer: str, left: str) -> None:
+    assert audit(answer).releasable(0.3).text == left
+
+
+def test_an_answer_that_holds_goes_out_as_it_is() -> None:
+    answer = "Sure!\n\nThe Seine is 777 kilometres long.\r\n\r\n* The Rhine flows through Basel.  \n"
+    found = audit(answer, h_star=0.1)
+    assert found.action is AuditAction.ANSWER
+    assert found.releasable().text == answer
+
+
+def test_nothing_goes_out_of_an_answer_that_does_not_hold() -> None:
+    found = audit("Sure! The Seine is deep.")
+    assert found.action is AuditAction.ABSTAIN
+    released = found.releasable(0.5)
+    assert (released.text, released.kept) == ("", ())
+    assert audit("I don't know.").action is AuditAction.ABSTAIN
+
+
+def test_without_a_calibration_the_risks_of_what_is_kept_sum_to_the_budget() -> None:
+    found = audit("The Seine is 777 kilometres long. The Rhine flows through Basel. The Loire flows through Nantes.")
+    for h_star, kept in ((0.01, 0), (0.03, 1), (0.05, 2), (0.07, 3)):  # each has p_ref = .98
+        released = found.releasable(h_star)
+        assert len(released.kept) == kept
+        assert released.decided_by == "bound" and "no calibration on whole answers" in released.note
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60), st.floats(0.01, 0.99))
+def test_the_cut_is_the_conformal_quantile(scores: list[float], h_star: float) -> None:
+    budget = Budget(tuple(sorted(scores)), "test", True)
+    cut = budget.threshold(h_star)
+    n = len(scores)
+    if cut is None:
+        assert math.floor(h_star * (n + 1) + 1e-6) < 1
+    else:
+        assert sum(score > cut for score in scores) <= h_star * (n + 1) + 1e-6
+    assert Budget.from_dict(budget.to_dict()) == budget
+
+
+def test_the_cut_keeps_its_promise_over_exchangeable_answers() -> None:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    broken = []
+    for _ in range(400):
+        worst = np.sort(rng.beta(2, 5, size=41) * (rng.random(41) < 0.7))
+        new = worst[k := rng.integers(41)]
+        cut = Budget(tuple(np.delete(worst, k).tolist()), "", True).threshold(0.2)
+        assert cut is not None
+        broken.append(new > cut)
+    assert np.mean(broken) <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 400)
+
+
+def test_json_gives_the_audit_back() -> None:
+    found = gate(layout="full").audit(answer=ANSWER, evidence=list(WRONG), effects=True)
+    again = AnswerAudit.from_json(found.to_json())
+    assert again == found
+    assert again.releasable(0.3) == found.releasable(0.3)
+    assert found.to_dict()["statements"][0]["verdict"] == "supported"
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"schema_version": 1}'])
+def test_other_json_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        AnswerAudit.from_json(text)
+
+
+def plain(found: AnswerAudit) -> dict[str, Any]:
+    told = found.to_dict()
+    for name in ("seconds", "passes"):
+        told.pop(name)
+    for one in told["statements"]:
+        if one["decision"]:
+            one["decision"].pop("seconds")
+    return told
+
+
+def test_sync_async_and_batched_audits_are_the_same() -> None:
+    arguments = {"answer": ANSWER, "evidence": list(WRONG), "question": None}
+    alone = gate().audit(**arguments)
+    other = {"answer": "The Rhine flows through Basel.", "evidence": [RIVERS[2]]}
+    assert plain(gate().audit_batch([other, arguments])[1]) == plain(alone)
+    assert plain(asyncio.run(gate().aaudit(**arguments))) == plain(alone)
+
+
+def test_the_inputs_are_left_alone() -> None:
+    evidence = [{"text": RIVERS[0], "title": "Seine"}]
+    gate().audit(answer=ANSWER, evidence=evidence)
+    assert evidence == [{"text": RIVERS[0], "title": "Seine"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"answer": "", "evidence": ["x"]}, InvalidInputError),
+        ({"answer": " \u200b\n", "evidence": ["x"]}, InvalidInputError),
+        ({"answer": 3, "evidence": ["x"]}, InvalidTypeError),
+        ({"answer": "x", "evidence": "x"}, InvalidTypeError),
+        ({"answer": "x", "evidence": [" "]}, InvalidInputError),
+        ({"answer": "x", "evidence": ["x"], "question": " "}, InvalidInputError),
+        ({"answer": "x", "evidence": ["x"], "h_star": 2.0}, ConfigurationError),
+        ({"answer": "x"}, InvalidInputError),
+        ({"answer": "x", "evidence": ["x"], "claim": "y"}, InvalidInputError),
+    ],
+)
+def test_bad_input_is_refused(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        gate().audit_batch([arguments])
+
+
+def test_without_evidence_nothing_is_judged() -> None:
+    found = audit(evidence=())
+    assert found.action is AuditAction.ABSTAIN
+    assert found.not_judged == {"statement": 3}
+    assert {one.detail for one in found.statements} == {"not judged: there is no evidence"}
+
+
+def test_a_very_long_answer_is_judged_up_to_a_limit_and_says_so() -> None:
+    quick = ISRGate(scorer=FixedScorer([0.01], layout="late"), reference=Oracle(0.0))
+    found = quick.audit(answer="The Seine is deep. " * 10_000, evidence=["x"])
+    assert found.not_judged == {"over_limit": 10_000 - MOST}
+    assert "after the first" in found.statements[-1].detail
+
+
+def test_a_scorer_that_fails_leaves_statements_unjudged_where_the_policy_is_to_abstain() -> None:
+    def broken(prompt: Prompt, ordering: Ordering) -> float:
+        if "Rome" in prompt.suffix:
+            raise RuntimeError("boom")
+        return read(prompt, ordering)
+
+    failing = ISRGate(scorer=FixedScorer(broken, layout="late"), reference=Oracle(1.0), on_error="abstain")
+    found = failing.audit(answer=ANSWER, evidence=list(RIVERS))
+    assert verdicts(found) == ["supported", "not_judged", "supported"]
+    assert "boom" in found.statements[1].detail
+    with pytest.raises(ScorerError):
+        ISRGate(scorer=FixedScorer(broken, layout="late"), reference=Oracle(1.0)).audit(
+            answer=ANSWER, evidence=list(RIVERS)
+        )
+
+
+def test_effects_say_what_each_chunk_does() -> None:
+    def distracted(prompt: Prompt, ordering: Ordering) -> float:
+        return read(prompt, ordering) * (0.5 if any("Loire" in chunk for chunk in prompt.chunks) else 1.0)
+
+    own = ISRGate(scorer=FixedScorer(distracted, layout="late"), reference=Oracle(1.0))
+    [one] = own.audit(answer="The Seine is 777 kilometres long.", evidence=list(RIVERS), effects=True).statements
+    carried, loire, rhine = one.chunk_effects
+    assert carried.alone == pytest.approx(0.98) and carried.effect is not None and carried.effect > 0.4
+    assert loire.distracts and loire.effect is not None and loire.effect < -0.4
+    assert not rhine.distracts and one.order_effects is None
+
+
+def test_effects_of_the_order_are_found_where_the_model_sees_it() -> None:
+    def late_is_lost(prompt: Prompt, ordering: Ordering) -> float:
+        return 1.0 / (1.0 + math.exp(ordering.index(0) - 1.0))  # each rank later costs one nat
+
+    own = ISRGate(scorer=FixedScorer(late_is_lost), reference=Oracle(1.0), m=4)
+    [one] = own.audit(answer="The Seine is long.", evidence=["a", "b", "c", "d"], effects=True).statements
+    orders = one.order_effects
+    assert orders is not None
+    assert orders.ranks[0].per_rank == pytest.approx(-0.75, abs=0.1), "the others share the opposite"
+    assert orders.suggested[0] == 0 and orders.highest[0] == 0 and orders.lowest[-1] == 0
+    assert orders.q_suggested == pytest.approx(orders.q_highest)
+
+
+def test_long_evidence_is_read_in_pieces_that_do_not_depend_on_the_statement() -> None:
+    scorer = FixedScorer(read, layout="late")
+    evidence = [f"River{i} is {i} kilometres long. " + f"Nothing{i} happened here. " * 120 for i in range(8)]
+    own = ISRGate(scorer=scorer, reference=Oracle(1.0), focus=300)
+    found = own.audit(answer="River3 is 3 kilometres long. River5 is 5 kilometres long.", evidence=evidence)
+    assert verdicts(found) == ["supported", "supported"]
+    assert [one.citations[0].chunk for one in found.statements] == [3, 5]
+    decision = found.statements[0].decision
+    assert decision is not None and decision.focus is not None and decision.focus.words_read <= 300
+    assert decision.chunks == 8 and set(decision.orderings[0]) | set(decision.left_out) == set(range(8))
+    whole = {chunk for request in scorer.requests for chunk in request.prompt.chunks if len(chunk) > 300}
+    pieces = {chunk for chunk in whole if sum(chunk == other for other in whole) == 1}
+    assert pieces == whole and len(whole) <= 24
+
+
+def test_a_statement_reads_as_text_and_as_a_table_in_notebooks() -> None:
+    found = audit("<b>The Seine</b> is 777 kilometres long [1]. The Seine is <script>alert(1)</script> deep.")
+    assert str(found).startswith("TRIM: a part may go out (h* = 0.05). 1 supported, 1 not enough")
+    shown = found._repr_html_()
+    assert "<script>" not in shown and "&lt;script&gt;" in shown
+    with pytest.raises(TypeError):
+        bool(found)
+
+
+def test_statements_are_frozen() -> None:
+    one: Statement = audit().statements[0]
+    with pytest.raises(AttributeError):
+        one.verdict = Verdict.REFUTED  # type: ignore[misc]
+    assert one.kind is Kind.STATEMENT

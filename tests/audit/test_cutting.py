@@ -1,0 +1,149 @@
+"""An answer is cut into statements, and nothing of it is lost on the way."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isr_rag.audit.cutting import Part, cut, kind_of
+from isr_rag.audit.markers import Markers
+from isr_rag.audit.result import Kind
+from isr_rag.evidence import as_chunks
+
+EVIDENCE = as_chunks(
+    ["one", "two", {"title": "Smith 2020: Rivers", "text": "three"}, {"title": "River guide", "text": "x"}]
+)
+
+ANSWER = """# The Seine
+
+Sure! The **Seine** is *777 km* long [1]. It rises at Source-Seine.[2] Next one. [1][2] Do you want more?
+
+It passes these cities:
+
+- Paris [1]
+- **Rouen**: a port in Normandy. It is old.
+
+> The quoted part says
+> that it ends in the Channel (Smith et al., 2020).
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+```python
+print(1)
+```
+
+$$ x = 1 $$
+
+I think that is lovely. I don't know its depth.
+
+<div>block</div>
+
+Sources:
+
+[1]: https://example.org River guide
+[2] Smith, J. Title
+"""
+
+
+def parts(answer: str) -> list[Part]:
+    return cut(answer, Markers(EVIDENCE, answer))
+
+
+def told(answer: str) -> list[tuple[str, str]]:
+    return [(part.kind.value, answer[slice(*part.span)]) for part in parts(answer)]
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_markdown_is_cut_into_its_parts(ending: str) -> None:
+    found = [(kind, text.replace("\r\n", "\n")) for kind, text in told(ANSWER.replace("\n", ending))]
+    assert found == [
+        ("heading", "The Seine"),
+        ("greeting", "Sure!"),
+        ("statement", "The **Seine** is *777 km* long [1]."),
+        ("statement", "It rises at Source-Seine.[2]"),
+        ("statement", "Next one. [1][2]"),
+        ("question", "Do you want more?"),
+        ("heading", "It passes these cities:"),
+        ("statement", "Paris [1]"),
+        ("statement", "**Rouen**: a port in Normandy."),
+        ("statement", "It is old."),
+        ("statement", "The quoted part says\n> that it ends in the Channel (Smith et al., 2020)."),
+        ("table", "| a | b |\n|---|---|\n| 1 | 2 |"),
+        ("code", "```python\nprint(1)\n```"),
+        ("formula", "$$ x = 1 $$"),
+        ("opinion", "I think that is lovely."),
+        ("refusal", "I don't know its depth."),
+        ("html", "<div>block</div>"),
+        ("heading", "Sources:"),
+        ("sources", "[1]: https://example.org River guide"),
+        ("sources", "[2] Smith, J. Title"),
+    ]
+
+
+def test_the_words_of_a_statement_are_without_marks_and_markers() -> None:
+    found = {part.plain for part in parts(ANSWER)}
+    assert {"The Seine is 777 km long.", "Next one.", "Rouen: a port in Normandy."} <= found
+
+
+def test_an_item_knows_what_introduces_it() -> None:
+    paris = next(part for part in parts(ANSWER) if part.plain == "Paris")
+    assert (paris.lead, paris.item, paris.heading) == ("It passes these cities:", True, "The Seine")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Thanks for asking!", Kind.GREETING),
+        ("I hope this helps.", Kind.GREETING),
+        ("Here is a summary of the main points.", Kind.GREETING),
+        ("The provided context does not mention its depth.", Kind.REFUSAL),
+        ("I'm not sure.", Kind.REFUSAL),
+        ("There is no information on that.", Kind.REFUSAL),
+        ("In my opinion it is beautiful.", Kind.OPINION),
+        ("I think the Seine is 777 km long.", Kind.STATEMENT),
+        ("Is it long?", Kind.QUESTION),
+        ("Sure is a Norwegian town that was founded in 1932 and has about two thousand people today.", Kind.STATEMENT),
+        ("The context of the war was not simple.", Kind.STATEMENT),
+        (
+            "Dear is a village in Wales, which holds the record for the most rain that ever fell there in a day.",
+            Kind.STATEMENT,
+        ),
+        ("---", Kind.MARKS),
+        ("word " * 130, Kind.TOO_LONG),
+    ],
+)
+def test_what_states_nothing_is_recognised_and_what_does_is_not(text: str, kind: Kind) -> None:
+    assert kind_of(text.strip()) is kind
+
+
+ODD = st.text(
+    alphabet=st.sampled_from(list("aB1 .,:;!?[]()<>|`*_#-+$\\\"'\n\r\t\0é日。\u200b\U0001f600"))
+    | st.characters(exclude_categories=["Cs"]),
+    max_size=200,
+)
+
+
+@given(ODD)
+def test_every_letter_of_any_text_belongs_to_exactly_one_part(text: str) -> None:
+    found = parts(text)
+    taken = [0] * len(text)
+    for part in found:
+        first, last = part.span
+        assert 0 <= first < last <= len(text)
+        for at in range(first, last):
+            taken[at] += 1
+    assert max(taken, default=0) <= 1, "two parts share a character"
+    lost = "".join(c for c, n in zip(text, taken, strict=True) if not n)
+    left = re.sub(r"[\s#>|*+.)\-=:`\\\d]|&\w+;", "", lost.replace("\u200b", "").replace("\0", ""))
+    assert not re.search(r"[A-Za-z]", left), f"{lost!r} belongs to no part"
+    assert [part.span for part in found] == sorted(part.span for part in found)
+
+
+def test_a_long_answer_is_cut_in_time_in_proportion_to_it() -> None:
+    answer = "The Seine is 777 km long [1]. " * 10_000
+    assert len(parts(answer)) == 10_000
