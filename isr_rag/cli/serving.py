@@ -1,4 +1,4 @@
-"""One gate for other programs: `isr-rag serve` over HTTP."""
+"""One gate for other programs: `isr-rag serve` over HTTP, `isr-rag mcp` for agents."""
 
 from __future__ import annotations
 
@@ -33,11 +33,26 @@ curl -s http://127.0.0.1:8000/v1/decide -H 'Content-Type: application/json' \
 
 ISR_RAG_SERVE_KEY=... isr-rag serve --host 0.0.0.0 --log decisions.jsonl"""
 
+MCP_EXAMPLES = """[bold]Examples[/bold]
+
+isr-rag mcp
+
+isr-rag mcp --folder notes/
+
+claude mcp add isr-rag -- isr-rag mcp --folder notes/"""
+
 HStar = Annotated[float, typer.Option("--h-star", help="Target hallucination rate where a request names none.")]
 Calibration = Annotated[Path | None, typer.Option(callback=input_file, help="Calibration that belongs to the model.")]
 PRef = Annotated[float | None, typer.Option("--p-ref", help="An oracle's probability that the predicate holds.")]
 FocusWords = Annotated[str, typer.Option("--focus", help="Words of evidence to read: a number, auto, or none.")]
 Orders = Annotated[int, typer.Option("--m", help="Number of orderings.")]
+
+
+Folder = Annotated[
+    Path | None,
+    typer.Option(exists=True, file_okay=False, help="Documents that agents may search with the tool search_and_judge."),
+]
+LooksOption = Annotated[int, typer.Option("--looks", min=1, help="Searches of one MCP session, at most.")]
 
 
 def serve(
@@ -61,13 +76,15 @@ def serve(
         list[str] | None,
         typer.Option("--cors", help="Origin whose web pages may ask, e.g. https://app.example; repeatable."),
     ] = None,
+    folder: Folder = None,
+    looks: LooksOption = 12,
     max_queue: Annotated[int, typer.Option(min=0, help="Requests that may wait for the model.")] = 64,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body.")] = 4 * 2**20,
     max_chunks: Annotated[int, typer.Option(min=1, help="Chunks of evidence in a request.")] = 200,
     max_statements: Annotated[int, typer.Option(min=1, help="Statements of an answer that is audited.")] = 200,
     timeout: Annotated[float, typer.Option(help="Seconds for a request, waiting included.")] = 60.0,
 ) -> None:
-    """Serve one gate over HTTP, with a page to try it on at /, until told to stop.
+    """Serve one gate over HTTP and MCP (at /mcp), with a page to try it on at /, until told to stop.
 
     The key that clients must send is read from the variable ISR_RAG_SERVE_KEY; without one the server is bound to
     this machine.
@@ -84,6 +101,8 @@ def serve(
         key=key_from_environment(),
         origins=tuple(origin or ()),
         log=log,
+        folder=folder,
+        looks=looks,
         limits=Limits(body=max_body, chunks=max_chunks, statements=max_statements, seconds=timeout, queue=max_queue),
     )
     gate = build(
@@ -91,6 +110,37 @@ def serve(
         calibration=calibration, p_ref=p_ref, cache=cache,
     )  # fmt: skip
     run(gate, settings, started=lambda address: _say(f"serving {gate.scorer.identity} at {address}"))
+
+
+def mcp(
+    folder: Folder = None,
+    looks: LooksOption = 12,
+    h_star: HStar = 0.05,
+    m: Orders = 6,
+    focus: FocusWords = "auto",
+    adjudicator: AdjudicatorOption = None,
+    model: Model = None,
+    server: Servers = None,
+    tokenizer: Tokenizer = None,
+    calibration: Calibration = None,
+    p_ref: PRef = None,
+    cache: Cache = None,
+) -> None:
+    """Offer the gate to an agent as MCP tools over standard input and output.
+
+    Over HTTP the same tools are at /mcp of isr-rag serve.
+    """
+    try:
+        from isr_rag.serve import Settings
+        from isr_rag.serve.service import Service
+        from isr_rag.serve.tools import mcp_server
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("isr-rag mcp", error.name or "mcp", "serve") from error
+    gate = build(
+        h_star=h_star, m=m, focus=focus, adjudicator=adjudicator, model=model, server=server, tokenizer=tokenizer,
+        calibration=calibration, p_ref=p_ref, cache=cache,
+    )  # fmt: skip
+    mcp_server(Service(gate, Settings(folder=folder, looks=looks))).run("stdio")
 
 
 def build(

@@ -26,16 +26,21 @@ class Desk:
 
     Attributes:
         running: requests being worked on.
-        stopping: no more requests are let through.
+        stopped: set when no more requests are let through.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._line: deque[asyncio.Future[None]] = deque()
         self.running = 0
-        self.stopping = False
+        self.stopped = asyncio.Event()
         self._seconds = _FIRST_GUESS
         self._works: set[asyncio.Future[Any]] = set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no more requests are let through."""
+        return self.stopped.is_set()
 
     @property
     def waiting(self) -> int:
@@ -69,7 +74,7 @@ class Desk:
 
     def stop(self) -> None:
         """Let nobody through any more: what runs is finished, and what waits is refused."""
-        self.stopping = True
+        self.stopped.set()
         while self._line:
             turn = self._line.popleft()
             if not turn.done():

@@ -8,12 +8,16 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from isr_rag.serve.desk import Desk
 from isr_rag.serve.problems import Problem
 from isr_rag.serve.settings import Settings, is_loopback
+
+MCP_PATH = "/mcp"
 
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
 """Paths that ask for no key, beside the files of the page."""
@@ -51,11 +55,11 @@ class Door:
         app: the application.
         settings: hosts, key and limits.
         answered: see `Answered`.
-        stopping: whether the server is stopping: connections are closed then, as their responses say.
+        desk: says when the server is stopping: connections are closed then, as their responses say.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, answered: Answered, stopping: Callable[[], bool]) -> None:
-        self._app, self._settings, self._answered, self._stopping = app, settings, answered, stopping
+    def __init__(self, app: ASGIApp, settings: Settings, answered: Answered, desk: Desk) -> None:
+        self._app, self._settings, self._answered, self._desk = app, settings, answered, desk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -78,7 +82,7 @@ class Door:
                 for name, value in _HEADERS.items():
                     sent.setdefault(name, value)
                 sent["X-Request-ID"] = identifier
-                if self._stopping():
+                if self._desk.stopping:
                     sent["Connection"] = "close"
             await send(message)
 
@@ -99,7 +103,7 @@ class Door:
     async def _serve(self, scope: Scope, body: bytes, receive: Receive, answer: Send) -> None:
         """Run the application, until it is done or the client is gone."""
         gone = asyncio.Event()
-        given = False
+        given = whole = False
 
         async def replay() -> Message:
             nonlocal given
@@ -109,38 +113,34 @@ class Door:
             await gone.wait()
             return {"type": "http.disconnect"}
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            gone.set()
-
-        work, watching = asyncio.ensure_future(self._guarded(scope, replay, answer)), asyncio.ensure_future(watch())
-        try:
-            await asyncio.wait({work, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                work.cancel()
-                await asyncio.wait({work})
-                raise _Gone
-            await work
-        finally:
-            watching.cancel()
-            if not work.done():  # the server itself is being stopped
-                work.cancel()
-
-    async def _guarded(self, scope: Scope, receive: Receive, answer: Send) -> None:
-        """The application; an error after a whole response was sent is logged already, and ends there."""
-        whole = False
-
         async def send(message: Message) -> None:
             nonlocal whole
             await answer(message)
             whole = message["type"] == "http.response.body" and not message.get("more_body", False)
 
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            gone.set()
+
+        work = asyncio.ensure_future(self._app(scope, replay, send))
+        ends: set[asyncio.Future[Any]] = {work, asyncio.ensure_future(watch())}
+        if scope["method"] == "GET" and scope["path"] == MCP_PATH:  # a stream of news, which would never end by itself
+            ends.add(asyncio.ensure_future(self._desk.stopped.wait()))
         try:
-            await self._app(scope, receive, send)
-        except Exception:
-            if not whole:
-                raise
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and not whole:  # a server also says that a client is gone when all was sent to it
+                work.cancel()
+                await asyncio.wait({work})
+                raise _Gone
+            try:
+                await work
+            except Exception:
+                if not whole:  # else it is logged and answered already
+                    raise
+        finally:
+            for task in ends:  # of which the work is one where the server itself is being stopped
+                task.cancel()
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Refuse what is not for this server, and who has no key.

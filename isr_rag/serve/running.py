@@ -13,7 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from isr_rag.gate import ISRGate
 from isr_rag.printable import printable
-from isr_rag.serve.app import Server
+from isr_rag.serve.app import application
+from isr_rag.serve.service import Service
 from isr_rag.serve.settings import Settings
 
 _LINGER = 0.5
@@ -34,10 +35,10 @@ def serve(gate: ISRGate, settings: Settings, *, started: Callable[[str], None] =
         OSError: if the address cannot be bound or the log not be opened.
     """
     _log_to_stderr()
-    server = Server(gate, settings)
+    service = Service(gate, settings)
     limits = settings.limits
     config = uvicorn.Config(
-        server.app,
+        application(service),
         http=_timed(limits.body_seconds),
         ws="none",
         access_log=False,
@@ -53,7 +54,7 @@ def serve(gate: ISRGate, settings: Settings, *, started: Callable[[str], None] =
         listener.bind((settings.host.strip("[]"), settings.port))
         host = f"[{settings.host.strip('[]')}]" if family == socket.AF_INET6 else settings.host
         address = f"http://{host}:{listener.getsockname()[1]}"
-        _Uvicorn(config, server, lambda: started(address)).run(sockets=[listener])
+        _Uvicorn(config, service, lambda: started(address)).run(sockets=[listener])
 
 
 class _Plain(logging.Formatter):
@@ -75,17 +76,17 @@ def _log_to_stderr() -> None:
 class _Uvicorn(uvicorn.Server):
     """uvicorn, which says that it stops before it closes its connections."""
 
-    def __init__(self, config: uvicorn.Config, server: Server, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._served, self._when_started = server, started
+        self._service, self._when_started = service, started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._when_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._served.desk.stop()
-        await asyncio.gather(self._served.desk.idle(), asyncio.sleep(_LINGER))
+        self._service.desk.stop()
+        await asyncio.gather(self._service.desk.idle(), asyncio.sleep(_LINGER))
         for listening in self.servers:
             listening.close()
         await asyncio.sleep(0.1)  # requests of connections that were just opened are still read and refused

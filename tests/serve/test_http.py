@@ -19,8 +19,9 @@ from isr_rag import Decision, ISRGate
 from isr_rag.errors import ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.serve import KEY_VARIABLE, Limits, Settings, create_app
-from isr_rag.serve.app import Server
+from isr_rag.serve.app import application
 from isr_rag.serve.problems import STATUS
+from isr_rag.serve.service import Service
 from isr_rag.serve.settings import key_from_environment
 from isr_rag.testing import FixedScorer
 from tests.serve import worlds
@@ -192,26 +193,26 @@ def test_a_full_queue_says_when_to_come_back_and_what_waits_gets_503_when_it_sto
     gate = worlds.gate()
     scorer = gate.scorer
     assert isinstance(scorer, worlds.CountingScorer)
-    server = Server(gate, Settings(limits=Limits(running=1, queue=2)))
+    service = Service(gate, Settings(limits=Limits(running=1, queue=2)))
 
     async def run() -> list[Any]:
-        async with await worlds.asgi(server.app) as asking:
+        async with await worlds.asgi(application(service)) as asking:
             scorer.may_go.clear()
             tasks = []
             for number in range(4):
                 tasks.append(asyncio.create_task(asking.post("/v1/decide", json=worlds.item(number))))
-                while server.desk.running + server.desk.waiting < min(number + 1, 3):
+                while service.desk.running + service.desk.waiting < min(number + 1, 3):
                     await asyncio.sleep(0.005)
             full = await tasks[3]
             assert problem(full) == (429, "queue-full") and int(full.headers["retry-after"]) >= 1
             assert "isr_rag_waiting 2.0" in (await asking.get("/metrics")).text
-            server.desk.stop()
+            service.desk.stop()
             for waiting in tasks[1:3]:
                 assert problem(await waiting) == (503, "stopping")
             assert problem(await asking.get("/readyz")) == (503, "stopping")
             assert problem(await asking.post("/v1/decide", json=worlds.item(5))) == (503, "stopping")
             scorer.may_go.set()
-            await asyncio.wait_for(server.desk.idle(), 5)
+            await asyncio.wait_for(service.desk.idle(), 5)
             return [await tasks[0]]
 
     (finished,) = asyncio.run(run())
@@ -221,16 +222,16 @@ def test_a_full_queue_says_when_to_come_back_and_what_waits_gets_503_when_it_sto
 
 def test_what_takes_too_long_is_given_up_and_its_place_is_free_again() -> None:
     gate = worlds.gate()
-    server = Server(gate, Settings(limits=Limits(running=1, queue=5, seconds=0.2)))
+    service = Service(gate, Settings(limits=Limits(running=1, queue=5, seconds=0.2)))
     scorer = gate.scorer
     assert isinstance(scorer, worlds.CountingScorer)
 
     async def run() -> None:
-        async with await worlds.asgi(server.app) as asking:
+        async with await worlds.asgi(application(service)) as asking:
             scorer.may_go.clear()
             slow = await asyncio.gather(*(asking.post("/v1/decide", json=worlds.item(i)) for i in range(3)))
             assert [problem(one) for one in slow] == [(504, "too-slow")] * 3
-            assert server.desk.waiting == 0
+            assert service.desk.waiting == 0
             scorer.may_go.set()
             assert (await asking.post("/v1/decide", json=worlds.item(4))).status_code == 200
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -46,8 +47,8 @@ def expected_q(number: int) -> float:
     return (number % MODULUS + 1) / 1000
 
 
-def gate(seconds: float = 0.0) -> ISRGate:
-    return ISRGate(scorer=CountingScorer(seconds), reference=Oracle(1.0), m=1)
+def gate(seconds: float = 0.0, p_ref: float = 1.0) -> ISRGate:
+    return ISRGate(scorer=CountingScorer(seconds), reference=Oracle(p_ref), m=1)
 
 
 def item(number: int, **more: Any) -> dict[str, Any]:
@@ -60,11 +61,18 @@ async def asgi(app: Any, headers: dict[str, str] | None = None) -> httpx.AsyncCl
     )
 
 
+def library(folder: Path) -> Path:
+    """A folder of three documents."""
+    for number, river in enumerate(("Seine", "Loire", "Rhône")):
+        (folder / f"{river}.txt").write_text(f"The {river} is river number {number}.", "utf-8")
+    return folder
+
+
 if __name__ == "__main__":  # a process of its own: seconds per turn, queue, running, further settings
     seconds, queue, running = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     limits = Limits(queue=queue, running=running, body_seconds=1.0, seconds=30.0, body=100_000)
     serve(
-        gate(seconds),
-        Settings(port=0, limits=limits, log=None if len(sys.argv) < 5 else __import__("pathlib").Path(sys.argv[4])),
+        gate(seconds, p_ref=0.5),
+        Settings(port=0, limits=limits, folder=None if len(sys.argv) < 5 else Path(sys.argv[4])),
         started=lambda address: print(address, flush=True),
     )
