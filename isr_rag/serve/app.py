@@ -18,11 +18,16 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from isr_rag import __version__, strict_json
+from isr_rag.audit import AnswerAudit
+from isr_rag.audit.page import page as page_of
 from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.evidence import Chunk
 from isr_rag.gate import ISRGate
 from isr_rag.serve.door import MCP_PATH, Door
+from isr_rag.serve.events import Tell, events
 from isr_rag.serve.fields import (
+    AuditRequest,
+    AuditResponse,
     DecideRequest,
     DecideResponse,
     DocumentResponse,
@@ -149,6 +154,42 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         decision = await service.decide(asked, request.state.request_id)
         named = {} if asked.id is None else {"id": asked.id}
         return JSONResponse({**named, "decision": decision.to_dict(), "explanation": decision.explain()})
+
+    @app.post(
+        "/v1/audit",
+        response_model=AuditResponse,
+        tags=["gate"],
+        responses={200: {"content": {"text/event-stream": {}}}},
+    )
+    async def audit(
+        asked: AuditRequest,
+        request: Request,
+        html: Annotated[bool, Query(description="Also return the report as a page.")] = False,
+    ) -> Response:
+        """Judge a whole answer, statement by statement.
+
+        With `Accept: text/event-stream` the answer is a stream of events: `progress` with `{"answered", "said"}`, and
+        in the end `audit` with the response, or `problem` with a problem document.
+        """
+        name = request.state.request_id
+
+        def whole(found: AnswerAudit) -> dict[str, Any]:
+            named = {} if asked.id is None else {"id": asked.id}
+            more = {"html": page_of(found)} if html else {}
+            released = found.releasable().to_dict()
+            return {**named, "audit": found.to_dict(), "release": released, "headline": found.headline(), **more}
+
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            return JSONResponse(whole(await service.audit(asked, name)))
+        seconds = service.settings.limits.audit_seconds
+
+        async def work(tell: Tell) -> None:
+            async def progress(answered: int, said: str) -> None:
+                await tell("progress", {"answered": answered, "said": said})
+
+            await tell("audit", whole(await service.audit(asked, name, progress=progress, seconds=seconds)))
+
+        return events(work, name)
 
     @app.post("/v1/index", response_model=IndexResponse, tags=["gate"])
     async def index(asked: IndexRequest) -> Response:

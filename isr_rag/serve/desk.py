@@ -47,19 +47,23 @@ class Desk:
         """Requests in line."""
         return len(self._line)
 
-    async def run(self, work: Callable[[], Awaitable[Result]], *, abandon: bool = False) -> Result:
+    async def run(
+        self, work: Callable[[], Awaitable[Result]], *, abandon: bool = False, seconds: float | None = None
+    ) -> Result:
         """Do work when it is its turn.
 
         Args:
             work: started when its turn comes.
+            seconds: time that it may take, waiting included; `limits.seconds` for None.
             abandon: the work cannot be cancelled (a thread): when nobody waits for it any more it goes on, and
                 keeps its place until it ends.
 
         Raises:
             Problem: `queue-full`, `stopping` or `too-slow`.
         """
+        allowed = self._limits.seconds if seconds is None else seconds
         try:
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(allowed):
                 await self._turn()
                 task = asyncio.ensure_future(self._timed(work))
                 self._works.add(task)
@@ -68,8 +72,7 @@ class Desk:
         except TimeoutError:
             raise Problem(
                 "too-slow",
-                f"not done within {self._limits.seconds:g} s: send less evidence, or let the operator allow more "
-                "time (--timeout)",
+                f"not done within {allowed:g} s: send less evidence, or let the operator allow more time (--timeout)",
             ) from None
 
     def stop(self) -> None:

@@ -23,6 +23,9 @@ def _shown(name: str) -> str:
     return name
 
 
+Identifier = Annotated[str, Field(max_length=200), AfterValidator(_shown)] | int | None
+
+
 class TextChunk(BaseModel):
     """A passage with its document's title."""
 
@@ -72,9 +75,7 @@ class DecideRequest(BaseModel):
         },
     )
 
-    id: Annotated[str, Field(max_length=200), AfterValidator(_shown)] | int | None = Field(
-        None, description="Any name for the item; it comes back with the decision."
-    )
+    id: Identifier = Field(None, description="Any name for the item; it comes back with the decision.")
     claim: str | None = Field(None, description="Does the evidence support this claim?")
     question: str | None = Field(None, description="With `answer`: is the answer supported? Alone: does it suffice?")
     answer: str | None = Field(None, description="A drafted answer to the question.")
@@ -84,6 +85,54 @@ class DecideRequest(BaseModel):
     h_star: float | None = Field(
         None, gt=0.0, lt=1.0, description="Target hallucination rate; the server's own by default."
     )
+
+
+class AuditRequest(BaseModel):
+    """A whole answer, to be judged statement by statement."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "question": "Who was Marie Curie?",
+                    "answer": "Marie Curie was born in Warsaw in 1867. She was born in Paris in 1859.",
+                    "evidence": _CURIE["evidence"],
+                }
+            ]
+        },
+    )
+
+    id: Identifier = Field(None, description="Any name for the answer; it comes back with the audit.")
+    answer: str = Field(description="The answer, plain or in markdown.")
+    question: str | None = Field(None, description="What it answers, which short answers and pronouns lean on.")
+    evidence: list[EvidenceItem] = Field(description="The chunks that the answer should rest on.")
+    h_star: float | None = Field(
+        None, gt=0.0, lt=1.0, description="Error budget of the whole answer; the server's own by default."
+    )
+
+
+class ReleaseFields(BaseModel):
+    """The part of an answer that may go out."""
+
+    text: str
+    kept: list[int]
+    left_out: list[dict[str, Any]]
+    h_star: float
+    decided_by: str
+    threshold: float | None
+    note: str
+
+
+class AuditResponse(BaseModel):
+    """The audit, and what may go out of the answer."""
+
+    id: Identifier = Field(None, description="The answer's own, where it had one.")
+    audit: dict[str, Any] = Field(description="As `AnswerAudit.to_dict()`: statements, verdicts, citations, action.")
+    release: ReleaseFields
+    headline: str = Field(description="The audit in one line.")
+    html: str | None = Field(None, description="With `?html=true`: the report, one self-contained page.")
 
 
 class FocusFields(BaseModel):
@@ -133,7 +182,7 @@ class DecisionFields(BaseModel):
 class DecideResponse(BaseModel):
     """The decision, and what it says in words."""
 
-    id: str | int | None = Field(None, description="The item's own, where it had one.")
+    id: Identifier = Field(None, description="The item's own, where it had one.")
     decision: DecisionFields
     explanation: str = Field(description="The decision in two or three sentences.")
 

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from isr_rag import __version__
+from isr_rag.audit import AnswerAudit, AuditItem, Kind, auditor
+from isr_rag.audit.cutting import cut
+from isr_rag.audit.markers import Markers
 from isr_rag.decision import Decision
-from isr_rag.evidence import Chunk, as_chunks
+from isr_rag.evidence import Chunk, as_chunks, one_line
 from isr_rag.gate import ISRGate
 from isr_rag.scorers.protocol import IndexingScorer
 from isr_rag.serve.desk import Desk
-from isr_rag.serve.fields import DecideRequest, EvidenceItem, IndexRequest, IndexResponse, TextChunk
+from isr_rag.serve.fields import AuditRequest, DecideRequest, EvidenceItem, IndexRequest, IndexResponse, TextChunk
 from isr_rag.serve.kept import KeptChunks
 from isr_rag.serve.log import DecisionLog
 from isr_rag.serve.metrics import Metrics, kept_bytes_of
 from isr_rag.serve.problems import Problem
 from isr_rag.serve.settings import Settings
+
+_SLICE = 16
+"""Questions of an audit that are answered together."""
+
+Progress = Callable[[int, str], Awaitable[None]]
+
+
+async def _silent(answered: int, said: str) -> None:
+    """Tell nobody."""
 
 
 class Service:
@@ -60,6 +72,51 @@ class Service:
         )
         self.note(decision, identifier if asked.id is None else asked.id)
         return decision
+
+    async def audit(
+        self, asked: AuditRequest, identifier: str, *, progress: Progress = _silent, seconds: float | None = None
+    ) -> AnswerAudit:
+        """Judge a whole answer when it is its turn, count its decisions and log them.
+
+        Args:
+            asked: the answer.
+            identifier: names it in the log where it has no id.
+            progress: told in words, with the number of questions that the model has answered.
+            seconds: time that it may take; `limits.seconds` for None.
+
+        Raises:
+            Problem: if there is no room, no time, an unknown chunk or more statements than are allowed.
+            ISRError: as `isr_rag.ISRGate.audit`.
+        """
+        chunks = self.chunks(asked.evidence)
+        item = AuditItem(answer=asked.answer, question=asked.question, evidence=chunks, h_star=asked.h_star)
+        audit = await self.desk.run(lambda: self._audit(item, progress), seconds=seconds)
+        name = identifier if asked.id is None else asked.id
+        for statement in audit.statements:
+            if statement.decision is not None:
+                self.note(statement.decision, name)
+        return audit
+
+    async def _audit(self, item: AuditItem, progress: Progress) -> AnswerAudit:
+        """An audit in slices, between which other requests have their turns with the model."""
+        statements = await asyncio.to_thread(_statements, item)
+        most = self.settings.limits.statements
+        if statements > most:
+            raise Problem("too-many-statements", f"the answer makes {statements} statements; {most} are allowed")
+        await progress(0, f"{statements} statements")
+        steps, asked = auditor.steps(self.gate, [item]), 0
+        told: auditor.Told | None = None
+        while True:
+            ask, audit = await asyncio.to_thread(_advance, steps, told)
+            if audit is not None:
+                return audit
+            decisions: list[Decision] = []
+            for first in range(0, len(ask.items), _SLICE):
+                part = ask.items[first : first + _SLICE]
+                decisions += await self.gate.adecide_batch(part)
+                asked += len(part)
+                await progress(asked, f"{asked} questions answered")
+            told = decisions, []
 
     def note(self, decision: Decision, identifier: str | int) -> None:
         """Count a decision and log it."""
@@ -122,3 +179,18 @@ class Service:
         }
         allowed = {name: getattr(limits, name) for name in ("body", "chunks", "statements", "seconds")}
         return {"models": [model], "limits": allowed, "version": __version__}
+
+
+def _statements(item: AuditItem) -> int:
+    """How many statements an answer makes."""
+    answer = item["answer"]
+    parts = cut(answer, Markers(as_chunks(item["evidence"]), answer)) if one_line(answer) else []
+    return sum(part.kind is Kind.STATEMENT for part in parts)
+
+
+def _advance(steps: auditor.Steps, told: auditor.Told | None) -> tuple[auditor.Ask, AnswerAudit | None]:
+    """What an audit asks next, or what it found."""
+    try:
+        return (next(steps) if told is None else steps.send(told)), None
+    except StopIteration as stop:
+        return auditor.Ask(), stop.value[0]

@@ -25,6 +25,7 @@ class Limits:
         chunks: chunks of evidence in a request.
         statements: statements of an answer that is audited.
         seconds: time for a request, waiting included.
+        audit_seconds: time for an audit whose progress is streamed, waiting included.
         queue: requests that may wait for the model beside those that it works on.
         running: requests that the gate works on at a time; the scorer computes theirs together.
         body_seconds: time in which the headers, and then the body, of a request must have arrived.
@@ -39,6 +40,7 @@ class Limits:
     chunks: int = 200
     statements: int = 200
     seconds: float = 60.0
+    audit_seconds: float = 600.0
     queue: int = 64
     running: int = 8
     body_seconds: float = 15.0

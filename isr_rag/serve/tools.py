@@ -13,12 +13,13 @@ from pydantic import BaseModel, Field
 
 from isr_rag import __version__
 from isr_rag.acquisition import aacquire
+from isr_rag.audit import AnswerAudit, AuditAction, MarkerStatus, Verdict
 from isr_rag.batch import Asked
 from isr_rag.bm25 import Bm25
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ISRError
 from isr_rag.evidence import Chunk
-from isr_rag.serve.fields import DecideRequest, TextChunk
+from isr_rag.serve.fields import AuditRequest, DecideRequest, TextChunk
 from isr_rag.serve.problems import Problem, refusal
 from isr_rag.serve.service import Service
 from isr_rag.sources import read_evidence
@@ -73,6 +74,32 @@ class SearchedJudgement(Judgement):
     looks_left: int = Field(description="Looks that this session still has.")
 
 
+class Cited(BaseModel):
+    """A sentence of the evidence."""
+
+    chunk: int = Field(description="Index of its passage.")
+    sentence: str
+
+
+class AuditedStatement(BaseModel):
+    """A statement of the answer."""
+
+    text: str
+    verdict: Verdict = Field(description="not_judged: nothing was stated, or it could not be judged.")
+    goes_out: bool
+    citations: list[Cited] = Field(description="The sentences that carry it, or refute it.")
+    wrong_markers: list[str] = Field(description="Citation markers of the answer that name a wrong passage.")
+
+
+class Audited(BaseModel):
+    """What may go out of an answer."""
+
+    action: AuditAction = Field(description="answer: all of it. trim: a part. abstain: nothing.")
+    headline: str
+    releasable: str = Field(description="The part of the answer that may go out; empty where nothing may.")
+    statements: list[AuditedStatement]
+
+
 def mcp_server(service: Service) -> MCPServer[Any]:
     """The tools of a service.
 
@@ -110,6 +137,27 @@ def mcp_server(service: Service) -> MCPServer[Any]:
     ) -> Judgement:
         """Does the evidence hold enough to answer the question? Ask before drafting, and retrieve more if not."""
         return await judge(context, evidence, question=question, h_star=h_star)
+
+    @server.tool(annotations=_READS)
+    async def audit_answer(
+        answer: Annotated[str, Field(description="The whole answer, plain or in markdown.")],
+        evidence: Evidence,
+        context: Context[Any, Any],
+        question: Annotated[str | None, Field(description="What it answers.")] = None,
+        h_star: HStar = None,
+    ) -> Audited:
+        """Judge a whole answer, sentence by sentence, with the sentences of the evidence that carry each of them.
+
+        Use the text of `releasable`: it is the part of the answer that may go out.
+        """
+        given: dict[str, Any] = {"answer": answer, "question": question, "evidence": evidence, "h_star": h_star}
+        asked = AuditRequest.model_construct(None, id=None, **given)
+
+        async def progress(answered: int, said: str) -> None:
+            await context.report_progress(answered, None, said)
+
+        audit = await _told(context, service.audit(asked, _name(context), progress=progress))
+        return _audited(audit)
 
     if service.settings.folder is not None:
         _add_search(server, service, Library(str(service.settings.folder)))
@@ -204,6 +252,21 @@ async def _told(context: Context[Any, Any], work: Any) -> Any:
         return await work
     except (Problem, ISRError) as error:
         raise ToolError(refusal(error, _name(context)).detail) from error
+
+
+def _audited(audit: AnswerAudit) -> Audited:
+    released = audit.releasable()
+    statements = [
+        AuditedStatement(
+            text=one.text,
+            verdict=one.verdict,
+            goes_out=place in released.kept,
+            citations=[Cited(chunk=cited.chunk, sentence=cited.sentence) for cited in one.citations],
+            wrong_markers=[marker.text for marker in one.markers if marker.status is MarkerStatus.WRONG],
+        )
+        for place, one in enumerate(audit.statements)
+    ]
+    return Audited(action=audit.action, headline=audit.headline(), releasable=released.text, statements=statements)
 
 
 def _blank(asked: dict[str, Any]) -> dict[str, Any]:
