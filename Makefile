@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 LAB := lab
-INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr
+INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr integrations/haystack-isr
 
 .PHONY: demo test quick chaos test-servers lowest lint api architecture hashes docs install clean notebooks
 

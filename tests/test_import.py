@@ -19,6 +19,7 @@ HEAVY = (
     "httpx",
     "langchain_core",
     "llama_index",
+    "haystack",
     "typer",
     "bm25s",
     "sentencex",

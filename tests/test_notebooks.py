@@ -82,6 +82,10 @@ def frameworks(notebook: Any) -> set[tuple[str, str]]:
         parts = module.split(".")
         if parts[0] == "llama_index":  # one namespace, many packages
             parts = parts[: 2 if parts[1:2] == ["core"] else 3]
+        elif parts[0].startswith("haystack"):  # one namespace, many packages
+            package = "haystack-ai" if parts[0] == "haystack" else f"haystack-{parts[3]}"
+            found.add((".".join(parts[: 1 if parts[0] == "haystack" else 4]), package))
+            continue
         elif parts[0].startswith(("langchain", "langgraph", "llama_")):
             parts = parts[:1]
         else:

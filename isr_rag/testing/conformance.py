@@ -63,6 +63,7 @@ class Conformance:
         acquires: whether it retrieves again while the gate does not answer.
         owns_retrieval: whether it calls the retriever at the first look too, so that its policy holds where that
             fails. Where the framework calls it, the failure must reach the caller.
+        owns_further_looks: whether it calls the retriever at further looks, likewise.
         keeps_evidence: whether the evidence is still attached after an abstention.
     """
 
@@ -71,6 +72,7 @@ class Conformance:
     paths: ClassVar[tuple[str, ...]] = ("sync", "async", "stream", "astream", "batch", "abatch")
     acquires: ClassVar[bool] = True
     owns_retrieval: ClassVar[bool] = True
+    owns_further_looks: ClassVar[bool] = True
     keeps_evidence: ClassVar[bool] = True
 
     def _ways(self) -> Iterator[tuple[Place, str]]:
@@ -222,7 +224,8 @@ class Conformance:
             check(not world.drafted_after_deciding(0), f"the LLM was called after the failure; {where}")
             if isinstance(outcome.error, asyncio.CancelledError):
                 continue  # an executor makes a cancelled future one of these, and nobody may swallow it
-            if policy == "raise" or (reason == "retriever_failed" and looks == 1 and not self.owns_retrieval):
+            owns = self.owns_retrieval if looks == 1 else self.owns_further_looks
+            if policy == "raise" or (reason == "retriever_failed" and not owns):
                 check(outcome.error is not None, f"nothing was raised; {where}")
                 check("the machine is gone" in _chain(outcome.error), f"the cause is lost; {where}")
             else:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LISTING = Path(__file__).with_name("listing.txt")
 PACKAGES = {
     "isr_rag": ROOT,
+    "haystack_integrations.components.routers.isr": ROOT / "integrations/haystack-isr",
     "langchain_isr": ROOT / "integrations/langchain-isr",
     "llama_index.postprocessor.isr": ROOT / "integrations/llama-index-postprocessor-isr",
 }

@@ -1,0 +1,81 @@
+"""The gate before drafting: a component that branches on whether the documents suffice to answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from haystack import Document, component
+
+from haystack_integrations.components.routers.isr.evidence import Look
+from haystack_integrations.components.routers.isr.settings import Gating
+from isr_rag import Decision
+
+
+@component
+class ISRGate(Gating):
+    """Sends documents on to the prompt if they suffice to answer the question, and otherwise another way.
+
+    Connect `answered` to the prompt builder: without an answer of the gate nothing comes out there, and no model is
+    called. `abstained` gives the documents to a branch of yours (a fixed message, a person); unconnected, it is in the
+    result of the pipeline. With `looks` above 1 `acquire` gives the question to whatever fetches more evidence.
+
+    Args:
+        gate: the gate of `isr_rag` that decides, or a function that makes it: give a function of a module, and the
+            pipeline can be written to a file. By default the embedded model with its calibration.
+        h_star: overrides the gate's target hallucination rate, in (0, 1).
+        looks: how many looks for evidence one run of the pipeline may take, >= 1. While there is a look left, `acquire`
+            takes the place of `abstained`; h* is split over the looks. For more than one, lead the component's `trail`
+            back to it through a `BranchJoiner`: it carries what earlier looks found.
+        document_template: how your prompt renders a document, in Jinja: the gate judges exactly that text.
+
+    Raises:
+        ConfigurationError: for a setting out of range, or a template that is none.
+        InvalidTypeError: for a gate that is neither one of `isr_rag` nor a function.
+    """
+
+    @component.output_types(
+        answered=list[Document],
+        abstained=list[Document],
+        acquire=str,
+        trail=dict[str, Any],
+        decision=dict[str, Any],
+    )
+    def run(self, query: str, documents: list[Document], trail: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Decide whether documents suffice to answer a question.
+
+        Args:
+            query: the question.
+            documents: what was retrieved, in the retriever's order.
+            trail: from the component's own output, in a pipeline that looks again.
+
+        Returns:
+            `decision` (plain data, as `isr_rag.Decision.to_dict` writes it) and one of
+            `answered`: copies of the documents with the decision in their metadata;
+            `abstained`: the same, where they do not suffice;
+            `acquire`: the question, where another look is allowed, with `trail`.
+
+        Raises:
+            ISRError: as `isr_rag.ISRGate.decide`.
+        """
+        look = Look(query, documents, trail, self.rendering, self.looks)
+        return _routed(look, look.decide(self.core))
+
+    @component.output_types(
+        answered=list[Document],
+        abstained=list[Document],
+        acquire=str,
+        trail=dict[str, Any],
+        decision=dict[str, Any],
+    )
+    async def run_async(
+        self, query: str, documents: list[Document], trail: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """As `run`, without blocking the event loop."""
+        await self.warm_up_async()
+        look = Look(query, documents, trail, self.rendering, self.looks)
+        return _routed(look, await look.adecide(self.core))
+
+
+def _routed(look: Look, decision: Decision) -> dict[str, Any]:
+    outputs = look.outputs(decision)
+    return {**outputs, "answered": look.annotated(decision)} if decision.answered else outputs

@@ -1,0 +1,122 @@
+"""What both components share: their settings, their gate, and how a pipeline writes them down."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, Self, TypeAlias
+
+from haystack import default_from_dict, default_to_dict
+from haystack.core.errors import SerializationError
+from haystack.utils import deserialize_callable, serialize_callable
+
+from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, DocumentTemplate
+from isr_rag import ISRGate as CoreGate
+from isr_rag.errors import ConfigurationError, InvalidTypeError
+
+GateOrFactory: TypeAlias = CoreGate | Callable[[], CoreGate] | None
+
+_warming = threading.Lock()
+
+
+class Gating:
+    """The settings of a component, and the gate that decides, which is made when the pipeline warms up.
+
+    Args:
+        gate: the gate of `isr_rag` that decides, or a function that makes it: give a function of a module, and the
+            pipeline can be written to a file. By default the embedded model with its calibration.
+        h_star: overrides the gate's target hallucination rate, in (0, 1).
+        looks: how many looks for evidence one run of the pipeline may take, >= 1. While there is a look left, `acquire`
+            takes the place of `abstained`; h* is split over the looks. For more than one, lead the component's `trail`
+            back to it through a `BranchJoiner`: it carries what earlier looks found.
+        document_template: how your prompt renders a document, in Jinja: the gate judges exactly that text.
+
+    Raises:
+        ConfigurationError: for a setting out of range, or a template that is none.
+        InvalidTypeError: for a gate that is neither one of `isr_rag` nor a function.
+    """
+
+    def __init__(
+        self,
+        gate: GateOrFactory = None,
+        *,
+        h_star: float | None = None,
+        looks: int = 1,
+        document_template: str = DOCUMENT_TEMPLATE,
+    ) -> None:
+        if gate is not None and not isinstance(gate, CoreGate) and not callable(gate):
+            kind = f"{type(gate).__module__}.{type(gate).__name__}"
+            raise InvalidTypeError(
+                f"gate must be an isr_rag.ISRGate or a function that makes one, not {kind}: "
+                "from isr_rag import ISRGate as Gate, and give gate=Gate(...)"
+            )
+        if looks < 1:
+            raise ConfigurationError(f"looks must be at least 1, got {looks}")
+        if h_star is not None and not 0.0 < h_star < 1.0:
+            raise ConfigurationError(f"h_star must lie in (0, 1), got {h_star}")
+        self.gate, self.h_star, self.looks, self.document_template = gate, h_star, looks, document_template
+        self.rendering = DocumentTemplate(document_template)
+        self._core = self._share(gate) if isinstance(gate, CoreGate) else None
+
+    def _share(self, gate: CoreGate) -> CoreGate:
+        """The gate at the share of its target that each look has."""
+        return gate.with_h_star((gate.h_star if self.h_star is None else self.h_star) / self.looks)
+
+    @property
+    def core(self) -> CoreGate:
+        """The gate that decides, made where that has not been done.
+
+        Raises:
+            InvalidTypeError: if the function made something else.
+            ISRError: as `isr_rag.ISRGate`.
+        """
+        with _warming:
+            if self._core is None:
+                made = CoreGate() if self.gate is None else self.gate()  # type: ignore[operator]  # not a CoreGate here
+                if not isinstance(made, CoreGate):
+                    raise InvalidTypeError(f"the function for gate made a {type(made).__name__}, not isr_rag.ISRGate")
+                self._core = self._share(made)
+            return self._core
+
+    def warm_up(self) -> None:
+        """Make the gate, which loads the embedded model where that is the scorer; a second call does nothing."""
+        _ = self.core
+
+    async def warm_up_async(self) -> None:
+        """As `warm_up`, without blocking the event loop."""
+        if self._core is None:
+            await asyncio.to_thread(self.warm_up)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The component as plain data, as `Pipeline.dump` writes it.
+
+        Raises:
+            SerializationError: if the gate is an object: only a function of a module can be written down.
+        """
+        if isinstance(self.gate, CoreGate):
+            raise SerializationError(
+                "an isr_rag.ISRGate cannot be written to a file: give gate=a function of a module that makes it, "
+                "or leave it out for the embedded model"
+            )
+        return default_to_dict(
+            self,
+            gate=None if self.gate is None else serialize_callable(self.gate),
+            h_star=self.h_star,
+            looks=self.looks,
+            document_template=self.document_template,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_dict`. A function's module must be on Haystack's allowlist (`allowed_modules=[...]`).
+
+        Raises:
+            DeserializationError: if the function cannot be found, or its module is not allowed.
+        """
+        settings = dict(data.get("init_parameters", {}))
+        if settings.get("gate") is not None:
+            settings["gate"] = deserialize_callable(settings["gate"])
+        made = default_from_dict(cls, {**data, "init_parameters": settings})
+        assert isinstance(made, cls)
+        return made
