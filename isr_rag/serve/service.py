@@ -89,6 +89,10 @@ class Service:
             ISRError: as `isr_rag.ISRGate.audit`.
         """
         chunks = self.chunks(asked.evidence)
+        statements = await asyncio.to_thread(_statements, asked.answer, chunks)
+        if statements > (most := self.settings.limits.statements):
+            raise Problem("too-many-statements", f"the answer makes {statements} statements; {most} are allowed")
+        await progress(0, f"{statements} statements")
         item = AuditItem(answer=asked.answer, question=asked.question, evidence=chunks, h_star=asked.h_star)
         audit = await self.desk.run(lambda: self._audit(item, progress), seconds=seconds)
         name = identifier if asked.id is None else asked.id
@@ -99,11 +103,6 @@ class Service:
 
     async def _audit(self, item: AuditItem, progress: Progress) -> AnswerAudit:
         """An audit in slices, between which other requests have their turns with the model."""
-        statements = await asyncio.to_thread(_statements, item)
-        most = self.settings.limits.statements
-        if statements > most:
-            raise Problem("too-many-statements", f"the answer makes {statements} statements; {most} are allowed")
-        await progress(0, f"{statements} statements")
         steps, asked = auditor.steps(self.gate, [item]), 0
         told: auditor.Told | None = None
         while True:
@@ -181,10 +180,9 @@ class Service:
         return {"models": [model], "limits": allowed, "version": __version__}
 
 
-def _statements(item: AuditItem) -> int:
+def _statements(answer: str, chunks: Sequence[Chunk]) -> int:
     """How many statements an answer makes."""
-    answer = item["answer"]
-    parts = cut(answer, Markers(as_chunks(item["evidence"]), answer)) if one_line(answer) else []
+    parts = cut(answer, Markers(as_chunks(chunks), answer)) if one_line(answer) else []
     return sum(part.kind is Kind.STATEMENT for part in parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from cachetools import TTLCache
 from mcp.server.mcpserver import Context, MCPServer
@@ -186,7 +186,7 @@ class Looks:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._spent: TTLCache[str, int] = TTLCache(10_000, _FORGOTTEN_AFTER)
+        self._spent = cast("TTLCache[str, int]", TTLCache(10_000, _FORGOTTEN_AFTER))
 
     def left(self, session: str) -> int:
         """Looks that a session still has."""
