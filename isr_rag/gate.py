@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Unpack, cast
 
@@ -15,7 +15,9 @@ from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.algorithm import Convention, Rule, Verdict, weigh
 from isr_rag.audit import auditor
 from isr_rag.audit.auditor import Ask, AuditItem, Told
+from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
+from isr_rag.audit.streaming import StreamedPart, stream
 from isr_rag.batch import (
     Asked,
     Batch,
@@ -337,7 +339,9 @@ class ISRGate:
         evidence: Sequence[EvidenceLike],
         question: str | None = None,
         h_star: float | None = None,
+        citations: bool = True,
         effects: bool = False,
+        calibration: AuditCalibration | None = None,
     ) -> AnswerAudit:
         """Judge a whole answer, statement by statement.
 
@@ -350,33 +354,44 @@ class ISRGate:
             evidence: the chunks that it should rest on, as for `decide`; with none nothing is judged.
             question: what it answers, which short answers and pronouns lean on.
             h_star: error budget of the whole answer, in (0, 1); the gate's own for None.
+            citations: also look for the sentences that carry each statement, and ask without them: about two thirds
+                of the cost of an audit.
             effects: also ask what each chunk that was read does to each statement, alone and taken out, and how their
                 order moves a model that sees it. Costs two passes per chunk and statement.
+            calibration: of the verdicts and of whole answers, for a scorer of your own; by default the one that comes
+                with the adjudicator. Without any the probabilities are the model's own.
 
         Raises:
             InvalidInputError: if the answer or the question is empty, or a chunk is.
             InvalidTypeError: for input of the wrong type.
             NoReferenceError: if the gate has no reference.
-            ConfigurationError: if h_star lies outside (0, 1).
+            ConfigurationError: if h_star lies outside (0, 1), or the calibration belongs to another scorer or focus.
             ScorerError: if the scorer fails and `on_error="raise"`; else the statement is not judged and says why.
             ReferenceFailedError: likewise for the reference.
         """
         item = AuditItem(answer=answer, evidence=evidence, question=question, h_star=h_star)
-        return self.audit_batch([item], effects=effects)[0]
+        return self.audit_batch([item], citations=citations, effects=effects, calibration=calibration)[0]
 
     def audit_batch(
-        self, items: Sequence[AuditItem | Mapping[str, Any]], *, effects: bool = False
+        self,
+        items: Sequence[AuditItem | Mapping[str, Any]],
+        *,
+        citations: bool = True,
+        effects: bool = False,
+        calibration: AuditCalibration | None = None,
     ) -> list[AnswerAudit]:
         """Judge many answers, scored together; each audit is the same as alone.
 
         Args:
             items: mappings with the arguments of `audit`.
+            citations: as for `audit`.
             effects: as for `audit`.
+            calibration: as for `audit`.
 
         Raises:
             ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.
         """
-        steps = auditor.steps(self, items, effects=effects)
+        steps = auditor.steps(self, items, citations=citations, effects=effects, calibration=calibration)
         told: Told | None = None
         while True:
             ask, done = _next(steps, told)
@@ -392,19 +407,75 @@ class ISRGate:
         evidence: Sequence[EvidenceLike],
         question: str | None = None,
         h_star: float | None = None,
+        citations: bool = True,
         effects: bool = False,
+        calibration: AuditCalibration | None = None,
     ) -> AnswerAudit:
         """As `audit`, without blocking the event loop."""
         item = AuditItem(answer=answer, evidence=evidence, question=question, h_star=h_star)
-        return (await self.aaudit_batch([item], effects=effects))[0]
+        return (await self.aaudit_batch([item], citations=citations, effects=effects, calibration=calibration))[0]
 
     async def aaudit_batch(
-        self, items: Sequence[AuditItem | Mapping[str, Any]], *, effects: bool = False
+        self,
+        items: Sequence[AuditItem | Mapping[str, Any]],
+        *,
+        citations: bool = True,
+        effects: bool = False,
+        calibration: AuditCalibration | None = None,
     ) -> list[AnswerAudit]:
         """As `audit_batch`, without blocking the event loop."""
         if not isinstance(self.scorer, AsyncScorer):
-            return await asyncio.to_thread(self.audit_batch, items, effects=effects)
-        steps = auditor.steps(self, items, effects=effects)
+            return await asyncio.to_thread(
+                self.audit_batch, items, citations=citations, effects=effects, calibration=calibration
+            )
+        return await self._arun(
+            auditor.steps(self, items, citations=citations, effects=effects, calibration=calibration)
+        )
+
+    async def astream(
+        self,
+        tokens: AsyncIterable[str] | Iterable[str],
+        *,
+        evidence: Sequence[EvidenceLike],
+        question: str | None = None,
+        h_star: float | None = None,
+        citations: bool = True,
+        calibration: AuditCalibration | None = None,
+    ) -> AsyncIterator[StreamedPart]:
+        """Judge an answer while it is written, and let each statement out as soon as it is decided.
+
+        What goes out is that of `AnswerAudit.releasable`, with one difference: where no cut on whole answers is
+        calibrated, the budget is spent in the order of the statements rather than on the surest ones. A statement is
+        decided when the next one begins; a heading goes out with the first statement under it.
+
+        Args:
+            tokens: the answer in pieces, such as an LLM streams them.
+            evidence: as for `audit`.
+            question: as for `audit`.
+            h_star: as for `audit`.
+            citations: as for `audit`.
+            calibration: as for `audit`.
+
+        Yields:
+            A part for each statement, and a last one that holds the audit of the whole answer.
+
+        Raises:
+            ISRError: as `audit`.
+        """
+        gate = self if h_star is None else self.with_h_star(h_star)
+
+        def steps(text: str, first: int, last: int | None) -> auditor.Steps:
+            item = AuditItem(answer=text, evidence=evidence, question=question)
+            return auditor.steps(gate, [item], citations=citations, calibration=calibration, parts=slice(first, last))
+
+        def run(audit: auditor.Steps) -> Awaitable[list[AnswerAudit]]:
+            return gate._arun(audit)
+
+        async for part in stream(tokens, steps, run, gate.h_star):
+            yield part
+
+    async def _arun(self, steps: auditor.Steps) -> list[AnswerAudit]:
+        """Answer what an audit asks, without blocking the event loop."""
         told: Told | None = None
         while True:
             ask, done = await asyncio.to_thread(_next, steps, told)

@@ -21,6 +21,7 @@ from isr_rag.audit.result import (
     Statement,
     Verdict,
 )
+from isr_rag.audit.streaming import StreamedPart
 
 __all__ = [
     "AnswerAudit",
@@ -39,5 +40,6 @@ __all__ = [
     "RankEffect",
     "Release",
     "Statement",
+    "StreamedPart",
     "Verdict",
 ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from isr_rag.audit import orders
 from isr_rag.audit.budget import Budget
-from isr_rag.audit.calibration import calibration_of
+from isr_rag.audit.calibration import AuditCalibration, calibration_of
 from isr_rag.audit.context import Context
 from isr_rag.audit.cutting import Part, cut, is_latin
 from isr_rag.audit.markers import Markers
@@ -69,6 +69,9 @@ CITED = 3
 CARRIES = 0.5
 """Probability from which on a chunk or sentence by itself is said to carry a statement."""
 
+CLOSE_FROM = 0.3
+"""Probability from which on a statement is also read against single chunks, where the calibration is one for that."""
+
 DISTRACTION = 0.05
 """Rise of q without a chunk from which on it is said to distract."""
 
@@ -109,6 +112,7 @@ class Ask:
     requests: tuple[ScoreRequest, ...] = ()
 
 
+_ALL = slice(None)
 Told: TypeAlias = tuple[Sequence[Decision], Sequence[Scores]]
 """The decisions and scores that were asked for."""
 
@@ -157,12 +161,14 @@ _Asking: TypeAlias = "Callable[[Sequence[tuple[_Answer, Item]]], Generator[Ask, 
 class _Answer:
     """One answer on its way through the stages."""
 
-    def __init__(self, item: AuditItem | Mapping[str, Any], gate: ISRGate) -> None:
+    def __init__(
+        self, item: AuditItem | Mapping[str, Any], gate: ISRGate, calibration: AuditCalibration | None, parts: slice
+    ) -> None:
         self.answer, self.question, self.chunks = _checked(item)
         given = item.get("h_star")
         self.gate = gate if given is None else gate.with_h_star(given)
         self.h_star = self.gate.h_star
-        self.calibration = calibration_of(gate.scorer.identity, gate.focus)
+        self.calibration = calibration
         self.invariant = gate.scorer.layout != "full"
         self.pieces = Pieces(self.chunks, gate.focus)
         self.parts = cut(self.answer, Markers(self.chunks, self.answer))
@@ -178,6 +184,8 @@ class _Answer:
                 self.skipped[i] = Kind.SCRIPT
             else:
                 self.judged[i] = _Judged(part, context.asked(part))
+        wanted = range(len(self.parts))[parts]
+        self.judged = {i: one for i, one in self.judged.items() if i in wanted}
         for one in self.judged.values():
             named = [chunk for marker in one.part.markers for chunk in marker.chunks]
             one.read = self.pieces.read(one.query, named) if self.chunks else ()
@@ -199,6 +207,12 @@ class _Answer:
             left_out=tuple(i for i in range(len(self.chunks)) if i not in read) if self.chunks else (),
             focus=decision.focus or self.pieces.focus(one.read, self.gate.focus),
         )
+
+    def is_looked_into(self, one: _Judged) -> bool:
+        """Whether chunks are asked about alone: where the verdict is one of evidence, or may become so."""
+        close = self.calibration is not None and self.calibration.close and one.decision is not None
+        may_be = close and one.decision is not None and one.refuted is not None and _q(one.decision) >= CLOSE_FROM
+        return one.verdict in (Verdict.SUPPORTED, Verdict.REFUTED) or may_be
 
     def near(self, one: _Judged, wave: int) -> list[int]:
         """The chunks to ask about alone: the nearest and those that markers name, then others where none carries it."""
@@ -231,21 +245,35 @@ class _Answer:
 
 
 def steps(
-    gate: ISRGate, items: Sequence[AuditItem | Mapping[str, Any]], *, effects: bool = False
-) -> Generator[Ask, Told, list[AnswerAudit]]:
+    gate: ISRGate,
+    items: Sequence[AuditItem | Mapping[str, Any]],
+    *,
+    citations: bool = True,
+    effects: bool = False,
+    calibration: AuditCalibration | None = None,
+    parts: slice = _ALL,
+) -> Steps:
     """The audits of one call, as a generator that asks and is told.
 
     Args:
         gate: decides.
         items: the answers.
+        citations: also look for the sentences that carry each statement, and ask without them.
         effects: also ask what each chunk does, and for models that see it the order.
+        parts: which parts of the answers are judged; the others stay as they are.
+        calibration: of the verdicts and of whole answers; by default the one that comes with the scorer, if there is.
 
     Raises:
+        ConfigurationError: if the calibration is not one of the gate's scorer and focus.
         InvalidInputError: for an empty answer, or unknown or missing arguments.
         InvalidTypeError: for arguments of the wrong type.
     """
     started = time.perf_counter()
-    answers = [_Answer(item, gate) for item in items]
+    if calibration is None:
+        calibration = calibration_of(gate.scorer.identity, gate.focus)
+    else:
+        calibration.check_belongs(gate.scorer.identity, gate.focus)
+    answers = [_Answer(item, gate, calibration, parts) for item in items]
     everyone = [(answer, one) for answer in answers for one in answer.judged.values()]
     passes = dict.fromkeys(map(id, answers), 0)
 
@@ -264,7 +292,7 @@ def steps(
     denied = {id(one): decision for (_, one), decision in zip(with_evidence, refutes, strict=True)}
     for (answer, one), decision in zip(everyone, supports, strict=True):
         _judge(answer, one, decision, denied.get(id(one)))
-    found = [(a, one) for a, one in everyone if one.verdict in (Verdict.SUPPORTED, Verdict.REFUTED)]
+    found = [(a, one) for a, one in everyone if a.is_looked_into(one)]
 
     # 2. the nearest chunks alone, with those that markers name; the next ones only where none of these carries it
     for wave in range(2):
@@ -276,10 +304,15 @@ def steps(
     together = yield from ask([(a, _plain(one, a.of(one, named))) for a, one, named in joint])
     for (_, one, _), decision in zip(joint, together, strict=True):
         one.joint = _q(decision)
+    for answer, one in found:
+        _conclude(answer, one)
+    found = [(a, one) for a, one in found if one.verdict is not Verdict.NOT_ENOUGH]
     if effects:
         yield from _effects_of_chunks(with_evidence, ask)
         yield from _orders([(a, one) for a, one in with_evidence if not a.invariant and len(one.read) > 1])
 
+    if not citations:
+        found = []
     # 3. the nearest sentences of the best chunk alone; the next ones only where none of these carries it
     for wave in range(2):
         looked = [(a, one, chunk, span) for a, one in found for chunk, span in _candidates(a, one, wave)]
@@ -341,20 +374,31 @@ def _judge(answer: _Answer, one: _Judged, decision: Decision, denied: Decision |
         one.detail = "not judged: there is no evidence"
         return
     one.refuted = denied.q_bar
-    one.probabilities = _probabilities(answer, decision, denied.q_bar)
-    if decision.answered or one.probabilities.supported > 0.5:
+    _conclude(answer, one)
+
+
+def _conclude(answer: _Answer, one: _Judged) -> None:
+    """The verdict from all that the model has said so far."""
+    assert one.decision is not None and one.refuted is not None
+    target = one.target
+    one.probabilities = _probabilities(answer, one, one.decision, one.refuted)
+    if one.decision.answered or one.probabilities.supported > 0.5:
         one.verdict = Verdict.SUPPORTED
     elif one.probabilities.refuted > 0.5:
         one.verdict = Verdict.REFUTED
     else:
         one.verdict = Verdict.NOT_ENOUGH
+    if one.verdict is Verdict.REFUTED and target is not Verdict.REFUTED:
+        one.alone.clear()  # it was asked what supports it, not what refutes it
 
 
-def _probabilities(answer: _Answer, decision: Decision, refuted: float) -> Probabilities:
+def _probabilities(answer: _Answer, one: _Judged, decision: Decision, refuted: float) -> Probabilities:
     """Calibrated where there is a calibration; else read off the model, or off a reference that is not made from it."""
     assert decision.q_bar is not None
     if answer.calibration is not None:
-        return answer.calibration.probabilities(decision.q_bar, refuted)
+        closest = max([*one.alone.values(), *([] if one.joint is None else [one.joint])], default=1.0)
+        alone = closest if answer.calibration.close and one.target is Verdict.SUPPORTED else 1.0
+        return answer.calibration.probabilities(min(decision.q_bar, alone), refuted)
     reference = answer.gate.reference
     own = reference is None or reference.needs_scores or decision.p_ref is None
     supported = decision.q_bar if own else float(decision.p_ref or 0.0)
@@ -374,7 +418,7 @@ def _of_target(one: _Judged) -> float:
 
 def _unproven(one: _Judged) -> list[int]:
     """The chunks that a supported statement's markers name, where they are several and none carries it alone."""
-    if one.verdict is not Verdict.SUPPORTED:
+    if one.target is not Verdict.SUPPORTED or not one.alone:
         return []
     named = list(dict.fromkeys(c for marker in one.part.markers for c in marker.chunks if c in one.alone))
     return named if len(named) > 1 and max(one.alone[c] for c in named) < CARRIES else []
@@ -382,6 +426,8 @@ def _unproven(one: _Judged) -> list[int]:
 
 def _candidates(answer: _Answer, one: _Judged, wave: int) -> list[tuple[int, Span]]:
     """The sentences to ask about: the nearest ones of the best chunk, then others where none of these carries it."""
+    if not one.alone:
+        return []
     if wave and max((q for _, _, q in one.sentences), default=1.0) >= CARRIES:
         return []
     chunk = max(one.alone, key=lambda c: one.alone[c])
@@ -515,6 +561,8 @@ def _statement(answer: _Answer, i: int, part: Part) -> Statement:
         claim=one.claim,
         decision=one.decision,
         probabilities=one.probabilities,
+        q_refuted=one.refuted,
+        q_alone=max(one.alone.values(), default=None) if one.target is Verdict.SUPPORTED else None,
         citations=one.citations,
         markers=_markers(answer, one),
         prior=one.prior,

@@ -42,6 +42,8 @@ class AuditCalibration:
         focus: words of evidence that were read, as the gate's `focus`.
         weights: for each of supported, refuted, not_enough: intercept, weight of logit q, weight of logit r.
         budget: the calibration of whole answers.
+        close: q is the lower of that of all that was read and that of the best chunk read alone: a model that sees
+            chunks apart from each other can take a detail of one for a detail of another.
         statements: labelled statements behind the weights, by verdict.
         sources: the data sets that they come from.
         metrics: figures on held-out folds, by name.
@@ -54,6 +56,7 @@ class AuditCalibration:
     focus: int | None
     weights: tuple[Row, Row, Row]
     budget: Budget
+    close: bool = False
     statements: Mapping[str, int] = field(default_factory=dict[str, int])
     sources: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -73,6 +76,18 @@ class AuditCalibration:
         odds = [math.exp(score - top) for score in scores]
         total = math.fsum(odds)
         return Probabilities(*(one / total for one in odds))
+
+    def check_belongs(self, scorer: str, focus: int | None) -> None:
+        """Refuse any other scorer or focus than those that this was fitted for.
+
+        Raises:
+            ConfigurationError: naming what differs.
+        """
+        if (self.scorer, self.focus) != (scorer, focus):
+            raise ConfigurationError(
+                f"this audit calibration was fitted for {self.scorer!r} with focus {self.focus}, not for {scorer!r} "
+                f"with focus {focus}: fit one for this gate"
+            )
 
     def save(self, path: Path) -> None:
         """Write as JSON."""
@@ -101,6 +116,7 @@ class AuditCalibration:
                 focus=None if data["focus"] is None else int(data["focus"]),
                 weights=cast(tuple[Row, Row, Row], tuple(tuple(map(float, data["weights"][v])) for v in VERDICTS)),
                 budget=Budget.from_dict(data["budget"]),
+                close=bool(data["close"]),
                 statements=data["statements"],
                 sources=str(data["sources"]),
                 metrics=data["metrics"],
@@ -116,6 +132,7 @@ class AuditCalibration:
             "focus": self.focus,
             "weights": dict(zip(VERDICTS, map(list, self.weights), strict=True)),
             "budget": self.budget.to_dict(),
+            "close": self.close,
             "statements": dict(self.statements),
             "sources": self.sources,
             "metrics": dict(self.metrics),
@@ -166,13 +183,16 @@ def fit_verdicts(
 
 
 def highest_unsupported(supported: Sequence[float], labels: Sequence[bool]) -> float:
-    """Of one labelled answer the highest P(supported) among its unsupported statements; 0 where it has none.
+    """Of one labelled answer the highest P(supported) among its unsupported statements; 0 where none could go out.
+
+    What is not more likely supported than not never goes out, so it does not count.
 
     Args:
         supported: P(supported) of each statement, shape (n,).
         labels: whether it is supported, shape (n,).
     """
-    return max((p for p, right in zip(supported, labels, strict=True) if not right), default=0.0)
+    wrong = (p for p, right in zip(supported, labels, strict=True) if not right)
+    return max((p for p in wrong if p > 0.5), default=0.0)
 
 
 def _logit(p: float) -> float:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from isr_rag.algorithm import Rule, weigh
-from isr_rag.audit.result import HARMLESS, AnswerAudit, AuditAction, Kind, LeftOut, Release, Statement, Verdict
+from isr_rag.audit.result import (
+    HARMLESS,
+    AnswerAudit,
+    AuditAction,
+    Kind,
+    LeftOut,
+    MarkerStatus,
+    Release,
+    Statement,
+    Verdict,
+)
 from isr_rag.bounds import TOLERANCE
 from isr_rag.decision import Decision, Reason
 
 _BULLET = re.compile(r"^[ \t]*(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}(?=\s)")
+_END = re.compile(r"[.!?。…\s*_\"'”’)]*$")
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
 
 
-def release(audit: AnswerAudit, h_star: float) -> Release:
+def release(audit: AnswerAudit, h_star: float, *, cite: bool = False) -> Release:
     """The part of an audited answer that may go out (see `AnswerAudit.releasable`).
 
     Raises:
@@ -32,12 +43,13 @@ def release(audit: AnswerAudit, h_star: float) -> Release:
     left_out = [
         LeftOut(i, one.text, _reason(one, h_star, threshold))
         for i, one in enumerate(audit.statements)
-        if _states(one) and i not in kept
+        if states(one) and i not in kept
     ]
     gone, beside = _without(audit, kept)
     left_out += [LeftOut(i, audit.statements[i].text, "what it belongs to is left out") for i in beside]
+    cited = dict(_added(audit.statements[i]) for i in kept if cite and _cites_nothing(audit.statements[i]))
     return Release(
-        text=_text(audit.answer, [audit.statements[i].span for i in gone]) if kept else "",
+        text=_text(audit.answer, [audit.statements[i].span for i in gone], cited) if kept else "",
         kept=tuple(sorted(kept)),
         left_out=tuple(sorted(left_out, key=lambda one: one.statement)),
         h_star=h_star,
@@ -52,11 +64,11 @@ def action_of(audit: AnswerAudit) -> AuditAction:
     found = release(audit, audit.h_star)
     if not found.kept:
         return AuditAction.ABSTAIN
-    stated = sum(_states(one) for one in audit.statements)
+    stated = sum(states(one) for one in audit.statements)
     return AuditAction.ANSWER if len(found.kept) == stated else AuditAction.TRIM
 
 
-def _states(one: Statement) -> bool:
+def states(one: Statement) -> bool:
     """Whether a part of an answer may state something, judged or not."""
     return one.judged or one.kind not in HARMLESS
 
@@ -103,7 +115,7 @@ def _reason(one: Statement, h_star: float, threshold: float | None) -> str:
 
 def _without(audit: AnswerAudit, kept: Collection[int]) -> tuple[list[int], list[int]]:
     """What goes: all that states something and is not kept; and what stands beside it and belongs to nothing kept."""
-    gone = [i for i, one in enumerate(audit.statements) if _states(one) and i not in kept]
+    gone = [i for i, one in enumerate(audit.statements) if states(one) and i not in kept]
     used = {marker.chunk for i in kept for marker in audit.statements[i].markers if marker.text} - {None}
     beside: list[int] = []
     # from the end: whether something is kept before the next heading of this level or a higher one
@@ -129,9 +141,21 @@ def _level(answer: str, one: Statement) -> int:
     return len(found.group()) if found else 7
 
 
-def _text(answer: str, gone: list[tuple[int, int]]) -> str:
-    """An answer without some of its characters; lines that held nothing else go with them."""
-    if not gone:
+def _cites_nothing(one: Statement) -> bool:
+    """Whether a statement that could be cited brings no marker that is right."""
+    return bool(one.citations) and not any(marker.status is MarkerStatus.RIGHT for marker in one.markers)
+
+
+def _added(one: Statement) -> tuple[int, str]:
+    """Where markers of a statement's own citations go, before its full stop, and the markers, counted from 1."""
+    stated = _END.sub("", one.text)
+    chunks = dict.fromkeys(citation.chunk for citation in one.citations)
+    return one.span[0] + len(stated), " " + "".join(f"[{chunk + 1}]" for chunk in chunks)
+
+
+def _text(answer: str, gone: list[tuple[int, int]], added: Mapping[int, str]) -> str:
+    """An answer without some of its characters, and with others; lines that held nothing else go with them."""
+    if not gone and not added:
         return answer
     mask = bytearray(len(answer))
     for first, last in gone:
@@ -144,12 +168,15 @@ def _text(answer: str, gone: list[tuple[int, int]]) -> str:
     start = 0
     for line in answer.splitlines(keepends=True):
         part = mask[start : start + len(line)]
+        more = {place - start: marker for place, marker in added.items() if start < place <= start + len(line)}
         start += len(line)
-        if not any(part):
+        if not any(part) and not more:
             lines.append(line)
             continue
-        ending = line[len(line.rstrip("\r\n")) :]
-        left = "".join(c for c, away in zip(line.rstrip("\r\n"), part, strict=False) if not away)
+        inner = line.rstrip("\r\n")
+        ending = line[len(inner) :]
+        kept = (more.get(i, "") + ("" if away else c) for i, (c, away) in enumerate(zip(inner, part, strict=False)))
+        left = "".join(kept) + more.get(len(inner), "")
         left = _EMPTY_MARKS.sub("", left)
         if _BULLET.match(_HEADING.sub("", left.lstrip()) if left.lstrip().startswith("#") else left):
             continue

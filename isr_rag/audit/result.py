@@ -222,6 +222,8 @@ class Statement:
         claim: what the model was asked about, in words that stand alone; empty where nothing was asked.
         decision: Algorithm 1 about the claim at the audit's h*; None where nothing was asked.
         probabilities: of the three verdicts; None where nothing was scored.
+        q_refuted: the model's probability that the evidence contradicts it; None where nothing was scored.
+        q_alone: the highest q, of the chunks that were read alone, that it is supported; None where none was.
         citations: the sentences that carry or refute it, the strongest first.
         markers: the answer's own citation markers at this statement, checked.
         prior: q with the cited sentences taken out of what was read; None without citations.
@@ -240,6 +242,8 @@ class Statement:
     claim: str = ""
     decision: Decision | None = None
     probabilities: Probabilities | None = None
+    q_refuted: float | None = None
+    q_alone: float | None = None
     citations: tuple[Citation, ...] = ()
     markers: tuple[Marker, ...] = ()
     prior: float | None = None
@@ -344,7 +348,7 @@ class AnswerAudit:
         """What was not judged, counted by kind."""
         return dict(Counter(one.kind.value for one in self.statements if not one.judged))
 
-    def releasable(self, h_star: float | None = None) -> Release:
+    def releasable(self, h_star: float | None = None, *, cite: bool = False) -> Release:
         """The part of the answer that may go out.
 
         With a cut calibrated on whole answers (conformal factuality), statements go out whose P(supported) exceeds it:
@@ -354,13 +358,14 @@ class AnswerAudit:
 
         Args:
             h_star: error budget of the whole answer, in (0, 1); the audit's own for None.
+            cite: add markers such as `[1]`, counted from 1, to statements that bring none that is right.
 
         Raises:
             ConfigurationError: if h_star lies outside (0, 1).
         """
         from isr_rag.audit.release import release
 
-        return release(self, self.h_star if h_star is None else h_star)
+        return release(self, self.h_star if h_star is None else h_star, cite=cite)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

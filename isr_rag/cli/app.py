@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from isr_rag import __version__
-from isr_rag.cli import check, deciding, doctor, moved, serving
+from isr_rag.cli import audit, check, deciding, doctor, moved, serving
 
 EXIT_CODES = (
     "Exit codes: 0 answered, or done; 3 abstained; 4 a file decided except for its bad lines; 1 bad input; 2 bad "
@@ -38,6 +38,7 @@ def _about(
 
 
 app.command(epilog=f"{check.EXAMPLES}\n\n{EXIT_CODES}")(check.check)
+app.command(epilog=f"{audit.EXAMPLES}\n\n{EXIT_CODES}")(audit.audit)
 app.command(epilog=deciding.CALIBRATE_EXAMPLES)(deciding.calibrate)
 app.command(epilog=deciding.SETUP_EXAMPLES)(deciding.setup)
 app.command(epilog=deciding.DEMO_EXAMPLES)(deciding.demo)

@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ from isr_rag.files import write_atomically
 from isr_rag.items.locked import open_locked, sync_directory
 
 Record = dict[str, Any]
-"""`{"line", "id", "decision"}` or `{"line", "id", "error"}`."""
+"""`{"line", "id", "decision"}` (or what else the run makes of an item), or `{"line", "id", "error"}`."""
 
 _FORMAT = "2"
 _NOT_DONE = -1
@@ -155,15 +156,15 @@ class Decisions(Protocol):
 
 
 class JsonlDecisions:
-    """Writes `{"id", "decision"}` a line."""
+    """Writes `{"id", "decision"}` a line, or what else the run makes of an item by its name."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8")
+    def __init__(self, path: Path, field: str = "decision") -> None:
+        self._file, self._field = path.open("w", encoding="utf-8"), field
 
     def write(self, records: Sequence[Record]) -> None:
         """Add records."""
         for record in records:
-            plain = {"id": record["id"], "decision": record["decision"]}
+            plain = {"id": record["id"], self._field: record[self._field]}
             self._file.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
 
     def close(self) -> None:
@@ -177,7 +178,7 @@ class Counts:
 
     Attributes:
         answered: items that were answered.
-        abstained: items that were not, by reason.
+        abstained: items that were not, by reason, or by action where what was made of them has no reason.
         bad: lines that could not be decided.
     """
 
@@ -186,19 +187,23 @@ class Counts:
     bad: int
 
 
-def publish(journal: Journal, target: Path) -> Counts:
+def publish(journal: Journal, target: Path, field: str = "decision") -> Counts:
     """Split a finished journal into the output and the errors file, each whole or not at all.
 
     Args:
         journal: every batch must be there; it is removed.
         target: the output, Parquet if its name ends so, else JSONL.
+        field: name of what the run makes of an item; decisions can be written to Parquet, anything else to JSONL.
 
     Returns:
         What was decided; bad lines are in `<target>.errors.jsonl`, which is not there when there are none.
     """
     _, _, errors, fresh, wrong = written(target)
     try:
-        counts = _split(journal, target, fresh, wrong)
+        counts = _split(journal, decisions_file(target, field)(fresh), wrong, field)
+        for path in (fresh, wrong):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
     except BaseException:
         fresh.unlink(missing_ok=True)
         wrong.unlink(missing_ok=True)
@@ -221,9 +226,9 @@ def written(target: Path) -> tuple[Path, Path, Path, Path, Path]:
     return part, Path(f"{part}.json"), Path(f"{target}.errors.jsonl"), fresh, Path(f"{target}.errors.new")
 
 
-def _split(journal: Journal, target: Path, fresh: Path, wrong: Path) -> Counts:
+def _split(journal: Journal, output: Decisions, wrong: Path, field: str) -> Counts:
     """Write both outputs, and count what is in them."""
-    bad, answered, abstained, output = 0, 0, Counter[str](), decisions_file(target)(fresh)
+    bad, answered, abstained = 0, 0, Counter[str]()
     with wrong.open("w", encoding="utf-8") as err:
         for records in journal.records():
             output.write([record for record in records if "error" not in record])
@@ -231,25 +236,25 @@ def _split(journal: Journal, target: Path, fresh: Path, wrong: Path) -> Counts:
                 if "error" in record:
                     bad += 1
                     err.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-                elif record["decision"]["action"] == Action.ANSWER:
+                elif record[field]["action"] == Action.ANSWER:
                     answered += 1
                 else:
-                    abstained[record["decision"]["reason"]] += 1
+                    abstained[record[field].get("reason", record[field]["action"])] += 1
     output.close()
-    for path in (fresh, wrong):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
     return Counts(answered, dict(abstained), bad)
 
 
-def decisions_file(target: Path) -> Callable[[Path], Decisions]:
+def decisions_file(target: Path, field: str = "decision") -> Callable[[Path], Decisions]:
     """What writes the output: Parquet if its name ends so, else JSONL.
 
     Raises:
+        OutputError: for Parquet, where the run makes something else than decisions.
         MissingDependencyError: for Parquet without pyarrow.
     """
     if target.suffix == ".parquet":
+        if field != "decision":
+            raise OutputError(f"{target}: Parquet holds decisions only; name a .jsonl file")
         from isr_rag.items.parquet import ParquetDecisions
 
         return ParquetDecisions
-    return JsonlDecisions
+    return partial(JsonlDecisions, field=field)

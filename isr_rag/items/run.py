@@ -61,6 +61,7 @@ class Run:
         gate: `repr` of the gate that decides. A stopped run is continued only for the same input and the same gate.
         progress: see `ItemProgress`.
         force: replace a finished output, and drop what a run with other settings had begun.
+        field: name of what the run makes of an item.
 
     Raises:
         InvalidInputError: if there is no input file, or it has other columns than items.
@@ -69,12 +70,22 @@ class Run:
         OSError: if a file cannot be read or written.
     """
 
-    def __init__(self, source: Path, target: Path, gate: str, progress: ItemProgress, *, force: bool = False) -> None:
+    def __init__(
+        self,
+        source: Path,
+        target: Path,
+        gate: str,
+        progress: ItemProgress,
+        *,
+        force: bool = False,
+        field: str = "decision",
+    ) -> None:
+        self._field = field
         self.reader: Reader = open_items(source)
         for path in (target, *written(target)):
             if path.exists() and path.samefile(source):
                 raise OutputError(f"the output {target} would overwrite the input {source}: give another output")
-        decisions_file(target)  # that it can be written is known before anything is decided
+        decisions_file(target, field)  # that it can be written is known before anything is decided
         self._source, self._stamp = source, _stamp(source)
         self._index, self._target, self._progress = self.reader.index(), target, progress
         identity = {"input_sha256": self._index.sha256, "gate": gate, "batch": str(BATCH)}
@@ -118,7 +129,7 @@ class Run:
         """
         if _stamp(self._source) != self._stamp:
             raise OutputError(f"{self._source} changed while it was read: decide anew with --force (force=True)")
-        counts = publish(self._journal, self._target)
+        counts = publish(self._journal, self._target, self._field)
         return Summary(
             decided=self._index.items - counts.bad,
             bad=counts.bad,
@@ -178,7 +189,7 @@ def decide_lines(gate: ISRGate, lines: Sequence[ItemLine]) -> list[Record]:
     outcomes = dict(zip((line.number for line in good), _decide(_abstaining(gate), good), strict=True))
     if gate.on_error == "raise":
         outcomes = {number: _failure(outcome) for number, outcome in outcomes.items()}
-        _stop_for_good(gate, list(outcomes.values()))
+        stop_for_good(gate, list(outcomes.values()))
     records: list[Record] = []
     for line in lines:
         outcome = outcomes.get(line.number)
@@ -210,10 +221,15 @@ def _failure(outcome: Decision | Exception) -> Decision | Exception:
     return outcome
 
 
-def _stop_for_good(gate: ISRGate, outcomes: Sequence[Decision | Exception]) -> None:
-    """Raise what went wrong, where it was not the lines."""
-    of_lines = (Decision, InvalidInputError, InvalidTypeError)
-    failed = [outcome for outcome in outcomes if not isinstance(outcome, of_lines)]
+def stop_for_good(gate: ISRGate, outcomes: Sequence[object]) -> None:
+    """Raise what went wrong, where it was not the lines.
+
+    Args:
+        gate: what was asked.
+        outcomes: what came of each line; an exception where nothing did.
+    """
+    of_lines = (InvalidInputError, InvalidTypeError)
+    failed = [one for one in outcomes if isinstance(one, Exception) and not isinstance(one, of_lines)]
     if not failed:
         return
     if any(isinstance(error, ScorerError) for error in failed):

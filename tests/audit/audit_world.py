@@ -21,6 +21,9 @@ RIVERS = (
 class Itself:
     """The calibration of a model that can be taken at its word."""
 
+    def __repr__(self) -> str:
+        return "Itself()"
+
     def lower(self, score: float) -> float:
         return score
 
