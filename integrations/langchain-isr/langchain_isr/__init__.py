@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from langchain_isr.audit import ISRAudit
     from langchain_isr.chain import ISRChain
     from langchain_isr.chat_scorer import ChatModelScorer
     from langchain_isr.common import ISRAbstained
@@ -28,6 +29,7 @@ _HOMES = {
     "ChatModelScorer": ("chat_scorer", "langchain_core", "langchain-core"),
     "DecisionModelScorer": ("decision_models", "langchain_core.decisions", "langchain-core>=1.8"),
     "ISRAbstained": ("common", "langchain_core", "langchain-core"),
+    "ISRAudit": ("audit", "langchain_core", "langchain-isr"),
     "ISRChain": ("chain", "langchain_core", "langchain-core"),
     "ISRCompressor": ("compressor", "langchain_core", "langchain-core"),
     "ISRDecisionModel": ("decision_models", "langchain_core.decisions", "langchain-core>=1.8"),
@@ -42,6 +44,7 @@ _HOMES = {
 __all__ = [
     "ChatModelScorer",
     "ISRAbstained",
+    "ISRAudit",
     "ISRChain",
     "ISRCompressor",
     "ISRGate",

@@ -15,10 +15,11 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from isr_rag import Action, Decision, Reason
+from isr_rag import Action, AnswerAudit, Decision, Reason
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
 from langchain_isr.agent_run import AgentRun, begin, failed_call
+from langchain_isr.audit import AUDIT_EVENT, numbered, trimmed
 from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, for_one_look, item_of, settled, text_of
 from langchain_isr.quiet import quietly
 
@@ -74,6 +75,13 @@ class _Decide:
 
 
 @dataclass(frozen=True)
+class _Audit:
+    """Audit a draft on the evidence of the run."""
+
+    item: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class _Draft:
     """Ask the model."""
 
@@ -94,7 +102,7 @@ class _Condense:
         return [*spoken[: last + 1], HumanMessage(CONDENSE)]
 
 
-Steps: TypeAlias = Generator[_Decide | _Draft | _Condense, Any, ExtendedModelResponse[Any]]
+Steps: TypeAlias = Generator[_Decide | _Audit | _Draft | _Condense, Any, ExtendedModelResponse[Any]]
 
 
 class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
@@ -128,6 +136,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         on_abstain: `"message"` puts `message` in the place of the answer, `"raise"` raises
             `ISRAbstained`.
         message: what the agent says after an abstention.
+        audit: judge a final answer in text statement by statement instead of as a whole: what may go out of it is
+            released, with citations `[n]` of `isr_documents`, and `response_metadata["isr_audit"]` holds the audit.
+            With `when="after"` or `"both"`; nothing is searched again for the parts that are left out.
 
     Raises:
         ConfigurationError: for a setting out of range, or when the agent runs, if it has none of the named `tools`.
@@ -147,8 +158,11 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         condense: Condense | None = None,
         on_abstain: Literal["message", "raise"] = "message",
         message: str = MESSAGE,
+        audit: bool = False,
     ) -> None:
         super().__init__()
+        if audit and when == "before":
+            raise ConfigurationError("an audit judges the answer after it is drafted: give when='after' or 'both'")
         if when not in ("before", "after", "both"):
             raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
         if without_evidence not in ("pass", "abstain"):
@@ -161,6 +175,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         self.evidence_tools = None if tools is None else frozenset(tools)
         self.on_abstain = on_abstain
         self.message = message
+        self.audit = audit
         self.tools = []
 
     def before_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
@@ -206,6 +221,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             elif isinstance(step, _Decide):
                 result = step.stated(self.gate.decide_batch([step.item])[0])
                 dispatch_custom_event(EVENT, result.to_dict())
+            elif isinstance(step, _Audit):
+                result = self.gate.audit_batch([step.item])[0]
+                dispatch_custom_event(AUDIT_EVENT, result.to_dict())
             elif step.quiet:
                 with quietly():
                     result = handler(step.request)
@@ -229,6 +247,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             elif isinstance(step, _Decide):
                 result = step.stated((await self.gate.adecide_batch([step.item]))[0])
                 await adispatch_custom_event(EVENT, result.to_dict())
+            elif isinstance(step, _Audit):
+                result = (await self.gate.aaudit_batch([step.item]))[0]
+                await adispatch_custom_event(AUDIT_EVENT, result.to_dict())
             elif step.quiet:
                 with quietly():
                     result = await handler(step.request)
@@ -301,6 +322,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             detail = "the model drafted no text"
             decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
             return self._abstention(run, decision)
+        if self.audit and response.structured_response is None:
+            return (yield from self._audited(request, run, response, draft))
         decision = yield from _decided(request, run, answer=draft, can_acquire=len(run.rounds) < self.looks)
         if decision.answered:
             return self._release(run, response)
@@ -311,6 +334,18 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         if not _calls(response):
             return self._abstention(run, decision)
         return (yield from self._passed_on(request, run, response, True))
+
+    def _audited(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], draft: str) -> Steps:
+        """Release what may go out of a draft; abstain where nothing may."""
+        item = {"answer": draft, "question": run.question, "evidence": numbered(run.documents)}
+        audit = cast(AnswerAudit, (yield _Audit(item)))
+        if not audit.releasable().text:
+            detail = "no statement of the draft may go out"
+            decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
+            return self._abstention(run, decision)
+        last = [message for message in response.result if isinstance(message, AIMessage)][-1]
+        released = cast(AIMessage, trimmed(last, audit, self.message, cite=True))
+        return ExtendedModelResponse(ModelResponse(result=[released]), Command(update=run.update()))
 
     def _passed_on(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], quiet: bool) -> Steps:
         """Tool calls go on, within the bound; words beside them could be a draft and do not while it is undecided."""

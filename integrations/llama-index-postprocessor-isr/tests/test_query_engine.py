@@ -15,9 +15,10 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import QueryEngineTool
 from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
 
-from isr_rag import Decision, Reason
+from isr_rag import AnswerAudit, Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError
-from isr_rag.references import Case
+from isr_rag.references import Case, Verifier
+from isr_rag.testing import FixedScorer
 from llama_index.postprocessor.isr import ISRDecisionEvent, ISRQueryEngine
 
 MESSAGE = "No idea."
@@ -228,3 +229,51 @@ def test_a_query_is_one_span_with_the_retrieval_and_the_decision_inside(run: str
     assert len(own) == 1
     decided = [event for event in recorder.events if isinstance(event, ISRDecisionEvent)]
     assert [event.span_id for event in decided] == [own[0].id_]
+
+
+SAYS = {"The Seine flows through Paris.": 0.98, "It flows through Rome.": 0.02}
+
+
+def auditing_gate() -> ISRGate:
+    """The fake model finds the first sentence of the draft supported, and not the second; one chunk carries it."""
+
+    def q(prompt: Any, ordering: Any) -> float:
+        if "contradict" in prompt.suffix or not any("Paris" in chunk for chunk in prompt.chunks):
+            return 0.02
+        return 0.98 if "Rome" not in prompt.suffix else 0.02
+
+    return ISRGate(scorer=FixedScorer(q), reference=Verifier(lambda case: float("Rome" not in case.predicate.query)))
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_audited_response_is_what_may_go_out_with_citations(place: Any, streaming: bool) -> None:
+    pipeline = Pipeline(draft=" ".join(SAYS), streaming=streaming)
+    engine = ISRQueryEngine(pipeline.engine, gate=auditing_gate(), place=place, audit=True, message=MESSAGE)
+
+    async def ask() -> tuple[str, dict[str, Any]]:
+        response = await engine.aquery("Where?")
+        if isinstance(response, AsyncStreamingResponse):
+            response = await response.get_response()
+        return str(response), response.metadata or {}
+
+    response = engine.query("Where?")
+    for text, metadata in ((str(response), response.metadata or {}), asyncio.run(ask())):
+        assert text == "The Seine flows through Paris [1]."
+        found = AnswerAudit.from_dict(metadata["isr_audit"])
+        assert [one.verdict.value for one in found.statements] == ["supported", "not_enough"]
+    assert texts(response.source_nodes) == texts(ROUNDS[0])
+
+
+def test_an_audit_of_which_nothing_may_go_out_is_an_abstention() -> None:
+    pipeline = Pipeline(draft="It flows through Rome.")
+    response = ISRQueryEngine(pipeline.engine, gate=auditing_gate(), place="after", audit=True, message=MESSAGE).query(
+        "?"
+    )
+    assert str(response) == MESSAGE and response.metadata is not None
+    assert response.metadata["isr_audit"]["action"] == "abstain"
+
+
+def test_an_audit_after_drafting_takes_one_look() -> None:
+    with pytest.raises(ConfigurationError):
+        ISRQueryEngine(Pipeline().engine, gate=fixed(1), place="after", looks=2, audit=True)

@@ -18,8 +18,9 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import QueryBundle
 
-from isr_rag import Decision, ISRGate
+from isr_rag import AnswerAudit, Chunk, Decision, ISRGate
 from isr_rag.errors import ConfigurationError
+from isr_rag.evidence import one_line
 from llama_index.postprocessor.isr.evidence import (
     ALook,
     EngineRounds,
@@ -31,6 +32,7 @@ from llama_index.postprocessor.isr.evidence import (
     agather,
     aretrieve,
     can_retrieve,
+    chunk_of,
     gather,
 )
 from llama_index.postprocessor.isr.gate import core_gate
@@ -38,6 +40,10 @@ from llama_index.postprocessor.isr.gate import core_gate
 dispatcher = get_dispatcher(__name__)
 
 Place = Literal["before", "after", "both"]
+AUDIT_KEY = "isr_audit"
+"""Where an audit is in a response's metadata."""
+
+_NO_TEXT = "…"
 MESSAGE = "I cannot answer this from the documents at hand."
 
 
@@ -47,6 +53,10 @@ class ISRQueryEngine(BaseQueryEngine):
     `response.metadata["isr"]` holds the decision and `["isr_looks"]` every decision of the run, as plain data.
     Where the engine streams, a gate before drafting leaves the token stream as it is; one after drafting takes in the
     whole draft and releases nothing of it before it has decided.
+
+    With `audit=True` the draft is judged statement by statement instead of as a whole: the response is what may go
+    out of it, with inline citations `[n]` of `source_nodes`, and `metadata["isr_audit"]` the audit as plain data
+    (`isr_rag.AnswerAudit.from_dict` reads it).
 
     Args:
         query_engine: drafts the answer: `index.as_query_engine()`, `RetrieverQueryEngine(retriever, synthesizer)`
@@ -60,6 +70,7 @@ class ISRQueryEngine(BaseQueryEngine):
         factor: how much deeper each further look goes, >= 2.
         rewrite: other words for the query of a further look: `rewrite(query, look, decision)`.
         message: what the caller reads after an abstention.
+        audit: audit the draft; with `place="after"` or `"both"` in place of the decision about the whole of it.
         callback_manager: the engine's own by default.
 
     Raises:
@@ -78,6 +89,7 @@ class ISRQueryEngine(BaseQueryEngine):
         factor: int = 2,
         rewrite: Rewrite | None = None,
         message: str = MESSAGE,
+        audit: bool = False,
         callback_manager: CallbackManager | None = None,
     ) -> None:
         if place not in ("before", "after", "both"):
@@ -89,9 +101,12 @@ class ISRQueryEngine(BaseQueryEngine):
                 f"{type(query_engine).__name__} cannot retrieve without answering: "
                 "gate it with place='after' and looks=1"
             )
+        if audit and place == "after" and looks > 1:
+            raise ConfigurationError("an audit judges the draft on the nodes that it was drafted from: give looks=1")
         super().__init__(callback_manager or query_engine.callback_manager)
         self._engine, self._place, self._looks, self._message = query_engine, place, looks, message
         self._gate = core_gate(gate)
+        self._audit = audit
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {"query_engine": self._engine}
@@ -113,6 +128,11 @@ class ISRQueryEngine(BaseQueryEngine):
         if not found.decision.answered:
             return self._abstain(found, StreamingResponse if self._streams() else Response)
         response = self._engine.synthesize(query_bundle, found.nodes)
+        if self._audit:
+            draft = _read(response)
+            read = draft.source_nodes or found.nodes
+            audit = self._gate.audit(**_asked(question, draft, read)) if draft.response else None
+            return self._audited(response, draft, read, audit, found)
         if self._place == "before":
             return _attach(response, found)
         draft = _read(response)
@@ -132,6 +152,10 @@ class ISRQueryEngine(BaseQueryEngine):
         else:
             response = self._engine.query(query_bundle)
         draft = _read(response)
+        if self._audit:
+            read = draft.source_nodes
+            audit = self._gate.audit(**_asked(question, draft, read)) if draft.response else None
+            return self._audited(response, draft, read, audit, None)
 
         def look(query: str, number: int, previous: Decision | None) -> Nodes:
             return rounds.look(query, number, previous) if number else draft.source_nodes
@@ -148,6 +172,11 @@ class ISRQueryEngine(BaseQueryEngine):
         if not found.decision.answered:
             return self._abstain(found, AsyncStreamingResponse if self._streams() else Response)
         response = await self._engine.asynthesize(query_bundle, found.nodes)
+        if self._audit:
+            draft = await _aread(response)
+            read = draft.source_nodes or found.nodes
+            audit = await self._gate.aaudit(**_asked(question, draft, read)) if draft.response else None
+            return self._audited(response, draft, read, audit, found)
         if self._place == "before":
             return _attach(response, found)
         draft = await _aread(response)
@@ -167,6 +196,10 @@ class ISRQueryEngine(BaseQueryEngine):
         else:
             response = await self._engine.aquery(query_bundle)
         draft = await _aread(response)
+        if self._audit:
+            read = draft.source_nodes
+            audit = await self._gate.aaudit(**_asked(question, draft, read)) if draft.response else None
+            return self._audited(response, draft, read, audit, None)
 
         async def look(query: str, number: int, previous: Decision | None) -> Nodes:
             return await rounds.alook(query, number, previous) if number else draft.source_nodes
@@ -179,7 +212,7 @@ class ISRQueryEngine(BaseQueryEngine):
         return bool(getattr(getattr(self._engine, "_response_synthesizer", None), "_streaming", False))
 
     def _abstain(self, found: Gathered, kind: type[RESPONSE_TYPE]) -> RESPONSE_TYPE:
-        return _respond(self._message, kind, found, found.metadata())
+        return _respond(self._message, kind, found.nodes, found.metadata())
 
     def _release(self, response: RESPONSE_TYPE, draft: Response, found: Gathered) -> RESPONSE_TYPE:
         """The draft, or the abstention in its place, in the form that the engine answers in."""
@@ -188,7 +221,25 @@ class ISRQueryEngine(BaseQueryEngine):
         if isinstance(response, PydanticResponse):
             return _attach(response, found)
         metadata = {**(draft.metadata or {}), **found.metadata()}
-        return _respond(draft.response or "", type(response), found, metadata)
+        return _respond(draft.response or "", type(response), found.nodes, metadata)
+
+    def _audited(
+        self, response: RESPONSE_TYPE, draft: Response, nodes: Nodes, audit: AnswerAudit | None, found: Gathered | None
+    ) -> RESPONSE_TYPE:
+        """What may go out of a draft, or the abstention in its place, in the form that the engine answers in."""
+        metadata = {**(draft.metadata or {}), **(found.metadata() if found is not None else {})}
+        text = ""
+        if audit is not None:
+            metadata[AUDIT_KEY] = audit.to_dict()
+            text = audit.releasable(cite=True).text
+        return _respond(text or self._message, type(response), nodes, metadata)
+
+
+def _asked(question: str, draft: Response, nodes: Nodes) -> dict[str, Any]:
+    """The arguments of an audit; a node without text keeps its place, which markers count."""
+    chunks = [chunk_of(node) for node in nodes]
+    evidence = [chunk if one_line(chunk.text) else Chunk(_NO_TEXT) for chunk in chunks]
+    return {"answer": draft.response, "question": question if question.strip() else None, "evidence": evidence}
 
 
 def _attempt(call: Callable[[], Nodes]) -> Nodes | Exception:
@@ -242,12 +293,12 @@ async def _aread(response: RESPONSE_TYPE) -> Response:
     return await response.get_response() if isinstance(response, AsyncStreamingResponse) else _read(response)
 
 
-def _respond(text: str, kind: type[RESPONSE_TYPE], found: Gathered, metadata: dict[str, Any]) -> RESPONSE_TYPE:
+def _respond(text: str, kind: type[RESPONSE_TYPE], nodes: Nodes, metadata: dict[str, Any]) -> RESPONSE_TYPE:
     if kind is StreamingResponse:
-        return StreamingResponse(_tokens(text), source_nodes=found.nodes, metadata=metadata)
+        return StreamingResponse(_tokens(text), source_nodes=nodes, metadata=metadata)
     if kind is AsyncStreamingResponse:
-        return AsyncStreamingResponse(_atokens(text), source_nodes=found.nodes, metadata=metadata)
-    return Response(text, source_nodes=found.nodes, metadata=metadata)
+        return AsyncStreamingResponse(_atokens(text), source_nodes=nodes, metadata=metadata)
+    return Response(text, source_nodes=nodes, metadata=metadata)
 
 
 def _tokens(text: str) -> Generator[str, None, None]:

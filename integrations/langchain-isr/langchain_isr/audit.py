@@ -1,0 +1,137 @@
+"""An audit as a runnable: what may go out of an answer takes its place in a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
+from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from isr_rag import AnswerAudit, ISRError
+from isr_rag import ISRGate as CoreGate
+from isr_rag.errors import InvalidInputError
+from isr_rag.evidence import Chunk, one_line
+from langchain_isr.batched import Batched, StateOrError, checked_state
+from langchain_isr.common import DOCUMENT_PROMPT, MESSAGE, Core, DocumentPrompt, State, chunk_of, text_of
+
+AUDIT_EVENT = "isr_audit"
+"""Name of the custom event that carries each audit."""
+
+AUDIT_KEY = "isr_audit"
+"""Where an audit is: in a runnable's output, and in a message's response metadata."""
+
+_NO_TEXT = "…"
+
+
+class ISRAudit(Batched):
+    """Audits `{"answer", "documents", "question"?}`: adds `"isr_audit"` and leaves of the answer what may go out.
+
+    `"isr_audit"` is the audit as plain data (`isr_rag.AnswerAudit.from_dict` reads it). The answer keeps its type, a
+    string or a message; where nothing of it may go out, `message` takes its place. Everything else in the input passes
+    through, and the input itself is not changed. A batch is scored together.
+
+    Args:
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration.
+        h_star: error budget of an answer in (0, 1); the gate's own by default.
+        on_unsupported: `"trim"` leaves what may go out; `"annotate"` leaves the answer as it is, and the audit is
+            yours to heed.
+        cite: add citation markers `[n]` to statements that bring none that is right; n counts the documents from 1.
+        message: takes the place of an answer of which nothing may go out.
+        document_prompt: how your chain renders a document for its model; the audit reads exactly that text.
+        question_key: where the input holds the question, if it does.
+        documents_key: where the input holds the documents.
+        answer_key: where the input holds the answer.
+
+    Raises:
+        InvalidInputError: for an input without answer or documents, or with an empty answer.
+        ISRError: as `isr_rag.ISRGate.audit`.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    gate: Core = Field(default_factory=CoreGate)
+    h_star: float | None = Field(default=None, gt=0.0, lt=1.0)
+    on_unsupported: Literal["trim", "annotate"] = "trim"
+    cite: bool = False
+    message: str = MESSAGE
+    document_prompt: DocumentPrompt = DOCUMENT_PROMPT
+    question_key: str = "question"
+    documents_key: str = "documents"
+    answer_key: str = "answer"
+
+    def get_input_schema(self, config: RunnableConfig | None = None) -> type[BaseModel]:
+        """What the audit reads of its input; everything else passes through."""
+        fields: dict[str, Any] = {
+            self.answer_key: (str, ...),
+            self.documents_key: (list[Document], ...),
+            self.question_key: (str | None, None),
+        }
+        return create_model("ISRAuditInput", **fields)
+
+    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
+        outcomes: list[StateOrError] = []
+        for state, audit, own in zip(inputs, self._audits(inputs), config, strict=True):
+            if isinstance(audit, AnswerAudit):
+                dispatch_custom_event(AUDIT_EVENT, audit.to_dict(), config=own)
+            outcomes.append(self._outcome(state, audit))
+        return outcomes
+
+    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
+        outcomes: list[StateOrError] = []
+        for state, audit, own in zip(inputs, await self._aaudits(inputs), config, strict=True):
+            if isinstance(audit, AnswerAudit):
+                await adispatch_custom_event(AUDIT_EVENT, audit.to_dict(), config=own)
+            outcomes.append(self._outcome(state, audit))
+        return outcomes
+
+    def _audits(self, inputs: list[State]) -> list[AnswerAudit | ISRError]:
+        try:
+            return list(self.gate.audit_batch([self._item(state) for state in inputs]))
+        except ISRError as error:
+            # One bad input must not take the others with it: each gets its own audit or its own error.
+            return [error] if len(inputs) == 1 else [self._audits([state])[0] for state in inputs]
+
+    async def _aaudits(self, inputs: list[State]) -> list[AnswerAudit | ISRError]:
+        try:
+            return list(await self.gate.aaudit_batch([self._item(state) for state in inputs]))
+        except ISRError as error:
+            return [error] if len(inputs) == 1 else [(await self._aaudits([state]))[0] for state in inputs]
+
+    def _item(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        given = checked_state(state)
+        missing = [key for key in (self.answer_key, self.documents_key) if given.get(key) is None]
+        if missing:
+            raise InvalidInputError(f"the audit needs {missing} in its input: set the keys that your chain uses")
+        return {
+            "answer": text_of(given[self.answer_key]),
+            "question": given.get(self.question_key) or None,
+            "evidence": numbered(given[self.documents_key], self.document_prompt),
+            "h_star": self.h_star,
+        }
+
+    def _outcome(self, state: State, audit: AnswerAudit | ISRError) -> StateOrError:
+        if isinstance(audit, ISRError):
+            return audit
+        outcome = {**state, AUDIT_KEY: audit.to_dict()}
+        if self.on_unsupported == "trim":
+            outcome[self.answer_key] = trimmed(state[self.answer_key], audit, self.message, cite=self.cite)
+        return outcome
+
+
+def numbered(documents: Any, document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Chunk]:
+    """Documents as evidence, in their order; one without text keeps its place, which markers count."""
+    chunks = [chunk_of(document, document_prompt) for document in documents]
+    return [chunk if one_line(chunk.text) else Chunk(_NO_TEXT) for chunk in chunks]
+
+
+def trimmed(answer: object, audit: AnswerAudit, message: str, *, cite: bool) -> object:
+    """What may go out of an answer, of the answer's own type: a string or a message."""
+    text = audit.releasable(cite=cite).text or message
+    if isinstance(answer, BaseMessage):
+        about = {**answer.response_metadata, AUDIT_KEY: audit.to_dict()}
+        return answer.model_copy(update={"content": text, "response_metadata": about})
+    return text
