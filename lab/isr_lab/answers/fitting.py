@@ -1,0 +1,99 @@
+"""The audit calibration of a scorer from scored, labelled answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from isr_lab.answers.figures import judged, with_budget
+from isr_lab.answers.scoring import ScoredAnswer, ScoredStatement
+from isr_rag.audit import AuditCalibration, Budget
+from isr_rag.audit.calibration import VERDICTS, fit_verdicts
+from isr_rag.calibration.metrics import auroc
+from isr_rag.errors import ConfigurationError
+
+_FOLDS = 5
+
+
+def fit(answers: Sequence[ScoredAnswer]) -> AuditCalibration:
+    """Fit the three probabilities on the sources for verdicts, and the cut on those for the cut.
+
+    Whether the best chunk read alone counts (`close`) is decided by the held-out log loss on the sources for verdicts
+    and the AUROC on those for the cut: it does where both are at least as good with it.
+
+    Raises:
+        ConfigurationError: if the answers were scored by more than one scorer, or a verdict has no statement.
+    """
+    scorers = {(one.scorer, one.focus) for one in answers}
+    if len(scorers) != 1:
+        raise ConfigurationError(f"the answers were scored by {len(scorers)} scorers: one calibration is for one")
+    scorer, focus = scorers.pop()
+    fitted = [one for answer in answers if answer.use == "verdicts" for one in judged(answer) if one.label in VERDICTS]
+    groups = [
+        answer.group
+        for answer in answers
+        if answer.use == "verdicts"
+        for one in judged(answer)
+        if one.label in VERDICTS
+    ]
+    whole = [answer for answer in answers if answer.use == "cut"]
+    tried: dict[bool, tuple[AuditCalibration, dict[str, Any]]] = {}
+    for close in (False, True):
+        q, r = _features(fitted, close=close)
+        labels = [str(one.label) for one in fitted]
+        loss = _held_out_loss(q, r, labels, groups)
+        weights = fit_verdicts(q, r, labels)
+        found = AuditCalibration(scorer, focus, weights, Budget(), close=close)
+        own = [(one, answer) for answer in whole for one in judged(answer) if one.label is not None]
+        rank = (
+            auroc(
+                [one.closest if close else float(one.q or 0.0) for one, _ in own],
+                [one.label == "supported" for one, _ in own],
+            )
+            if own
+            else 0.5
+        )
+        tried[close] = found, {"held_out_log_loss": loss, "auroc_on_answers": rank}
+    metrics = {("close" if close else "plain"): figures for close, (_, figures) in tried.items()}
+    with_, without = metrics["close"], metrics["plain"]
+    use = (
+        with_["held_out_log_loss"] <= without["held_out_log_loss"] + 1e-3
+        and with_["auroc_on_answers"] >= without["auroc_on_answers"]
+    )
+    chosen = tried[use][0]
+    counts = Counter(answer.source for answer in answers if answer.use == "verdicts")
+    calibration = AuditCalibration(
+        scorer,
+        focus,
+        chosen.weights,
+        Budget(calibrated=True),
+        close=use,
+        statements=dict(Counter(str(one.label) for one in fitted)),
+        sources=", ".join(f"{name} {count}" for name, count in sorted(counts.items())),
+        metrics=metrics,
+    )
+    return with_budget(calibration, whole)
+
+
+def _features(found: Sequence[ScoredStatement], *, close: bool) -> tuple[list[float], list[float]]:
+    return [one.closest if close else float(one.q or 0.0) for one in found], [float(one.r or 0.0) for one in found]
+
+
+def _held_out_loss(q: Sequence[float], r: Sequence[float], labels: Sequence[str], groups: Sequence[str]) -> float:
+    """Log loss of the three verdicts on folds that were not fitted on; groups stay together."""
+    names = sorted(set(groups))
+    fold_of = dict(zip(names, np.random.default_rng(0).integers(_FOLDS, size=len(names)).tolist(), strict=True))
+    folds = [fold_of[group] for group in groups]
+    losses: list[float] = []
+    for fold in range(_FOLDS):
+        seen = [i for i, own in enumerate(folds) if own != fold]
+        weights = fit_verdicts([q[i] for i in seen], [r[i] for i in seen], [labels[i] for i in seen])
+        model = AuditCalibration("fold", None, weights, Budget())
+        for i, own in enumerate(folds):
+            if own == fold:
+                p = model.probabilities(q[i], r[i])
+                losses.append(-float(np.log(max(getattr(p, labels[i]), 1e-9))))
+    return float(np.mean(losses))
