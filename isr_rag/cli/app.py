@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from isr_rag import __version__
-from isr_rag.cli import audit, check, deciding, doctor, moved, serving
+from isr_rag.cli import audit, check, deciding, doctor, moved, reporting, serving
 
 EXIT_CODES = (
     "Exit codes: 0 answered, or done; 3 abstained; 4 a file decided except for its bad lines; 1 bad input; 2 bad "
@@ -45,4 +45,5 @@ app.command(epilog=deciding.DEMO_EXAMPLES)(deciding.demo)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command(epilog=serving.SERVE_EXAMPLES)(serving.serve)
 app.command(epilog=serving.MCP_EXAMPLES)(serving.mcp)
+app.command(epilog=reporting.EXAMPLES)(reporting.report)
 moved.register(app)

@@ -89,20 +89,20 @@ class Service:
             ISRError: as `isr_rag.ISRGate.audit`.
         """
         chunks = self.chunks(asked.evidence)
-        statements = await asyncio.to_thread(_statements, asked.answer, chunks)
-        if statements > (most := self.settings.limits.statements):
-            raise Problem("too-many-statements", f"the answer makes {statements} statements; {most} are allowed")
-        await progress(0, f"{statements} statements")
-        item = AuditItem(answer=asked.answer, question=asked.question, evidence=chunks, h_star=asked.h_star)
-        audit = await self.desk.run(lambda: self._audit(item, progress), seconds=seconds)
+        audit = await self.desk.run(lambda: self._audit(asked, chunks, progress), seconds=seconds)
         name = identifier if asked.id is None else asked.id
         for statement in audit.statements:
             if statement.decision is not None:
                 self.note(statement.decision, name)
         return audit
 
-    async def _audit(self, item: AuditItem, progress: Progress) -> AnswerAudit:
+    async def _audit(self, given: AuditRequest, chunks: Sequence[Chunk], progress: Progress) -> AnswerAudit:
         """An audit in slices, between which other requests have their turns with the model."""
+        statements = await asyncio.to_thread(_statements, given.answer, chunks)
+        if statements > (most := self.settings.limits.statements):
+            raise Problem("too-many-statements", f"the answer makes {statements} statements; {most} are allowed")
+        await progress(0, f"{statements} statements")
+        item = AuditItem(answer=given.answer, question=given.question, evidence=chunks, h_star=given.h_star)
         steps, asked = auditor.steps(self.gate, [item]), 0
         told: auditor.Told | None = None
         while True:
