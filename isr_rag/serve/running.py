@@ -49,7 +49,8 @@ def serve(gate: ISRGate, settings: Settings, *, started: Callable[[str], None] =
         timeout_graceful_shutdown=int(limits.seconds) + 1,
     )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as listener:
+    # The protocol is named, since asyncio sends without delay (TCP_NODELAY) only where it knows that it is TCP.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host.strip("[]"), settings.port))
         host = f"[{settings.host.strip('[]')}]" if family == socket.AF_INET6 else settings.host
