@@ -70,6 +70,23 @@ class Focus:
 
 
 @dataclass(frozen=True, slots=True)
+class Nearest:
+    """The sentence of the evidence whose words are nearest to what was judged.
+
+    It says where to look, by words alone; the model and the reference did not see it.
+
+    Attributes:
+        chunk: index of the caller's chunk.
+        sentence: at most 60 words of it, on one line.
+        lacking: words of the claim, or of the drafted answer, that neither it nor its title has; at most six.
+    """
+
+    chunk: int
+    sentence: str
+    lacking: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """One decision and every number behind it (Algorithm 1, Box 1). Information quantities are in nats.
 
@@ -106,6 +123,8 @@ class Decision:
         focus: how much of the evidence was read; None when all of it was.
         left_out: indices of the caller's chunks that were not read: the words or the model's window did not suffice.
         scorer: identity of the scorer.
+        nearest: the sentence read that is nearest to what was judged, by its words; None where nothing was read, or no
+            word is shared.
         seconds: wall-clock time of the decision.
         detail: what failed, for the `..._failed` reasons, or what did not fit the model's window; empty otherwise.
     """
@@ -138,6 +157,7 @@ class Decision:
     below_noise_floor: bool | None = None
     focus: Focus | None = None
     left_out: tuple[int, ...] = ()
+    nearest: Nearest | None = None
     seconds: float = field(default=0.0, compare=False)
     detail: str = ""
 
@@ -161,6 +181,8 @@ class Decision:
         plain["q"], plain["q_high"] = list(self.q), list(self.q_high)
         plain["orderings"] = [list(ordering) for ordering in self.orderings]
         plain["left_out"] = list(self.left_out)
+        if self.nearest is not None:
+            plain["nearest"]["lacking"] = list(self.nearest.lacking)
         if self.isr is not None and math.isinf(self.isr):
             plain["isr"] = "inf"
         return {"schema_version": SCHEMA_VERSION, **plain}
@@ -183,6 +205,9 @@ class Decision:
             values["orderings"] = tuple(tuple(int(i) for i in ordering) for ordering in values["orderings"])
             values["left_out"] = tuple(int(i) for i in values.get("left_out", ()))
             values["isr"] = None if values["isr"] is None else float(values["isr"])
+            if values.get("nearest") is not None:
+                found = values["nearest"]
+                values["nearest"] = Nearest(int(found["chunk"]), str(found["sentence"]), tuple(found["lacking"]))
             values["focus"] = None if values["focus"] is None else Focus(**values["focus"])
             return cls(**values)
         except (KeyError, TypeError, ValueError) as error:
@@ -208,7 +233,7 @@ class Decision:
         return cls.from_dict(plain)
 
     def explain(self) -> str:
-        """The decision in words: what is trusted at how much, what is needed, and what would change it."""
+        """The decision in words: what is trusted at how much, what is needed, where to look, what would change it."""
         return explain(self)
 
     def __str__(self) -> str:

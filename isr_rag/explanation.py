@@ -42,6 +42,7 @@ def explain(decision: Decision) -> str:
     if decision.detail:
         detail = decision.detail.rstrip(". ")
         parts.append(f"{detail[0].upper()}{detail[1:]}.")
+    parts += _where_to_look(decision)
     if change := _what_would_change_it(decision):
         parts.append(f"What would change it: {change}.")
     return " ".join(parts)
@@ -72,6 +73,19 @@ def _numbers_of_the_model(decision: Decision) -> list[str]:
     assert decision.q_lo is not None
     mean = f"The model gives it {decision.q_bar:.2g} on average"
     return [f"{mean} over the orders of the chunks, and {decision.q_lo:.2g} in the worst."]
+
+
+def _where_to_look(decision: Decision) -> list[str]:
+    """The sentence nearest to the claim, and for an abstention the claim's words that it lacks."""
+    nearest = decision.nearest
+    if nearest is None:
+        return []
+    end = "" if nearest.sentence[-1:] in ".!?" else "."
+    said = f"The nearest sentence is in chunk {nearest.chunk + 1}: “{nearest.sentence}”{end}"
+    if decision.answered or not nearest.lacking:
+        return [said]
+    lacking = ", ".join(f"“{word}”" for word in nearest.lacking)
+    return [f"{said} It does not have {lacking}."]
 
 
 def _what_would_change_it(decision: Decision) -> str:

@@ -44,6 +44,7 @@ from isr_rag.errors import (
 )
 from isr_rag.evidence import EvidenceLike, as_chunks
 from isr_rag.focus import Reading, choose
+from isr_rag.nearest import nearest
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
 from isr_rag.predicates import evidence_alone
 from isr_rag.printable import printable
@@ -163,7 +164,7 @@ class ISRGate:
 
     def _algorithm_1(self, item: CheckedItem, reading: Reading) -> Steps:
         """Algorithm 1 (Section 2.5), asking for scores where it needs them."""
-        blank, predicate, reference = self._blank(item), item.predicate, item.reference
+        blank, predicate, reference = self._blank(item, reading), item.predicate, item.reference
         if not reading.chunks:
             blank = replace(blank, left_out=reading.left_out(len(item.chunks)))
             return _close(blank, Reason.NO_EVIDENCE, item.can_acquire)
@@ -515,8 +516,8 @@ class ISRGate:
     def _batch(self, items: Sequence[Item | Mapping[str, Any]]) -> Batch:
         return Batch(read_items(items, self.reference), self._steps)
 
-    def _blank(self, item: CheckedItem) -> Decision:
-        """A decision before anything is known, with the settings that it will be made under."""
+    def _blank(self, item: CheckedItem, reading: Reading | None = None) -> Decision:
+        """A decision before anything is scored, with the settings that it will be made under."""
         return Decision(
             action=Action.ABSTAIN,
             reason=Reason.NO_EVIDENCE,
@@ -529,6 +530,7 @@ class ISRGate:
             chunks=len(item.chunks),
             scorer=self.scorer.identity,
             invariant=self.scorer.layout != "full",
+            nearest=None if reading is None else nearest(item.predicate, reading.chunks, reading.places),
         )
 
     def _below_noise_floor(self, q: tuple[float, ...]) -> bool | None:

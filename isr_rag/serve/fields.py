@@ -143,6 +143,14 @@ class FocusFields(BaseModel):
     budget: int
 
 
+class NearestFields(BaseModel):
+    """The sentence of the evidence whose words are nearest to what was judged."""
+
+    chunk: int
+    sentence: str
+    lacking: list[str]
+
+
 class DecisionFields(BaseModel):
     """A decision and every number behind it; quantities of information are in nats."""
 
@@ -175,6 +183,7 @@ class DecisionFields(BaseModel):
     below_noise_floor: bool | None
     focus: FocusFields | None
     left_out: list[int]
+    nearest: NearestFields | None
     seconds: float
     detail: str
 

@@ -6,6 +6,7 @@ import datetime
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from isr_rag.decision import Decision
@@ -33,7 +34,7 @@ class DecisionLog:
     def write(self, identifier: str | int, decision: Decision) -> bool:
         """Append a line; returns whether that could be done."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        plain = {"id": identifier, "time": now, "decision": decision.to_dict()}
+        plain = {"id": identifier, "time": now, "decision": replace(decision, nearest=None).to_dict()}
         line = (json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n").encode()
         try:
             written = os.write(self._file, line)

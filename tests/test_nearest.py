@@ -1,0 +1,73 @@
+"""The sentence that a decision points to: where a reader should look, and what of the claim is not there."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from isr_rag import Chunk, Decision, ISRGate
+from isr_rag.nearest import nearest
+from isr_rag.predicates import Sufficient, Supported
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
+
+EVIDENCE = [
+    Chunk("Pierre was born in Paris in 1859. He studied magnetism.", "Pierre Curie"),
+    Chunk("She won the Nobel Prize in 1903. She was born in Warsaw in 1867.", "Marie Curie"),
+]
+
+
+@pytest.mark.parametrize(
+    ("claim", "chunk", "sentence", "lacking"),
+    [
+        ("Marie Curie was born in Warsaw.", 1, "She was born in Warsaw in 1867.", ()),
+        ("Marie Curie was born in Vienna in 1867.", 1, "She was born in Warsaw in 1867.", ("Vienna",)),
+        ("Marie Curie was born in Warsaw in 1868.", 1, "She was born in Warsaw in 1867.", ("1868",)),
+        ("Marie Curie was not born in Warsaw.", 1, "She was born in Warsaw in 1867.", ("not",)),
+        ("Pierre Curie studied magnets and law.", 0, "He studied magnetism.", ("law",)),
+    ],
+)
+def test_it_is_the_one_with_most_of_the_words_and_what_it_lacks_is_told(
+    claim: str, chunk: int, sentence: str, lacking: tuple[str, ...]
+) -> None:
+    for order in itertools.permutations(range(2)):
+        found = nearest(Supported(claim=claim), [EVIDENCE[i] for i in order], order)
+        assert found is not None
+        assert (found.chunk, found.sentence, found.lacking) == (chunk, sentence, lacking)
+
+
+def test_of_a_draft_the_answers_words_are_looked_for_and_of_a_question_none() -> None:
+    asked = "When was Marie Curie born?"
+    draft = nearest(Supported(question=asked, answer="in 1870"), EVIDENCE, (0, 1))
+    assert draft is not None and draft.lacking == ("1870",)
+    question = nearest(Sufficient(asked), EVIDENCE, (0, 1))
+    assert question is not None and (question.chunk, question.lacking) == (1, ())
+
+
+def test_without_a_common_word_there_is_none() -> None:
+    assert nearest(Supported(claim="Zinc melts."), EVIDENCE, (0, 1)) is None
+    assert nearest(Supported(claim="Zinc melts."), [], ()) is None
+
+
+def test_a_decision_names_the_sentence_and_survives_json() -> None:
+    gate = ISRGate(scorer=FixedScorer([0.2]), reference=Oracle(0.3))
+    decision = gate.decide(EVIDENCE, claim="Marie Curie was born in Vienna.")
+    assert "chunk 2: “She was born in Warsaw in 1867.” It does not have “Vienna”." in decision.explain()
+    assert Decision.from_json(decision.to_json()) == decision
+    answered = ISRGate(scorer=FixedScorer([0.99]), reference=Oracle(1.0)).decide(EVIDENCE, claim="Curie was in Vienna.")
+    assert answered.answered and "does not have" not in answered.explain()
+
+
+def test_an_old_decision_without_it_is_read() -> None:
+    decision = ISRGate(scorer=FixedScorer([0.2]), reference=Oracle(0.3)).decide([], claim="Marie Curie was born.")
+    plain = decision.to_dict()
+    assert plain.pop("nearest") is None
+    assert Decision.from_dict(plain) == decision
+
+
+def test_control_characters_and_markup_of_the_evidence_do_not_reach_what_is_shown() -> None:
+    gate = ISRGate(scorer=FixedScorer([0.2]), reference=Oracle(0.3))
+    decision = gate.decide(["Curie \x1b[31mwas <b>born</b>\u202e in Warsaw."], claim="Curie was born in Vienna.")
+    assert "\x1b" not in str(decision) and "\u202e" not in str(decision)
+    assert "<b>born" not in decision._repr_html_()
