@@ -1,6 +1,7 @@
-"""Concurrent callers of one gate against one caller with a batch: throughput as ratios of one run.
+"""Concurrent callers of one gate against one after another, and against one batch: throughput as ratios of one run.
 
 python benchmarks/callers.py --json callers.json --plot callers.png
+python benchmarks/callers.py --items 50 --callers 50 --chunks 4 --tokens 20 --known  # short chunks, asked about before
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--items", type=int, default=32)
     parser.add_argument("--chunks", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=40, help="of a chunk")
+    parser.add_argument("--known", action="store_true", help="chunks whose states are kept: only the questions are new")
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
@@ -39,9 +43,12 @@ def main() -> None:
         """Evidence nobody has asked about yet, so that no states are kept."""
         nonlocal fresh
         fresh += 1
-        texts = [real_chunks(tokenizer, 40, given.chunks, start=i * given.chunks) for i in range(given.items)]
+        size, many = given.tokens, given.chunks
+        texts = [real_chunks(tokenizer, size, many, start=i * many) for i in range(given.items)]
+        name = 0 if given.known else fresh
         return [
-            {"evidence": [f"{fresh}: {text}" for text in own], "claim": " ".join(own[0].split()[:10])} for own in texts
+            {"evidence": [f"{name}: {text}" for text in own], "claim": f"{fresh} {' '.join(own[0].split()[:10])}"}
+            for own in texts
         ]
 
     async def called(concurrency: int, work: list[dict[str, Any]]) -> None:
@@ -51,31 +58,56 @@ def main() -> None:
             async with free:
                 await gate.adecide(**item)
 
+        watching = asyncio.create_task(watch())
         await asyncio.gather(*(one(item) for item in work))
+        watching.cancel()
+
+    async def watch() -> None:
+        while True:
+            begun = time.perf_counter()
+            await asyncio.sleep(0.005)
+            late.append(time.perf_counter() - begun - 0.005)
 
     gate.decide_batch(items())
     seconds: dict[str, list[float]] = {}
+    spent: dict[str, list[float]] = {}
+    late: list[float] = []
     threads = 0
+
+    def timed(name: str, work: Callable[[], object]) -> None:
+        begun, used = time.perf_counter(), time.process_time()
+        work()
+        seconds.setdefault(name, []).append(time.perf_counter() - begun)
+        spent.setdefault(name, []).append(time.process_time() - used)
+
     for _ in range(given.rounds):
         work = items()
-        begun = time.perf_counter()
-        gate.decide_batch(work)
-        seconds.setdefault("batch", []).append(time.perf_counter() - begun)
+        timed("one after another", lambda work=work: [gate.decide(**item) for item in work])
+        work = items()
+        timed("batch", lambda work=work: gate.decide_batch(work))
         for concurrency in given.callers:
             work = items()
-            begun = time.perf_counter()
-            asyncio.run(called(concurrency, work))
-            seconds.setdefault(str(concurrency), []).append(time.perf_counter() - begun)
+            timed(str(concurrency), lambda n=concurrency, work=work: asyncio.run(called(n, work)))
             threads = max(threads, threading.active_count())
     rates = {name: given.items / min(values) for name, values in seconds.items()}
-    ratios = {f"{name}_callers_vs_batch": rate / rates["batch"] for name, rate in rates.items() if name != "batch"}
+    callers = [str(concurrency) for concurrency in given.callers]
+    ratios = {f"{name}_callers_vs_batch": rates[name] / rates["batch"] for name in callers}
+    ratios |= {f"{name}_callers_vs_one_after_another": rates[name] / rates["one after another"] for name in callers}
+    # On a machine with other work the CPU's seconds say more than the wall's.
+    ratios |= {f"{name}_callers_cpu_saved": min(spent["one after another"]) / min(spent[name]) for name in callers}
+    late.sort()
+    lag = {"median": late[len(late) // 2], "p99": late[len(late) * 99 // 100], "most": late[-1]}
     print(f"decide_batch: {rates['batch']:.2f} decisions a second; at most {threads} threads")
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}")
+    print("the event loop was late by", ", ".join(f"{1e3 * value:.0f} ms ({name})" for name, value in lag.items()))
     if given.json:
-        write_json(given.json, {"ratios": ratios, "rates": rates, "threads": threads, "machine": machine()})
+        found = {"ratios": ratios, "rates": rates, "late": lag, "threads": threads, "machine": machine()}
+        write_json(
+            given.json, found | {"settings": {k: v for k, v in vars(given).items() if k not in ("json", "plot")}}
+        )
     if given.plot:
-        points = [(float(name), rate) for name, rate in rates.items() if name != "batch"]
+        points = [(float(name), rates[name]) for name in callers]
         plot_lines(
             given.plot,
             {"adecide": points},

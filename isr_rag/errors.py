@@ -65,6 +65,10 @@ class ScorerError(ISRError, RuntimeError):
     """The scorer failed, or returned something that is not a probability distribution over the labels."""
 
 
+class QueueFullError(ScorerError):
+    """As many callers wait for one model as its queue holds; nothing was scored, and it may be tried again later."""
+
+
 class MemoryBudgetError(ScorerError):
     """A prompt would take more memory than a forward pass may."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
+import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Unpack, cast
@@ -61,6 +63,18 @@ from isr_rag.scorers.protocol import (
 )
 
 Focusing = int | Literal["auto"] | None
+
+_reading = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """A fork may find the lock taken by a thread that it does not have."""
+    global _reading
+    _reading = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class ISRGate:
@@ -326,8 +340,7 @@ class ISRGate:
         scorer = self.scorer
         if not isinstance(scorer, AsyncScorer):
             return await asyncio.to_thread(self.decide_batch, items)
-        batch = await asyncio.to_thread(self._batch, items)
-        requests = await asyncio.to_thread(batch.start)
+        batch, requests = await asyncio.to_thread(self._begin, items)
         while requests:
             results = await asyncio.gather(*(self._ascore_one(scorer, request) for request in requests))
             requests = await asyncio.to_thread(batch.resume, results)
@@ -512,6 +525,12 @@ class ISRGate:
             return (await scorer.ascore([request]))[0]
         except Exception as error:
             return as_scorer_error(error)
+
+    def _begin(self, items: Sequence[Item | Mapping[str, Any]]) -> tuple[Batch, list[ScoreRequest]]:
+        """The first step, for one caller at a time: threads that compute in Python together hold up the event loop."""
+        with _reading:
+            batch = self._batch(items)
+            return batch, batch.start()
 
     def _batch(self, items: Sequence[Item | Mapping[str, Any]]) -> Batch:
         return Batch(read_items(items, self.reference), self._steps)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from isr_rag import Decision, ISRGate
+from isr_rag import Decision, ISRGate, Supported
+from isr_rag.evidence import Chunk
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import CalibratedMixture, Oracle, Reference
+from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 
 THREADS = 64
@@ -76,3 +79,30 @@ def test_the_loop_runs_on_while_a_slow_scorer_works() -> None:
         return await task
 
     assert asyncio.run(run()).answered
+
+
+class AsyncScorer(FixedScorer):
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        return self.score(requests)
+
+
+def test_callers_read_their_evidence_one_at_a_time_beside_the_event_loop() -> None:
+    inside, most = 0, 0
+
+    class Slow(Supported):
+        def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
+            nonlocal inside, most
+            assert threading.current_thread() is not threading.main_thread()
+            inside += 1
+            most = max(most, inside)
+            threading.Event().wait(0.002)
+            inside -= 1
+            return super().render(chunks, topic_first=topic_first)
+
+    gate = ISRGate(scorer=AsyncScorer([0.97]), reference=Oracle(1.0))
+
+    async def run() -> list[Decision]:
+        return list(await asyncio.gather(*(gate.adecide(["a"], predicate=Slow(claim="a")) for _ in range(50))))
+
+    assert len({decision.action for decision in asyncio.run(run())}) == 1
+    assert most == 1

@@ -10,11 +10,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from isr_rag.errors import ScorerError
+from isr_rag.errors import ConfigurationError, QueueFullError, ScorerError
 from isr_rag.scorers.protocol import ScoreRequest, Scores
 
 TOGETHER = 32
 """Requests a turn takes along at most, which bounds how long the next caller waits."""
+
+
+WAITING = 1024
+"""Callers that may wait by default: a minute's work and more for the adjudicators on a CPU."""
 
 
 class _Waiting:
@@ -36,19 +40,26 @@ class ScoringQueue:
 
     Args:
         score: scores requests; never called by two threads at a time.
+        waiting: callers that may wait in line, >= 1; who comes after them is refused at once.
         forked: called in a fork before anything else is, to renew what else the parent's threads may have held.
 
     Attributes:
         turn: who holds it has the model to itself.
+
+    Raises:
+        ConfigurationError: if nobody may wait.
     """
 
     def __init__(
         self,
         score: Callable[[Sequence[ScoreRequest]], list[Scores]],
         *,
+        waiting: int = WAITING,
         forked: Callable[[], None] = lambda: None,
     ) -> None:
-        self._score, self._forked = score, forked
+        if waiting < 1:
+            raise ConfigurationError(f"waiting must be at least 1, got {waiting}")
+        self._score, self._forked, self._most = score, forked, waiting
         self._begin()
         _queues.add(self)
 
@@ -58,7 +69,11 @@ class ScoringQueue:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="isr-scoring")
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """Score requests, with those of other callers that wait."""
+        """Score requests, with those of other callers that wait.
+
+        Raises:
+            QueueFullError: if as many callers wait as may.
+        """
         mine = self._join(requests)
         self._serve_until_done(mine)
         return mine.result.result()
@@ -70,6 +85,11 @@ class ScoringQueue:
         return await asyncio.wrap_future(mine.result)
 
     def _join(self, requests: Sequence[ScoreRequest]) -> _Waiting:
+        if len(self._line) >= self._most:
+            raise QueueFullError(
+                f"{self._most} callers wait for the model already: try again later, ask with fewer callers at once "
+                "(decide_batch takes any number of items as one), or let more wait (LocalScorer(waiting=...))"
+            )
         mine = _Waiting(requests)
         self._line.append(mine)
         return mine

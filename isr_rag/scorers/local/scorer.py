@@ -17,7 +17,7 @@ from isr_rag.scorers.local.loading import torch
 from isr_rag.scorers.local.machine import free_memory, use_no_more_threads_than_cores
 from isr_rag.scorers.local.noise import numerical_noise
 from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant
-from isr_rag.scorers.local.queue import ScoringQueue
+from isr_rag.scorers.local.queue import WAITING, ScoringQueue
 from isr_rag.scorers.local.states import StateCache
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 
@@ -40,6 +40,7 @@ class LocalScorer:
         focus_words: words of evidence a gate should read by default; None for all.
         states: keeps the chunks' states, so that a second question about them costs its closing only; for the layout
             `late`.
+        waiting: callers that may wait for the model at once, >= 1; further ones get a `QueueFullError`.
 
     Raises:
         ConfigurationError: for a setting that does not fit.
@@ -57,6 +58,7 @@ class LocalScorer:
         window: int | None = None,
         focus_words: int | None = None,
         states: StateCache | None = None,
+        waiting: int = WAITING,
     ) -> None:
         if states is not None and layout != "late":
             raise ConfigurationError(f"states can be kept in the layout 'late' only, not in {layout!r}")
@@ -73,7 +75,7 @@ class LocalScorer:
         self.memory = memory if memory is not None else free_memory(network.device) // 2
         most = 4096 if network.device.type == "cpu" else 32768
         self.batch_tokens = batch_tokens or max(1, min(most, self.memory // self.bytes_per_token))
-        self._queue = ScoringQueue(self._score, forked=self._begin_after_fork)
+        self._queue = ScoringQueue(self._score, waiting=waiting, forked=self._begin_after_fork)
         self.identity = f"{name}/{network.device.type}/{layout}/template-{encoder.fingerprint}"
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 
@@ -109,6 +111,7 @@ class LocalScorer:
             PromptTooLongError: if a prompt exceeds the context window; nothing has been computed then.
             LabelError: if labels cannot be told apart.
             MemoryBudgetError: if one prompt would take more than `memory`; nothing has been allocated then.
+            QueueFullError: if as many callers wait as may; nothing has been computed then.
             ScorerError: if memory runs out for one prompt, or the model's output is not finite.
         """
         return self._queue.score(requests)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from isr_rag.errors import ScorerError
+from isr_rag.errors import ConfigurationError, QueueFullError, ScorerError
 from isr_rag.prompt import Prompt
 from isr_rag.scorers.local.queue import TOGETHER, ScoringQueue
 from isr_rag.scorers.protocol import ScoreRequest, Scores
@@ -62,6 +62,29 @@ def test_callers_that_come_while_the_model_is_busy_share_the_next_turn() -> None
         assert value(first.result(timeout=20)) == 5
         assert [value(other.result(timeout=20)) for other in others] == [i + 1 for i in range(16)]
     assert [len(turn) for turn in model.turns] == [1, 16]
+
+
+def test_a_full_line_refuses_at_once_and_those_in_it_are_served() -> None:
+    model = Model()
+    queue = ScoringQueue(model, waiting=2)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(queue.score, [request("first")])
+        assert model.busy.wait(timeout=20)
+        waiting = [pool.submit(queue.score, [request(name)]) for name in ("aa", "aaa")]
+        while len(queue._line) < 2:
+            threading.Event().wait(0.001)
+        with pytest.raises(QueueFullError, match=r"2 callers wait.*decide_batch"):
+            queue.score([request("late")])
+        with pytest.raises(QueueFullError):
+            asyncio.run(queue.ascore([request("late")]))
+        model.go_on.set()
+        assert [value(one.result(timeout=20)) for one in (first, *waiting)] == [5, 2, 3]
+    assert value(queue.score([request("late")])) == 4
+
+
+def test_a_line_for_nobody_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="waiting"):
+        ScoringQueue(Model(), waiting=0)
 
 
 def test_a_turn_is_bounded_and_a_large_call_stays_whole() -> None:
