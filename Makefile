@@ -22,9 +22,9 @@ test: install
 quick: install
 	$(BIN)/python -m pytest -m 'not model and not slow and not chaos' -x tests
 
-# Faults, kills and storms at full length: 2,000 requests, 50 kills, 5,000 decisions, megabytes of text.
+# Faults, kills and storms at full length: 2,000 requests, 50 kills of each kind, 5,000 decisions, megabytes of text.
 chaos: install
-	ISR_RAG_CHAOS=long ISR_RAG_HYPOTHESIS=thorough $(BIN)/python -m pytest -m chaos --durations=10 tests
+	ISR_RAG_CHAOS=long ISR_RAG_HYPOTHESIS=thorough $(BIN)/python -m pytest -m chaos --durations=10
 
 # The remote scorer against llama.cpp's own server, which takes minutes to compile.
 test-servers: install

@@ -19,6 +19,7 @@ import psutil
 from isr_rag import ISRGate
 from isr_rag.errors import PromptTooLongError
 from isr_rag.references import Oracle
+from isr_rag.scorers.embedded import embedded_scorer, is_ready, model_directory
 from isr_rag.scorers.local.states import StateCache
 from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers import tiny
@@ -95,6 +96,32 @@ def test_memory_stays_within_two_percent_over_thousands_of_decisions(gate: ISRGa
     gc.collect()
     before = process.memory_info().rss
     decide(warm_up, warm_up + decisions)
+    gc.collect()
+    grown = (process.memory_info().rss - before) / before
+    assert grown < 0.02, f"{grown:.1%} more memory after {decisions} decisions"
+
+
+@pytest.mark.model
+@pytest.mark.skipif(not is_ready(model_directory("small")), reason="not set up: isr-rag setup --adjudicator small")
+def test_memory_of_the_embedded_model_stays_within_two_percent() -> None:
+    """Fresh evidence of 3 to 12 words each time, more than its states may take; every twentieth claim is refused."""
+    decisions = 5000 if LONG else 300
+    chance = random.Random(1)
+    gate = ISRGate(scorer=embedded_scorer(adjudicator="small"), reference=Oracle(1.0))
+    process = psutil.Process()
+
+    def decide(count: int) -> None:
+        for i in range(count):
+            chunks = [" ".join(f"w{chance.randrange(900)}" for _ in range(chance.randint(3, 12))) for _ in range(2)]
+            gate.decide(chunks, claim=f"It was w{i}.")
+            if i % 20 == 0:
+                with pytest.raises(PromptTooLongError):
+                    gate.decide(["short"], claim=f"{i} word" * 20_000)
+
+    decide(max(300, decisions // 4))  # fills the states' 256 MB and what torch keeps for every length
+    gc.collect()
+    before = process.memory_info().rss
+    decide(decisions)
     gc.collect()
     grown = (process.memory_info().rss - before) / before
     assert grown < 0.02, f"{grown:.1%} more memory after {decisions} decisions"

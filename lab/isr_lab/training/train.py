@@ -137,6 +137,9 @@ class _Run:
         return self.config.out / "checkpoint.pt"
 
     def _resume(self) -> None:
+        for pattern in ("*/.adapter_*", "*/.isr_rag.json.*", ".settings.json.*") if self.rank == 0 else ():
+            for stale in self.config.out.glob(pattern):  # of a process that was killed while it wrote
+                stale.unlink()
         if not self._checkpoint.exists():
             return
         state = torch.load(self._checkpoint, weights_only=True)
@@ -355,15 +358,15 @@ def spread(items: list[SliceItem], count: int) -> list[SliceItem]:
     return chosen[:count]
 
 
-def _work(rank: int, config: TrainConfig, meeting: str, results: Any) -> None:
-    if config.workers > 1:
-        torch.set_num_threads(max(1, usable_cores() // config.workers))
-        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=config.workers)
+def _work(rank: int, config: TrainConfig, folder: str) -> None:
+    """One of several processes; the first leaves its result in the folder where they meet."""
+    torch.set_num_threads(max(1, usable_cores() // config.workers))
+    meeting = Path(folder, "meeting").as_uri()
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=config.workers)
     result = _Run(config, rank).run()
-    if config.workers > 1:
-        dist.destroy_process_group()
+    dist.destroy_process_group()
     if rank == 0:
-        results.append(result)
+        Path(folder, "result.json").write_text(json.dumps(asdict(result)), "utf-8")
 
 
 def train(config: TrainConfig) -> TrainResult:
@@ -379,15 +382,12 @@ def train(config: TrainConfig) -> TrainResult:
     """
     config.out.mkdir(parents=True, exist_ok=True)
     write_json(config.out / "settings.json", json.loads(json.dumps(asdict(config), default=str)))
-    results: list[TrainResult] = []
     if config.workers == 1:
-        _work(0, config, "", results)
-        return results[0]
-    from multiprocessing import Manager
-
+        return _Run(config, 0).run()
     from torch.multiprocessing.spawn import spawn
 
-    with tempfile.TemporaryDirectory() as folder, Manager() as manager:
-        shared: Any = manager.list()
-        spawn(_work, (config, f"{folder}/meeting", shared), nprocs=config.workers)
-        return TrainResult(shared[0].progress, shared[0].validation)
+    # Nothing but the workers, which end with this process, however it ends: a manager would outlive it.
+    with tempfile.TemporaryDirectory() as folder:
+        spawn(_work, (config, folder), nprocs=config.workers)
+        found = json.loads(Path(folder, "result.json").read_text("utf-8"))
+    return TrainResult(TrainingProgress(**found["progress"]), found["validation"])

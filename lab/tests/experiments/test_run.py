@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -143,7 +144,7 @@ def test_a_finished_run_is_reported_again_without_scoring(items: list[SliceItem]
 
 
 def test_a_killed_run_goes_on_where_it_was(items: list[SliceItem], tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, __file__, str(tmp_path / "killed")])
+    child = subprocess.Popen([sys.executable, __file__, str(tmp_path / "killed"), "0.3"])
     scores = tmp_path / "killed" / "scores.jsonl"
     while not (scores.exists() and scores.read_bytes().count(b"\n") >= 4):
         assert child.poll() is None, "the child ended by itself"
@@ -162,6 +163,36 @@ def test_a_killed_run_goes_on_where_it_was(items: list[SliceItem], tmp_path: Pat
     assert resumed["config_sha256"] == whole["config_sha256"]
     assert resumed["counts"]["forward_passes"] == whole["counts"]["forward_passes"]
     assert resumed["counts"]["seconds"] > whole["counts"]["seconds"], "the time before the kill was lost"
+
+
+def visible(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if not path.name.startswith(".")}
+
+
+@pytest.mark.chaos
+def test_a_run_killed_at_random_moments_ends_as_an_uninterrupted_one(items: list[SliceItem], tmp_path: Path) -> None:
+    def begin(folder: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, __file__, str(folder), "0.05"], stderr=subprocess.DEVNULL)
+
+    begun = time.monotonic()
+    assert begin(tmp_path / "whole").wait() == 0
+    longest = time.monotonic() - begun
+    chance, kills = random.Random(3), 0
+    while kills < (50 if os.environ.get("ISR_RAG_CHAOS") == "long" else 5):
+        child = begin(tmp_path / f"killed{kills % 5}")
+        time.sleep(chance.uniform(longest / 4, longest * 1.2))
+        child.kill()
+        child.wait()
+        kills += 1
+    whole = result(tmp_path / "whole" / "means")
+    for i in range(5):
+        folder = tmp_path / f"killed{i}"
+        assert begin(folder).wait() == 0
+        resumed = result(folder / "means")
+        assert resumed["figures"] == whole["figures"] and resumed["config_sha256"] == whole["config_sha256"]
+        keys = [json.loads(line)["key"] for line in (folder / "scores.jsonl").read_text("utf-8").splitlines()]
+        assert len(keys) == len(set(keys)) == 18
+        assert visible(folder) == visible(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +377,7 @@ def test_the_embedded_model_gives_the_bits_of_an_unbroken_run_after_a_stop(
 
 
 if __name__ == "__main__":
-    run_experiment(Means(), Watched(pause=0.3), load_sample()[:18], Path(sys.argv[1]))
+    run_experiment(Means(), Watched(pause=float(sys.argv[2])), load_sample()[:18], Path(sys.argv[1]))
 
 
 def test_the_outcomes_of_every_trial_are_written_as_lines_and_as_columns(tmp_path: Path) -> None:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import random
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +30,7 @@ from isr_lab.training.config import TrainConfig, preset  # noqa: E402
 from isr_lab.training.data import shown_chunks, unmarked_sources  # noqa: E402
 from isr_lab.training.mixture import Phase  # noqa: E402
 from isr_lab.training.train import learning_rate, train  # noqa: E402
-from isr_rag.errors import ConfigurationError  # noqa: E402
+from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError  # noqa: E402
 from isr_rag.scorers.local.adapter import read_adapter  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -165,6 +171,104 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     assert ends[0]["progress"]["steps"] == ends[1]["progress"]["steps"]
     for one, other in zip(ends[0]["parameters"], ends[1]["parameters"], strict=True):
         assert torch.allclose(one, other, atol=1e-4)
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from isr_lab.training.config import TrainConfig
+from isr_lab.training.train import train
+
+if __name__ == "__main__":
+    base, data, out, workers = sys.argv[1:]
+    print("begun", flush=True)
+    train(TrainConfig(
+        base=Path(base), train=(Path(data),), validation=(), out=Path(out), epochs=6.0, rank=4, alpha=8.0,
+        learning_rate=2e-2, tokens=300, checkpoint_minutes=1e-4, workers=int(workers),
+    ))
+"""
+
+
+def begin(folder: Path, base: Path, data: Path, out: Path, workers: int) -> subprocess.Popen[str]:
+    (folder / "driver.py").write_text(DRIVER)
+    command = [sys.executable, str(folder / "driver.py"), str(base), str(data), str(out), str(workers)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    driver = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    assert driver.stdout is not None and driver.stdout.readline() == "begun\n"  # past its imports
+    return driver
+
+
+def everything_is_whole(out: Path) -> None:
+    """What a killed run left can be read, or is known to be no adapter yet."""
+    if (out / "checkpoint.pt").exists():
+        assert torch.load(out / "checkpoint.pt", weights_only=True)["progress"]["steps"] > 0
+    for path in (out / "adapter").glob("*.safetensors"):
+        load_file(path)
+    for path in [*out.glob("*.json"), *(out / "adapter").glob("*.json")]:
+        json.loads(path.read_text())
+    if (out / "log.jsonl").exists():
+        losses(out)
+    with suppress(ModelCorruptError, ModelNotFoundError):
+        read_adapter(out / "adapter")
+
+
+@pytest.mark.chaos
+def test_a_run_killed_at_random_moments_ends_where_an_uninterrupted_one_does(
+    base: Path, data: Path, tmp_path: Path
+) -> None:
+    begun = time.monotonic()
+    assert begin(tmp_path, base, data, tmp_path / "whole", 1).wait() == 0
+    longest = time.monotonic() - begun
+    chance, out, ended = random.Random(5), tmp_path / "killed", False
+    for _ in range(50 if os.environ.get("ISR_RAG_CHAOS") == "long" else 4):
+        driver = begin(tmp_path, base, data, out, 1)
+        time.sleep(chance.uniform(0, longest))
+        ended = ended or driver.poll() is not None
+        driver.kill()
+        driver.communicate()
+        everything_is_whole(out)
+    assert begin(tmp_path, base, data, out, 1).wait() == 0
+    ends = [torch.load(tmp_path / run / "checkpoint.pt", weights_only=True) for run in ("whole", "killed")]
+    assert ends[0]["progress"]["steps"] == ends[1]["progress"]["steps"]
+    for one, other in zip(ends[0]["parameters"], ends[1]["parameters"], strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
+    read_adapter(out / "adapter")
+    names = [
+        sorted(str(p.relative_to(tmp_path / run)) for p in (tmp_path / run).rglob("*")) for run in ("whole", "killed")
+    ]
+    assert names[0] == names[1]
+
+
+@pytest.mark.chaos
+def test_the_workers_of_a_killed_run_end_with_it(base: Path, data: Path, tmp_path: Path) -> None:
+    driver = begin(tmp_path, base, data, tmp_path / "run", 2)
+    until = time.monotonic() + 120
+    while not (tmp_path / "run" / "checkpoint.pt").exists():
+        assert driver.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    assert len(in_session(driver.pid)) > 2
+    driver.kill()
+    driver.communicate()
+    until = time.monotonic() + 30
+    while in_session(driver.pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not in_session(driver.pid), "they would write into the folder of the next run"
+    everything_is_whole(tmp_path / "run")
+    steps = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["progress"]["steps"]
+    result = train(settings(base, data, tmp_path / "run", epochs=6.0, tokens=300, workers=2))
+    assert result.progress.steps > steps and result.validation["all"]["n"] == 16
+
+
+def in_session(leader: int) -> list[int]:
+    """The processes that a killed driver left behind, itself included while it runs."""
+    found: list[int] = []
+    for path in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if os.getsid(int(path.name)) == leader and "Z (zombie)" not in (path / "status").read_text():
+                found.append(int(path.name))
+    return found
 
 
 def test_the_card_says_what_was_measured(base: Path, data: Path, tmp_path: Path) -> None:

