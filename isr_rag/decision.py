@@ -52,6 +52,8 @@ class Reason(StrEnum):
     """The scorer raised or returned no probabilities, and the policy is to abstain."""
     RETRIEVER_FAILED = "retriever_failed"
     """The retriever of an acquisition loop raised, and the policy is to abstain."""
+    SHIFTED = "shifted"
+    """Live scores no longer look like those of the calibration, and a watch (`isr_rag.shift`) was told to abstain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ def headline(decision: Decision) -> str:
         "reference_failed": "the reference failed",
         "scorer_failed": "the scorer failed",
         "retriever_failed": "the retriever failed",
+        "shifted": "live cases no longer look like those that the calibration was made on",
     }[decision.reason.value]
 
 
@@ -98,6 +99,7 @@ def _what_would_change_it(decision: Decision) -> str:
         "insufficient_information": _MORE_EVIDENCE,
         "cut_not_reached": f"{_MORE_EVIDENCE}, or more labelled data, which allow a lower cut",
         "no_evidence": "retrieving some",
+        "shifted": "a calibration on labels of the new cases",
     }.get(reason, "")
 
 

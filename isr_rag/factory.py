@@ -9,10 +9,11 @@ from typing import Any
 
 from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.calibration.artefact import CalibrationArtefact
+from isr_rag.calibration.release import is_release
 from isr_rag.defaults import default_reference
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate import ISRGate
-from isr_rag.references import CalibratedMixture, Oracle
+from isr_rag.references import CalibratedMixture, Oracle, ReleasedCut
 from isr_rag.scorers.protocol import Scorer
 
 
@@ -41,7 +42,7 @@ def build_gate(
         raise ConfigurationError("give a calibration or p_ref, not both")
     reference: Any = None
     if calibration is not None:
-        reference = CalibratedMixture(CalibrationArtefact.load(calibration))
+        reference = calibrated_reference(calibration)
     elif p_ref is not None:
         reference = Oracle(p_ref)
     scorer: Scorer | None = None
@@ -58,6 +59,18 @@ def build_gate(
             reference = reference or default_reference(adjudicator=adjudicator)
         return ISRGate(scorer=scorer, reference=reference, **settings)
     return ISRGate(adjudicator=adjudicator, reference=reference, **settings)
+
+
+def calibrated_reference(path: Path) -> CalibratedMixture | ReleasedCut:
+    """The reference that a calibration file gives: of `isr-rag calibrate`, or of `isr-rag calibrate report`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        CalibrationCorruptError: if it is neither, or was altered.
+    """
+    if is_release(path):
+        return ReleasedCut.load(path)
+    return CalibratedMixture(CalibrationArtefact.load(path))
 
 
 def build_scorer(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from isr_rag import __version__
-from isr_rag.cli import audit, check, deciding, doctor, moved, reporting, serving
+from isr_rag.cli import audit, check, deciding, doctor, labelling, moved, reporting, serving
 
 EXIT_CODES = (
     "Exit codes: 0 answered, or done; 3 abstained; 4 a file decided except for its bad lines; 1 bad input; 2 bad "
@@ -39,7 +39,13 @@ def _about(
 
 app.command(epilog=f"{check.EXAMPLES}\n\n{EXIT_CODES}")(check.check)
 app.command(epilog=f"{audit.EXAMPLES}\n\n{EXIT_CODES}")(audit.audit)
-app.command(epilog=deciding.CALIBRATE_EXAMPLES)(deciding.calibrate)
+calibrating = typer.Typer(rich_markup_mode="rich", epilog=deciding.CALIBRATE_EXAMPLES)
+calibrating.callback(invoke_without_command=True)(deciding.calibrate)
+calibrating.command(epilog=labelling.COLLECT_EXAMPLES)(labelling.collect)
+calibrating.command("next", epilog=labelling.NEXT_EXAMPLES)(labelling.draw)
+calibrating.command(epilog=labelling.LABEL_EXAMPLES)(labelling.label)
+calibrating.command(epilog=labelling.REPORT_EXAMPLES)(labelling.report)
+app.add_typer(calibrating, name="calibrate")
 app.command(epilog=deciding.SETUP_EXAMPLES)(deciding.setup)
 app.command(epilog=deciding.DEMO_EXAMPLES)(deciding.demo)
 app.command(epilog=doctor.EXAMPLES)(doctor.doctor)

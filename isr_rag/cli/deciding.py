@@ -40,16 +40,17 @@ isr-rag setup && isr-rag demo"""
 
 
 def calibrate(
+    context: typer.Context,
     labelled: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             callback=input_file,
             help='Labelled items: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} a line.',
         ),
-    ],
+    ] = None,
     out: Annotated[
-        Path, typer.Option(callback=folder, help="Folder for calibration.json and a report for each predicate.")
-    ],
+        Path | None, typer.Option(callback=folder, help="Folder for calibration.json and a report for each predicate.")
+    ] = None,
     h_star: Annotated[float, typer.Option(help="Target hallucination rate of the cut.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability that the cut fails to keep to it.")] = 0.1,
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
@@ -61,7 +62,15 @@ def calibrate(
     tokenizer: Tokenizer = None,
     cache: Cache = None,
 ) -> None:
-    """Calibrate a model on your own labelled items, and look for a cut with a finite-sample guarantee."""
+    """Calibrate a model on labelled items of your own (--labelled, --out), or get there with few labels (commands).
+
+    With labelled items: a calibration, and a cut with a finite-sample guarantee where there is one. Without: collect
+    traffic, label would-be answers that are drawn at random, and get a cut as soon as the labels allow it.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if labelled is None or out is None:
+        raise typer.BadParameter("give --labelled and --out, or a command: collect, next, label, report")
     check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adjudicator=adjudicator)
     from isr_rag.calibration import calibration_report
     from isr_rag.factory import build_scorer
