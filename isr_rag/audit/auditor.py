@@ -24,7 +24,7 @@ from isr_rag.audit.context import Context
 from isr_rag.audit.cutting import Part, cut, is_latin
 from isr_rag.audit.markers import Markers
 from isr_rag.audit.pieces import Piece, Pieces
-from isr_rag.audit.release import action_of
+from isr_rag.audit.release import action_of, at_target
 from isr_rag.audit.result import (
     AnswerAudit,
     AuditAction,
@@ -196,7 +196,8 @@ class _Answer:
         return any(part.markers for part in self.parts if part.kind is not Kind.SOURCES)
 
     def remapped(self, one: _Judged, decision: Decision) -> Decision:
-        """A decision about what was read, in the indices of the caller's chunks."""
+        """A decision about what was read, at the answer's h* and in the indices of the caller's chunks."""
+        decision = at_target(decision, self.h_star)
         places = [self.pieces.pieces[i].chunk for i in one.read]
         unread = set(decision.left_out)
         read = {chunk for at, chunk in enumerate(places) if at not in unread}

@@ -26,21 +26,23 @@ FILE = "audit.json"
 VERDICTS = ("supported", "refuted", "not_enough")
 _EPS = 1e-6
 _RIDGE = 1.0
-
-Row = tuple[float, float, float]
+_LEAST = 0.05
+"""Least weight of the log-odds of q."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditCalibration:
     """What an audit needs to know of a scorer: how its two answers become three probabilities, and the cut.
 
-    The probabilities are a multinomial logistic regression on the log-odds of q (is it supported?) and of r (is it
-    contradicted?).
+    Two logistic regressions on the log-odds of q (is it supported?) and of r (is it contradicted?):
+    P(supported) = sigmoid(a + b logit q - c logit r), and of the others P(refuted) = sigmoid(d + e logit r), with b
+    above 0 and c and e at least 0. P(supported) thus never rises when q falls or r rises.
 
     Attributes:
         scorer: identity of the scorer that it was fitted for; an audit with any other does not use it.
         focus: words of evidence that were read, as the gate's `focus`.
-        weights: for each of supported, refuted, not_enough: intercept, weight of logit q, weight of logit r.
+        supported: a, b and c.
+        refuted: d and e.
         budget: the calibration of whole answers.
         close: q is the lower of that of all that was read and that of the best chunk read alone: a model that sees
             chunks apart from each other can take a detail of one for a detail of another.
@@ -49,12 +51,13 @@ class AuditCalibration:
         metrics: figures on held-out folds, by name.
 
     Raises:
-        InvalidInputError: if P(supported) would fall as q rises, or a number is not finite.
+        InvalidInputError: if a number is not finite, or of the wrong sign.
     """
 
     scorer: str
     focus: int | None
-    weights: tuple[Row, Row, Row]
+    supported: tuple[float, float, float]
+    refuted: tuple[float, float]
     budget: Budget
     close: bool = False
     statements: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -62,20 +65,17 @@ class AuditCalibration:
     metrics: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        if not all(math.isfinite(number) for row in self.weights for number in row):
+        if not all(map(math.isfinite, (*self.supported, *self.refuted))):
             raise InvalidInputError("the weights of an audit calibration must be finite numbers")
-        slopes = [row[1] for row in self.weights]
-        if slopes[0] <= max(slopes[1:]):
-            raise InvalidInputError("P(supported) would fall as the model's probability q rises: fit it on other items")
+        if self.supported[1] <= 0.0 or self.supported[2] < 0.0 or self.refuted[1] < 0.0:
+            raise InvalidInputError("P(supported) must rise with q and not with r, and P(refuted) not fall with r")
 
     def probabilities(self, q: float, r: float) -> Probabilities:
         """The three probabilities for the model's probabilities that it is supported and that it is contradicted."""
         x, y = _logit(q), _logit(r)
-        scores = [a + b * x + c * y for a, b, c in self.weights]
-        top = max(scores)
-        odds = [math.exp(score - top) for score in scores]
-        total = math.fsum(odds)
-        return Probabilities(*(one / total for one in odds))
+        supported = _sigmoid(self.supported[0] + self.supported[1] * x - self.supported[2] * y)
+        refuted = _sigmoid(self.refuted[0] + self.refuted[1] * y)
+        return Probabilities(supported, (1.0 - supported) * refuted, (1.0 - supported) * (1.0 - refuted))
 
     def check_belongs(self, scorer: str, focus: int | None) -> None:
         """Refuse any other scorer or focus than those that this was fitted for.
@@ -114,7 +114,8 @@ class AuditCalibration:
             return cls(
                 scorer=str(data["scorer"]),
                 focus=None if data["focus"] is None else int(data["focus"]),
-                weights=cast(tuple[Row, Row, Row], tuple(tuple(map(float, data["weights"][v])) for v in VERDICTS)),
+                supported=cast(tuple[float, float, float], tuple(map(float, data["supported"]))),
+                refuted=cast(tuple[float, float], tuple(map(float, data["refuted"]))),
                 budget=Budget.from_dict(data["budget"]),
                 close=bool(data["close"]),
                 statements=data["statements"],
@@ -130,7 +131,8 @@ class AuditCalibration:
             "schema_version": SCHEMA_VERSION,
             "scorer": self.scorer,
             "focus": self.focus,
-            "weights": dict(zip(VERDICTS, map(list, self.weights), strict=True)),
+            "supported": list(self.supported),
+            "refuted": list(self.refuted),
             "budget": self.budget.to_dict(),
             "close": self.close,
             "statements": dict(self.statements),
@@ -154,32 +156,47 @@ def _shipped(path: Path) -> AuditCalibration | None:
 
 
 def fit_verdicts(
-    q: Sequence[float], r: Sequence[float], verdicts: Sequence[str], *, ridge: float = _RIDGE
-) -> tuple[Row, Row, Row]:
-    """Weights of the three probabilities, by multinomial logistic regression with a ridge.
+    q: Sequence[float], r: Sequence[float], verdicts: Sequence[str]
+) -> tuple[tuple[float, float, float], tuple[float, float]]:
+    """`supported` and `refuted` of an `AuditCalibration`, by maximum likelihood with a light ridge and bounded signs.
 
     Args:
         q: the model's probabilities that each statement is supported, shape (n,).
         r: that it is contradicted, shape (n,).
         verdicts: the labels, each of `VERDICTS`, shape (n,).
-        ridge: strength of the ridge.
 
     Raises:
         ConfigurationError: if a verdict has no statement.
-        MissingDependencyError: if scikit-learn is not installed.
+        MissingDependencyError: if scipy is not installed.
     """
     missing = set(VERDICTS) - set(verdicts)
     if missing:
         raise ConfigurationError(f"no labelled statement is {' or '.join(sorted(missing))}: three verdicts need all")
+    x, y = np.array([_logit(one) for one in q]), np.array([_logit(one) for one in r])
+    said = np.array([VERDICTS.index(one) for one in verdicts])
+    others = said > 0
+    supported = _fit(np.column_stack([x, -y]), said == 0, least=(_LEAST, 0.0))
+    refuted = _fit(y[others, None], said[others] == 1, least=(0.0,))
+    return (supported[0], supported[1], supported[2]), (refuted[0], refuted[1])
+
+
+def _fit(x: NDArray[np.float64], y: NDArray[np.bool_], *, least: Sequence[float]) -> tuple[float, ...]:
+    """Intercept and weights of a logistic regression, each weight at least a given number."""
     try:
-        from sklearn.linear_model import LogisticRegression
+        from scipy.optimize import minimize
     except ImportError as error:
-        raise MissingDependencyError("fitting an audit calibration", error.name or "sklearn", "calibrate") from error
-    x = np.array([[_logit(a), _logit(b)] for a, b in zip(q, r, strict=True)])
-    y = np.array([VERDICTS.index(one) for one in verdicts])
-    fitted: Any = LogisticRegression(C=1.0 / ridge, max_iter=5000).fit(x, y)
-    weights: NDArray[np.float64] = np.column_stack([fitted.intercept_, fitted.coef_])
-    return cast(tuple[Row, Row, Row], tuple(tuple(map(float, row)) for row in weights))
+        raise MissingDependencyError("fitting an audit calibration", error.name or "scipy", "calibrate") from error
+    sign = np.where(y, 1.0, -1.0)
+
+    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        margin = sign * (weights[0] + x @ weights[1:])
+        pull = -sign / (1.0 + np.exp(np.clip(margin, -500.0, 500.0)))
+        gradient = np.concatenate([[pull.sum()], x.T @ pull + _RIDGE * weights[1:]])
+        return float(np.logaddexp(0.0, -margin).sum() + 0.5 * _RIDGE * weights[1:] @ weights[1:]), gradient
+
+    start = np.array([0.0, *(max(0.5, lowest) for lowest in least)])
+    bounds = [(None, None), *((lowest, None) for lowest in least)]
+    return tuple(map(float, minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x))
 
 
 def highest_unsupported(supported: Sequence[float], labels: Sequence[bool]) -> float:
@@ -193,6 +210,10 @@ def highest_unsupported(supported: Sequence[float], labels: Sequence[bool]) -> f
     """
     wrong = (p for p, right in zip(supported, labels, strict=True) if not right)
     return max((p for p in wrong if p > 0.5), default=0.0)
+
+
+def _sigmoid(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-x)) if x >= 0.0 else math.exp(x) / (1.0 + math.exp(x))
 
 
 def _logit(p: float) -> float:

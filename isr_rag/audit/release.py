@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from isr_rag.algorithm import Rule, weigh
 from isr_rag.audit.result import (
@@ -19,7 +20,7 @@ from isr_rag.audit.result import (
     Verdict,
 )
 from isr_rag.bounds import TOLERANCE
-from isr_rag.decision import Decision, Reason
+from isr_rag.decision import Action, Decision, Reason
 
 _BULLET = re.compile(r"^[ \t]*(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}(?=\s)")
@@ -87,11 +88,32 @@ def within(h_star: float, risks: dict[int, float]) -> set[int]:
 
 def risk_of(decision: Decision | None, h_star: float) -> float:
     """1 - p_ref of a decision that the gate answers at h*; infinite where it does not."""
-    if decision is None or decision.p_ref is None or not decision.q or decision.reason is Reason.CUT_NOT_REACHED:
+    if decision is None or decision.p_ref is None or not at_target(decision, h_star).answered:
         return math.inf
+    return 1.0 - decision.p_ref
+
+
+def at_target(decision: Decision, h_star: float) -> Decision:
+    """The same decision for another h* (Algorithm 1 from line 6 on).
+
+    Where a calibrated cut had to be reached, it holds for a higher h* as well, but not for a lower one.
+    """
+    if decision.h_star == h_star or decision.p_ref is None or not decision.q:
+        return decision if decision.h_star == h_star else replace(decision, h_star=h_star)
     rule = Rule(h_star, decision.clip, "safe" if decision.convention == "safe" else "paper")
     verdict = weigh(decision.q, decision.p_ref, rule, decision.q_high or None)
-    return 1.0 - decision.p_ref if verdict.answers else math.inf
+    reason = verdict.reason
+    cut = "cut" in decision.decided_by
+    if verdict.answers and (decision.reason is Reason.CUT_NOT_REACHED or (cut and h_star < decision.h_star)):
+        reason = Reason.CUT_NOT_REACHED
+    return replace(
+        decision,
+        h_star=h_star,
+        action=Action.ANSWER if reason is Reason.SUFFICIENT else Action.ABSTAIN,
+        reason=reason,
+        bits_to_trust=verdict.bits_to_trust,
+        isr=verdict.isr,
+    )
 
 
 def _supported(one: Statement) -> float:

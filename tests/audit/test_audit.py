@@ -192,6 +192,14 @@ def test_the_cut_keeps_its_promise_over_exchangeable_answers() -> None:
     assert np.mean(broken) <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 400)
 
 
+@given(st.floats(0.01, 0.99), st.floats(0.01, 0.99), st.sampled_from([0.05, 0.2, 0.5]))
+def test_a_decision_is_the_one_of_a_gate_with_the_audits_target(q: float, p_ref: float, h_star: float) -> None:
+    own = ISRGate(scorer=FixedScorer([q], layout="late"), reference=Oracle(p_ref), h_star=0.1)
+    [one] = own.audit(answer="The Seine is long.", evidence=["x"], h_star=h_star).statements
+    expected = own.with_h_star(h_star).decide(["x"], claim="The Seine is long.")
+    assert one.decision == expected
+
+
 def test_json_gives_the_audit_back() -> None:
     found = gate(layout="full").audit(answer=ANSWER, evidence=list(WRONG), effects=True)
     again = AnswerAudit.from_json(found.to_json())

@@ -11,7 +11,7 @@ import yaml
 from isr_rag import Reason
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-WITH_MODEL = ("index", "abstains")
+WITH_MODEL = ("index", "abstains", "audit")
 WITHOUT = ("frameworks", "own-data-few-labels", "references")
 
 
@@ -31,7 +31,10 @@ def test_the_code_of_a_page_runs(name: str, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", WITH_MODEL)
-def test_the_code_of_a_page_runs_with_the_embedded_model(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_a_page_runs_with_the_embedded_model(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     run(name)
     printed = capsys.readouterr().out
     if name == "abstains":

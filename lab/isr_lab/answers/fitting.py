@@ -45,8 +45,7 @@ def fit(answers: Sequence[ScoredAnswer]) -> AuditCalibration:
         q, r = _features(fitted, close=close)
         labels = [str(one.label) for one in fitted]
         loss = _held_out_loss(q, r, labels, groups)
-        weights = fit_verdicts(q, r, labels)
-        found = AuditCalibration(scorer, focus, weights, Budget(), close=close)
+        found = AuditCalibration(scorer, focus, *fit_verdicts(q, r, labels), Budget(), close=close)
         own = [(one, answer) for answer in whole for one in judged(answer) if one.label is not None]
         rank = (
             auroc(
@@ -68,7 +67,8 @@ def fit(answers: Sequence[ScoredAnswer]) -> AuditCalibration:
     calibration = AuditCalibration(
         scorer,
         focus,
-        chosen.weights,
+        chosen.supported,
+        chosen.refuted,
         Budget(calibrated=True),
         close=use,
         statements=dict(Counter(str(one.label) for one in fitted)),
@@ -90,8 +90,8 @@ def _held_out_loss(q: Sequence[float], r: Sequence[float], labels: Sequence[str]
     losses: list[float] = []
     for fold in range(_FOLDS):
         seen = [i for i, own in enumerate(folds) if own != fold]
-        weights = fit_verdicts([q[i] for i in seen], [r[i] for i in seen], [labels[i] for i in seen])
-        model = AuditCalibration("fold", None, weights, Budget())
+        fitted = fit_verdicts([q[i] for i in seen], [r[i] for i in seen], [labels[i] for i in seen])
+        model = AuditCalibration("fold", None, *fitted, Budget())
         for i, own in enumerate(folds):
             if own == fold:
                 p = model.probabilities(q[i], r[i])

@@ -74,7 +74,7 @@ class LabelledAnswer:
         found = [one.label for one in self.labels if _shared(one, start, end)]
         for label in ("refuted", "unsupported", "not_enough"):
             if label in found:
-                return label  # type: ignore[return-value]  # one of them
+                return label
         return "supported"
 
     def gold_of(self, start: int, end: int) -> tuple[int, ...] | None:
@@ -251,7 +251,7 @@ def expertqa(path: Path) -> Iterator[LabelledAnswer]:
 
 
 def healthver(path: Path) -> Iterator[LabelledAnswer]:
-    """Claims about COVID-19 against one statement of an abstract."""
+    """Claims about COVID-19 against one statement of an abstract, which seldom says outright what the claim says."""
     kinds: dict[str, Label] = {"Supports": "supported", "Refutes": "refuted", "Neutral": "not_enough"}
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for row in csv.DictReader(io.StringIO(file.read())):
@@ -346,7 +346,7 @@ SOURCES = (
     Source("qags_cnndm", "more/qags/mturk_cnndm.jsonl.gz", qags, "cut"),
     Source("qags_xsum", "more/qags/mturk_xsum.jsonl.gz", qags, "cut"),
     Source("expertqa", "more/expertqa/claims_with_evidence.jsonl.gz", expertqa, "cut"),
-    Source("healthver", "more/healthver/healthver_test.csv.gz", healthver, "verdicts"),
+    Source("healthver", "more/healthver/healthver_test.csv.gz", healthver, "test"),
     Source("scifact", "more2/scifact/train.jsonl.gz", scifact, "verdicts"),
     Source("sufficient_facts", "more/sufficient_facts/fever_sufficient_facts.jsonl.gz", sufficient_facts, "verdicts"),
 )
