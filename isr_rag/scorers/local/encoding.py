@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isr_rag.errors import InvalidInputError, LabelError, MissingDependencyError, PromptTooLongError
 from isr_rag.evidence import neutralise
+from isr_rag.focus import words
 from isr_rag.prompt import Ordering, Prompt
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class PromptEncoder:
         else:
             needed = encoded.length
         if window is not None and needed > window:
-            raise _too_long(encoded, needed, window, beside=beside)
+            raise _too_long(encoded, needed, window, total=sum(map(words, prompt.chunks)), beside=beside)
         return encoded
 
     @cached_property
@@ -187,7 +188,8 @@ class PromptEncoder:
         if too_long:
             raise PromptTooLongError(
                 f"evidence[{too_long[0]}] has {len(prompt.chunks[too_long[0]]):,} characters, which are more than the "
-                f"model's window of {window} tokens. {_REMEDY}",
+                f"model's window of {window} tokens. Pass shorter chunks, or let the gate read their nearest "
+                f"sentences only: ISRGate(focus={_round_down(window // 2)})",
                 too_long,
             )
 
@@ -283,10 +285,7 @@ def _nbytes(entry: tuple[str, tuple[int, ...]]) -> int:
     return sys.getsizeof(text) + 36 * len(ids)  # a pointer and an integer each
 
 
-_REMEDY = "Pass fewer or shorter chunks, or let the gate cut them to the sentences that matter: ISRGate(focus=400)"
-
-
-def _too_long(encoded: EncodedPrompt, needed: int, window: int, *, beside: bool) -> PromptTooLongError:
+def _too_long(encoded: EncodedPrompt, needed: int, window: int, *, total: int, beside: bool) -> PromptTooLongError:
     sizes = [len(chunk) for chunk in encoded.chunks]
     room = window - len(encoded.head) - len(encoded.tail)
     without: list[int] = []
@@ -298,14 +297,21 @@ def _too_long(encoded: EncodedPrompt, needed: int, window: int, *, beside: bool)
             elif not beside:
                 used += size
         longest = max(range(len(sizes)), key=sizes.__getitem__)
+        fits = _round_down(int(0.9 * total * room / sum(sizes)))
         detail = (
             f"evidence[{without[0]}] is the first that does not fit, "
-            f"evidence[{longest}] with {sizes[longest]} tokens the longest"
+            f"evidence[{longest}] with {sizes[longest]} tokens the longest. Pass fewer or shorter chunks, or let the "
+            f"gate read fewer words than these {total}: ISRGate(focus={fits})"
         )
     else:
-        detail = "the question alone does not fit, without any evidence"
+        detail = "the question alone does not fit, without any evidence: ask a shorter one"
     return PromptTooLongError(
-        f"the prompt needs {needed} tokens, {needed - window} more than the model's window of {window}; {detail}. "
-        f"{_REMEDY}",
+        f"the prompt needs {needed} tokens, {needed - window} more than the model's window of {window}; {detail}",
         tuple(without),
     )
+
+
+def _round_down(number: int) -> int:
+    """A number of words to advise: two digits that count, one word at least."""
+    step = 10 ** max(0, len(str(number)) - 2)
+    return max(1, number // step * step)

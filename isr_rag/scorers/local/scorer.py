@@ -170,8 +170,9 @@ class LocalScorer:
         if needed > self.memory:
             raise MemoryBudgetError(
                 f"a prompt of {longest} tokens may take {needed / 1e9:.2f} GB in one forward pass, and "
-                f"{self.memory / 1e9:.2f} GB are allowed: pass fewer chunks, let the gate cut them "
-                "(ISRGate(focus=600)), or allow more (TransformersScorer(memory=...))"
+                f"{self.memory / 1e9:.2f} GB are allowed: pass fewer chunks, let the gate read less than it did "
+                f"(a smaller focus= of ISRGate; {self.memory / needed:.0%} of this prompt fits), or allow more "
+                "(TransformersScorer(memory=...))"
             )
 
     def index(self, prompts: Sequence[Prompt]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -131,6 +132,16 @@ def test_several_token_variants_of_a_label_are_summed() -> None:
 
 
 class TestBadInput:
+    def test_the_focus_that_an_error_advises_is_smaller_than_what_was_read_and_fits(self) -> None:
+        one = scorer("gpt2")
+        evidence = ["The river is long and longer. " * 60] * 4
+        decision = ISRGate(scorer=one, reference=Oracle(1), focus=1400).decide(evidence, claim="It is long.")
+        assert decision.left_out
+        advised = re.search(r"ISRGate\(focus=(\d+)\)", decision.detail)
+        assert advised is not None and int(advised[1]) < 1400
+        again = ISRGate(scorer=one, reference=Oracle(1), focus=int(advised[1])).decide(evidence, claim="It is long.")
+        assert not again.left_out and not again.detail
+
     def test_a_chunk_too_long_for_the_window_is_left_out_and_a_question_too_long_is_an_error(self) -> None:
         one = scorer("gpt2")
         assert one.window == 1024
@@ -140,7 +151,7 @@ class TestBadInput:
         assert decision.q == gate.decide(["short"], claim="c").q
         nothing = gate.decide(["long and longer " * 600], claim="c")
         assert nothing.reason == "no_evidence" and "more than the model's window of 1024" in nothing.detail
-        with pytest.raises(PromptTooLongError):
+        with pytest.raises(PromptTooLongError, match="ask a shorter one"):
             gate.decide(["short"], claim="long and longer " * 600)
         with pytest.raises(ValueError):
             ISRGate(scorer=scorer("llama", window=50), reference=Oracle(1)).decide(["a"], claim="c")
