@@ -122,7 +122,7 @@ def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
     b, q = np.broadcast_arrays(_at_least(budget, "budget", 0.0), _probability(q_bar, "q_bar"))
     with np.errstate(divide="ignore", invalid="ignore"):
         certain = (b >= -np.log(q)) & (q > 0.0)
-        # Pinsker's inequality gives a start above the solution; the divergence is convex, so that Newton's steps
+        # Pinsker's inequality gives a start above the solution; the divergence is convex, so Newton's steps
         # come down to it and never pass it.
         p = np.maximum(np.minimum(q + np.sqrt(0.5 * b), 1.0 - 2.0**-53), q)
         for _ in range(100):

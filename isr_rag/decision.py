@@ -118,7 +118,7 @@ class Decision:
         m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
             decide the same.
         passes: forward passes spent, 0 when every ordering came from a cache.
-        invariant: the model cannot see the order, so that one pass stands for every ordering.
+        invariant: the model cannot see the order, so one pass is enough for all orderings.
         js_certificate: upper bound on the mean |q - q_bar| (Proposition 2.9).
         below_noise_floor: the whole dispersion lies under the scorer's numerical noise; None when unknown.
         chunks: number of chunks decided about.

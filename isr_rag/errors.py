@@ -41,7 +41,7 @@ class ConfigurationError(ISRError, ValueError):
 
 
 class NoReferenceError(ConfigurationError):
-    """The gate has no reference to compare with: without one there is no gate (METHOD, Section 2.5.1)."""
+    """The gate has no reference to compare with: without one there is no gate."""
 
 
 class PromptTooLongError(InvalidInputError):

@@ -113,19 +113,19 @@ def _as_chunk(item: object, position: int) -> Chunk:
 
 
 def well_formed(text: str) -> str:
-    """Join surrogate pairs, and put U+FFFD for halves without a partner, so that every encoder takes the text."""
+    """Join surrogate pairs, and replace halves without a partner by U+FFFD: every encoder can then take the text."""
     if _SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def one_line(text: str) -> str:
-    """Fold every run of white space to one space and drop invisible characters, so that no text starts a line."""
+    """Fold every run of white space to one space and drop invisible characters: no text can start a line."""
     return _WHITESPACE.sub(" ", _INVISIBLE.sub("", well_formed(text))).strip()
 
 
 def neutralise(text: str, control_tokens: Iterable[str] = ()) -> str:
-    """Break every control token in a text, so that it is read as the characters it is made of.
+    """Break every control token in a text: it is then read as the characters it consists of.
 
     A space goes in after the first character of each known role marker (`<|im_start|>` becomes
     `< |im_start|>`); `control_tokens` adds those of one tokenizer to the generally known ones.

@@ -31,7 +31,7 @@ def build_gate(
 ) -> ISRGate:
     """The gate that these options describe; `settings` are those of `isr_rag.ISRGate`.
 
-    `alike`: nothing is kept from one batch to the next, so that every engine comes to the same bits.
+    `alike`: nothing is kept from one batch to the next, and every engine computes the same bits.
 
     Raises:
         ConfigurationError: for settings that exclude each other.

@@ -105,7 +105,7 @@ class ISRGate:
     Raises:
         ConfigurationError: for a setting out of range.
         ModelNotFoundError: if the adjudicator is not set up, or has no adapter or calibration in this version.
-        InvalidTypeError: for a scorer or reference that is none.
+        InvalidTypeError: for an object that is not a scorer or not a reference.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class ISRGate:
         return batch.decisions()
 
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
-        """Compute and keep what depends on these chunks alone, so that questions about them cost little.
+        """Compute and keep what depends on these chunks alone; later questions about them cost little.
 
         Helps where a scorer keeps the chunks' states (the adjudicators do) and for evidence within `focus`
         words: longer evidence is cut to other sentences for every question.
@@ -507,7 +507,7 @@ class ISRGate:
         return [result for result in results if isinstance(result, Scores)]
 
     def _score(self, requests: list[ScoreRequest]) -> Sequence[ScoresOrError]:
-        """Score requests together; where that fails, each alone, so that one cannot take the others with it."""
+        """Score requests together; where that fails, score each alone, because one must not spoil the others."""
         try:
             results = self.scorer.score(requests)
             if len(results) != len(requests):

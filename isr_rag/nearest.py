@@ -19,7 +19,7 @@ _COMMON = (
 _STOP = frozenset(_COMMON.split())
 _STEM = 6
 _LONGEST, _MOST = 60, 6
-"""Words of the sentence and of the claim that are told."""
+"""The most words of the sentence and of the claim that are shown."""
 
 
 def nearest(predicate: Predicate, chunks: Sequence[Chunk], places: Sequence[int]) -> Nearest | None:

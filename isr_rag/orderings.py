@@ -42,7 +42,7 @@ def draw_orderings(
         m: number of orderings wanted, >= 1.
         family: `uniform`: any permutation. `banded`: the ranking is cut into `bands` contiguous bands and
             shuffled inside each (the paper's). `exhaustive`: all n! of them, refused when that exceeds m.
-            `latin`: rows of a random Latin square, so that over m = n orderings each chunk is at each rank
+            `latin`: rows of a random Latin square: over m = n orderings each chunk is at each rank
             exactly once (for m < n at most once; for m > n further squares follow). `antithetic`: uniform
             orderings, each followed by its reverse. `auto`: all of them when n! <= m, else `uniform`. No measurement
             recommends `latin` or `antithetic` over `uniform`: they are here to be compared with it, as the laboratory's
@@ -132,7 +132,7 @@ def _latin(n: int, rng: np.random.Generator, identity_first: bool) -> Iterator[O
     """Rows of random Latin squares, one square after the other.
 
     Each square is the cyclic one with rows, columns and symbols permuted at random. With the identity first, the
-    symbols of the first square are named so that its first row reads 0, 1, ..., n-1.
+    symbols of the first square are renamed to make its first row read 0, 1, ..., n-1.
     """
     while True:
         shift, column, symbol = rng.permutation(n), rng.permutation(n), rng.permutation(n)

@@ -180,7 +180,7 @@ def _html(text: str, path: Path) -> Iterator[Chunk]:
 
 
 def _pdf(raw: bytes, path: Path) -> Iterator[Chunk]:
-    """The text of every page; paragraphs are not marked in a PDF, so that chunks are cut between sentences."""
+    """The text of every page; a PDF does not mark paragraphs, so chunks are cut between sentences."""
     try:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError

@@ -1,4 +1,4 @@
-"""A pool of workers on Ray: the cluster, its size, and tasks in, tables out, whoever dies meanwhile."""
+"""A pool of workers on Ray: the cluster, its size, and tasks in, tables out, even when workers die meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OBJECT_STORE = 128 * 2**20
 """Bytes of the object store of a cluster started here: only decisions and scores pass through it."""
 
 _QUEUED = 2
-"""Tasks given to a worker at a time, so that the next is there when one is done."""
+"""Tasks given to a worker at a time: the next one is there when one is done."""
 
 
 class ClusterError(ISRError, RuntimeError):

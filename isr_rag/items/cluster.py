@@ -83,7 +83,7 @@ class Worker:
         self.gate = on_one_thread(make_gate)
         if repr(self.gate) != expected:
             raise ConfigurationError(
-                f"workers make different gates, so that their decisions would not belong together: one {expected}, "
+                f"workers make different gates, whose decisions would not belong together: one {expected}, "
                 f"another {self.gate!r}. Give all the same device, weights and settings"
             )
         self.reader = open_items(Path(source))

@@ -1,4 +1,4 @@
-"""Parquet in and out: one row per item, a row a decision."""
+"""Parquet in and out: one row per item in, one row per decision out."""
 
 from __future__ import annotations
 

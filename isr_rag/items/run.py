@@ -125,7 +125,7 @@ class Run:
         """Write the output once every batch is there.
 
         Raises:
-            OutputError: if the input changed meanwhile, so that the decisions belong to no file.
+            OutputError: if the input changed meanwhile: the decisions would belong to neither version.
         """
         if _stamp(self._source) != self._stamp:
             raise OutputError(f"{self._source} changed while it was read: decide anew with --force (force=True)")

@@ -1,6 +1,6 @@
 """What a scorer is: structured prompts and orderings in, label log-probabilities out.
 
-A scorer receives the segments of a prompt rather than finished strings, so that a local one can share what the
+A scorer receives the segments of a prompt rather than finished strings: a local one can then share what the
 orderings have in common and a remote one can render text.
 """
 
@@ -37,7 +37,7 @@ Layout = Literal["full", "set", "late"]
 `full`  one causal sequence, so the order of the chunks matters (every ordinary language model);
 `set`   every chunk attends to the instruction, the claim and itself, all chunks are at the same positions, and
           only the closing part attends to everything: exactly invariant to order;
-`late`  as `set`, with the claim only in the closing part, so that a chunk's state depends on the chunk alone.
+`late`  as `set`, with the claim only in the closing part: a chunk's state depends on the chunk alone.
 """
 
 
@@ -113,7 +113,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class AsyncScorer(Scorer, Protocol):
-    """A scorer that can also be awaited, so that nothing blocks while a server answers."""
+    """A scorer that can also be awaited: nothing blocks while a server answers."""
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As `score`, without blocking the event loop."""

@@ -40,7 +40,7 @@ class TransformersScorer(LocalScorer):
             allows. Halved when memory runs out all the same.
         window: context window in tokens; by default what the model's configuration says.
         focus_words: words of evidence a gate should read by default; None for all.
-        states: keeps the chunks' states, so that a second question about them costs its closing only; for the layout
+        states: keeps the chunks' states: a second question about them costs only its closing part; for the layout
             `late`.
         name: what identifies the model and its weights; by default what it was loaded by and a fingerprint of them.
 

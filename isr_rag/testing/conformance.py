@@ -61,7 +61,7 @@ class Conformance:
         places: where the adapter can gate.
         paths: how it can be run; leave out what the framework does not have.
         acquires: whether it retrieves again while the gate does not answer.
-        owns_retrieval: whether it calls the retriever at the first look too, so that its policy holds where that
+        owns_retrieval: whether it calls the retriever at the first look too; its policy then also holds where that
             fails. Where the framework calls it, the failure must reach the caller.
         owns_further_looks: whether it calls the retriever at further looks, likewise.
         keeps_evidence: whether the evidence is still attached after an abstention.

@@ -35,7 +35,7 @@ class Passage:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one request; a harness fills it while it runs, so that nothing is lost when the run fails.
+    """What came of one request; a harness fills it while it runs, and nothing is lost when the run fails.
 
     Attributes:
         text: every piece of text that reached the caller, in order.

@@ -73,7 +73,7 @@ class AgentRun:
         return gathered([self.kept, *self.rounds])
 
     def finds_evidence(self, tool: str) -> bool:
-        """Whether a tool is one of those that find evidence."""
+        """Whether a tool finds evidence."""
         return self.tools is None or tool in self.tools
 
     def last_sufficiency(self) -> Decision | None:
@@ -114,7 +114,7 @@ def _documents(message: ToolMessage) -> list[Document]:
     """What a tool found, as the model reads it: the text of its message.
 
     Where the message holds the text of every document of the tool's artifact, these documents; else the whole text
-    as one document, whatever the artifact holds.
+    as one document, regardless of the artifact.
     """
     text = str(message.text)
     if message.status == "error" or not text.strip():

@@ -37,7 +37,7 @@ class ISRGate(Batched):
         gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration.
         h_star: overrides the gate's target hallucination rate in (0, 1); made for `configurable_fields`.
         on_abstain: after an abstention `"withhold"` the answer: `message` takes its place, in its own type (a string
-            or a message), and where there is no answer yet the chain stops with `ISRAbstained`, so that no model
+            or a message), and where there is no answer yet the chain stops with `ISRAbstained`, and no model
             answers ungated. `"raise"`: `ISRAbstained` in either case. `"annotate"`: the answer stays, the chain goes
             on, and the decision is yours to heed.
         message: takes the place of a withheld answer.

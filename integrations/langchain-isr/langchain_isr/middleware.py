@@ -119,7 +119,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
     The state has `isr` (all decisions of the run) and `isr_documents`; the released message and the abstention
     carry the decision in `response_metadata["isr"]`. Each decision is also streamed as a custom event. The target
-    hallucination rate is split over the looks. Put it first in the list of middleware, so that nothing changes an
+    hallucination rate is split over the looks. Put it first in the list of middleware: nothing then changes an
     answer after its release.
 
     Args:

@@ -52,7 +52,7 @@ def fingerprint(around: Callable[[str], Around]) -> str:
 
 
 _KEPT = 2**25
-"""Bytes of texts and their ids that are kept, so that a chunk is tokenised once for all questions about it."""
+"""Bytes of texts and their ids that are kept: a chunk is tokenised once for all questions about it."""
 
 _LONGEST_KEPT = 2**16
 """Characters of the longest text that is kept."""
@@ -148,7 +148,7 @@ class PromptEncoder:
         Args:
             prompt: the segments.
             window: context window in tokens; None for no limit. A text that cannot fit is not even tokenised.
-            beside: the chunks are beside one another, so that only the longest counts against the window.
+            beside: the chunks are beside one another, so only the longest counts against the window.
 
         Raises:
             LabelError: if the labels are not single tokens, or share one.

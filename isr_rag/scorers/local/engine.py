@@ -56,7 +56,7 @@ class Network(Protocol):
 
     @property
     def rotary(self) -> bool:
-        """Whether only distances between positions count, so that moving all of them changes nothing."""
+        """Whether only distances between positions count: moving all of them then changes nothing."""
         ...
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:

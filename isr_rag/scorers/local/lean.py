@@ -32,7 +32,7 @@ _STACKS = {
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 
 _ROWS = 512
-"""Tokens a step outside attention: what a step makes stays in the cache, and none of it is mapped anew."""
+"""Tokens per step outside attention: what a step computes stays in the cache, and its memory is not mapped anew."""
 
 
 def has_onednn(dtype: torch.dtype) -> bool:
@@ -46,7 +46,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 
 def computes_bfloat16() -> bool:
-    """Whether this processor has instructions for bfloat16, so that it is faster than float32 and not emulated."""
+    """Whether this processor has instructions for bfloat16; without them it is emulated, slower than float32."""
     known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     native = bool(known.get("avx512_bf16") or known.get("amx_bf16"))
     return native and prepacks(torch.bfloat16)
@@ -120,7 +120,7 @@ class LeanNetwork:
 
     Args:
         config: the model's configuration, as in `config.json`.
-        state: its weights by the names of transformers. They are read one at a time and laid out in a copy, so that
+        state: its weights by the names of transformers. They are read one at a time and laid out in a copy:
             a mapping that makes them on demand never needs memory for the whole model twice.
         dtype: what the linear layers compute in.
 

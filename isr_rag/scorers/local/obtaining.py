@@ -194,7 +194,7 @@ def _fetched(wheel: Wheel, folder: Path) -> Path:
             path.unlink()
         else:
             return path
-    temporary = folder / "pip"  # where pip's own download grows, so that its progress can be seen
+    temporary = folder / "pip"  # where pip's own download grows, to show its progress
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     requirement = temporary / "requirement.txt"

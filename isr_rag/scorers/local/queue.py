@@ -32,15 +32,15 @@ class _Waiting:
 class ScoringQueue:
     """Lets concurrent callers share one model without waiting for one another in vain.
 
-    Whoever comes to an idle model starts at once. Who comes while it is busy waits for that turn to end, and is then
+    A caller who finds the model idle starts at once. One who finds it busy waits for that turn to end, and is then
     scored together with all that wait, first come first served. Threads serve themselves: a caller computes for
     everybody whose turn it is, itself included. Tasks of event loops share one worker thread. A request whose caller
-    was cancelled is dropped before it is scored. What fails together is scored apart, so that one caller's error
+    was cancelled is dropped before it is scored. What fails together is scored apart, and one caller's error
     reaches nobody else. In a fork the queue begins anew, empty and idle, whatever it was doing in the parent.
 
     Args:
         score: scores requests; never called by two threads at a time.
-        waiting: callers that may wait in line, >= 1; who comes after them is refused at once.
+        waiting: callers that may wait in line, >= 1; later ones are refused at once.
         forked: called in a fork before anything else is, to renew what else the parent's threads may have held.
 
     Attributes:
@@ -72,7 +72,7 @@ class ScoringQueue:
         """Score requests, with those of other callers that wait.
 
         Raises:
-            QueueFullError: if as many callers wait as may.
+            QueueFullError: if the line is full.
         """
         mine = self._join(requests)
         self._serve_until_done(mine)

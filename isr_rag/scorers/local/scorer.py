@@ -38,7 +38,7 @@ class LocalScorer:
             allows. Halved when memory runs out all the same.
         window: context window in tokens; None for no limit.
         focus_words: words of evidence a gate should read by default; None for all.
-        states: keeps the chunks' states, so that a second question about them costs its closing only; for the layout
+        states: keeps the chunks' states: a second question about them costs only its closing part; for the layout
             `late`.
         waiting: callers that may wait for the model at once, >= 1; further ones get a `QueueFullError`.
 
@@ -111,7 +111,7 @@ class LocalScorer:
             PromptTooLongError: if a prompt exceeds the context window; nothing has been computed then.
             LabelError: if labels cannot be told apart.
             MemoryBudgetError: if one prompt would take more than `memory`; nothing has been allocated then.
-            QueueFullError: if as many callers wait as may; nothing has been computed then.
+            QueueFullError: if the line of waiting callers is full; nothing has been computed then.
             ScorerError: if memory runs out for one prompt, or the model's output is not finite.
         """
         return self._queue.score(requests)

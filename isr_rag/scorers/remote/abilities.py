@@ -116,7 +116,7 @@ async def _model_card(client: ServerClient, model: str | None) -> Mapping[str, A
         return {"id": model}  # a server without a list, or with a broken one, such as transformers serve
     cards = [cast(Mapping[str, Any], card) for card in listed or () if isinstance(card, Mapping) and "id" in card]
     if any(not isinstance(card["id"], str) or card["id"] != printable(card["id"], _LONGEST_NAME) for card in cards):
-        raise ServerReplyError("the server's list of models holds a name that is none")
+        raise ServerReplyError("the server's list of models holds something that is not a name")
     names = [str(card["id"]) for card in cards]
     if model is None:
         if len(cards) != 1:

@@ -57,7 +57,7 @@ class ServerClient:
         deadline: seconds for one request, retries and waits between them included.
 
     Raises:
-        ConfigurationError: for a URL that is none or holds a password, or a setting out of range.
+        ConfigurationError: for an invalid URL or one that holds a password, or a setting out of range.
         MissingDependencyError: if the package openai is not installed.
     """
 

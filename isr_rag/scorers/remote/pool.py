@@ -65,7 +65,7 @@ class ServerPool:
 
     Args:
         servers: for each URL what connects to it and raises ScorerError when nothing answers there.
-        first: where the search for the least busy server begins, so that many pools spread over the servers.
+        first: where the search for the least busy server begins, to spread many pools over the servers.
 
     Raises:
         ConfigurationError: for no server, or servers of different models or settings.
@@ -213,4 +213,4 @@ class ServerPool:
 
     def _all_down(self) -> AllServersDownError:
         reasons = "; ".join(f"{url}: {why}" for url, why in self.state.items())
-        return AllServersDownError(f"no server of the pool answers, so that nothing can be scored: {reasons}")
+        return AllServersDownError(f"no server of the pool answers, so nothing can be scored: {reasons}")

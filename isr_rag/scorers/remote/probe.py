@@ -90,7 +90,7 @@ def _prefix_cache(scorer: RemoteScorer) -> Finding:
     again: list[float] = []
     cached: int | None = None
     for _ in range(3):
-        nonce = secrets.token_hex(8)  # at the very beginning, so that nothing of the prompt can be known already
+        nonce = secrets.token_hex(8)  # at the very beginning: nothing of the prompt can be cached already
         prompt = Supported(claim=f"{nonce} is the number of a report.").render(
             [Chunk(f"Report {nonce}, part {i}, was filed on the {i}th day and says nothing else.") for i in range(24)]
         )

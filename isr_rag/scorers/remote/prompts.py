@@ -76,7 +76,7 @@ class Rendering:
 
     @property
     def name(self) -> str:
-        """Mode and a hash of the text around the user's words; the server's own template has none here."""
+        """Mode and a hash of the text around the user's words; without a hash for the server's own template."""
         if self.mode == "chat":
             return "chat/template-of-the-server" + ("" if self.system else "/one-turn")
         return f"{self.mode}/template-{fingerprint(self.local.encoder.around if self.local else around_plain)}"

@@ -194,13 +194,13 @@ def renormalise(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[ND
         high: most probability of each label, shape (labels,).
 
     Raises:
-        ServerReplyError: if no label was found at all, so that nothing is known about their shares.
+        ServerReplyError: if no label was found at all: nothing is known about their shares.
     """
     if not low.any():
         raise ServerReplyError(
             "no label is among the most probable first tokens that the server listed, so nothing is known about "
             f"them but that each has at most {float(high.max()):.2g}: let the server list more (vLLM: --max-logprobs), "
-            "or give the tokenizer, so that the prompt ends where the label begins"
+            "or give the tokenizer: the prompt then ends where the label begins"
         )
     others_high, others_low = high.sum() - high, low.sum() - low
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -224,7 +224,7 @@ class RemoteScorer:
 
 
 def shared_beginnings_first(orderings: Sequence[Ordering]) -> list[int]:
-    """Positions of the orderings so that neighbours share the longest beginnings.
+    """Positions of the orderings, sorted to let neighbours share the longest beginnings.
 
     Lexicographic order walks the tree of their beginnings depth first: a server that keeps only the last prompt finds
     the most of each next one in its cache, and one that keeps many finds each beginning while it is fresh.

@@ -76,7 +76,7 @@ class Question(BaseModel):
 
 
 class ContrastDocument(BaseModel):
-    """Five chunks about related things, so that each is a near miss for what another one says."""
+    """Five chunks about related things, so each is a near miss for what another one says."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -114,7 +114,7 @@ def _short(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A setting as JSON holds it, so that it compares equal to what is read back."""
+    """A setting as JSON holds it, so it compares equal to what is read back."""
     if isinstance(value, Path):
         return {"file": value.name, "sha256": sha256_of(value)}
     if isinstance(value, Mapping):

@@ -15,7 +15,7 @@ class Table:
     Attributes:
         caption: what it shows, with units.
         header: column names.
-        rows: one sequence of cells a row.
+        rows: one sequence of cells per row.
         note: what to mind when reading it.
     """
 

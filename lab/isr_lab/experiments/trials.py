@@ -1,7 +1,7 @@
 """What an experiment has scored: one trial per prompt, resumable, never scored twice.
 
 An experiment says what to score (trials), a scorer says the log-odds of each ordering (outcomes), and everything
-else is computed from the outcomes. Scores lie in a JSONL file under a key of their content, so that a stopped run goes
+else is computed from the outcomes. Scores lie in a JSONL file under a key of their content, so a stopped run goes
 on, a finished one is not scored again, and experiments that ask the same thing share the answer.
 """
 
@@ -32,7 +32,7 @@ MOST = math.log((1.0 - EPS) / EPS)
 """Log-odds are kept in [-MOST, MOST], 20.7 nats: a server that does not list a label would give infinite ones."""
 
 BATCH = 4
-"""Requests a call of the scorer; the same for every engine, so that all come to the same bits."""
+"""Requests per call of the scorer; the same for every engine, so all come to the same bits."""
 
 Group = list[tuple[str, ScoreRequest]]
 """Requests that are scored together, each with its key."""

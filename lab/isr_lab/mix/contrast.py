@@ -1,6 +1,6 @@
 """Contrastive pairs from Wikipedia sentences: a claim, and its twin with exactly one detail changed.
 
-Both twins see the same evidence, so that only comparing the detail tells them apart.
+Both twins see the same evidence, so only comparing the detail tells them apart.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def _twins(
 
 
 def _change(about: Annotated, one: _Sentence, search: _Search, rng: random.Random) -> Change | None:
-    """One change, each possible kind equally likely, so that none dominates; the page's own name stays."""
+    """One change, each possible kind equally likely, so none dominates; the page's own name stays."""
     rivals, fixed = search.rivals(one), f"{one.title or ''} {one.text}"
     groups = (
         years(about, rivals, rng),

@@ -298,7 +298,7 @@ def _in_opening(tokens: Sequence[Token], entity: Entity) -> bool:
 
 
 def unique(note: Annotated, change: Change) -> bool:
-    """Whether the changed detail follows a verb of what happens once, so that the false claim may be denied."""
+    """Whether the changed detail follows a verb of what happens once, so the false claim may be denied."""
     roots = [t for t in note.tokens if t.dep == "ROOT"]
     short = len(note.tokens) <= 18 and note.text.count(",") <= 1
     return short and len(roots) == 1 and roots[0].lemma in UNIQUE_EVENTS and roots[0].start < change.at

@@ -24,7 +24,7 @@ def read_halueval(inputs: ReaderInputs) -> list[Candidate]:
 
     The hallucinated answers are full sentences and the right ones a few words. So a pair is made short by
     taking the one foreign entity out of the hallucinated sentence, and made long by putting the right answer
-    in that entity's place; where neither is possible, a rival of the same kind from the passage stands in.
+    in that entity's place; where neither is possible, a rival of the same kind from the passage takes its place.
     """
     rows: list[tuple[str, str, str, str, str]] = []
 

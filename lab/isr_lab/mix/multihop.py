@@ -81,7 +81,7 @@ def _asked(file: str, record: str, row: Row, docs: Sequence[Document], answerabl
 
 
 def _slimmed(docs: Iterable[Document], rng: random.Random) -> list[Document]:
-    """Gold paragraphs with only the sentences around their support, so that the evidence stays short."""
+    """Gold paragraphs with only the sentences around their support, so the evidence stays short."""
     slim: list[Document] = []
     for doc in docs:
         near = sorted(

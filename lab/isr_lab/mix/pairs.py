@@ -23,14 +23,14 @@ _MOST_TOKENS = 260
 _LOOSE_RELATIONS = frozenset({"P607"})
 """Relations whose same-type swap is often true after all (a conflict contains others)."""
 _SINGLE_VALUED = frozenset({"P569", "P570"})
-"""Relations with one value, so that another value is contradicted and not only unsupported."""
+"""Relations with one value, so another value is contradicted and not only unsupported."""
 _SPACED_HYPHEN = re.compile(r"\s+-\s+")
 
 
 def evidence(texts: Iterable[str], title: str | None = None, support: frozenset[int] | None = None) -> list[SliceChunk]:
     """One chunk per sentence, in an order that depends on the sentences alone.
 
-    Items about the same evidence thus see the same chunks in the same order, so that they can be computed together.
+    Items about the same evidence thus see the same chunks in the same order, so they can be computed together.
 
     Args:
         texts: the sentences.

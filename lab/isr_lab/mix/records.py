@@ -169,7 +169,7 @@ def _json_array(text: str, file: str) -> Iterator[tuple[int, object]]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise MixError(f"{file} is no JSON ({error}): fetch it again") from error
+        raise MixError(f"{file} is not JSON ({error}): fetch it again") from error
     if not isinstance(value, list):
         raise MixError(f"{file} must hold a JSON array, found {type(value).__name__}")
     yield from enumerate(value, start=1)  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]

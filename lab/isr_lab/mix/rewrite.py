@@ -234,7 +234,7 @@ RULES: tuple[tuple[str, Callable[[Annotated], str | None]], ...] = (
 
 
 def has_subject(note: Annotated) -> bool:
-    """Whether the main clause has a subject with a name or number in it, so that the claim can stand alone."""
+    """Whether the main clause has a subject with a name or number in it, so the claim can stand alone."""
     tokens = note.tokens
     for i, token in enumerate(tokens):
         if token.dep in {"nsubj", "nsubjpass", "csubj"} and tokens[token.head].dep == "ROOT":

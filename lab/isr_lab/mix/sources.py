@@ -4,10 +4,10 @@ Two whole sources are never trained on, and are written apart as `unseen`:
 
 - `factcheck_gpt` for claims: atomic claims out of a language model's answers, against snippets a web search
   returned for them. No other set here is as near to what a gate meets in use, its makers and its evidence differ
-  from every training set's, and it is openly licensed, so that the figure can be published with its items.
+  from every training set's, and it is openly licensed, so the figure can be published with its items.
 - `eraser_multirc` for drafted answers: answers proposed by people over fiction, news, history and science
   texts (the drafts of training come from Wikipedia), hardly guessable without reading, and its licence allows
-  research only, so that nothing is lost to training.
+  research only, so nothing is lost to training.
 """
 
 from __future__ import annotations

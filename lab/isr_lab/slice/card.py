@@ -21,7 +21,7 @@ PAPER_ITEMS, PAPER_COVERAGE, PAPER_MULTI_HOP, PAPER_POOL = 3059, 0.76, 0.42, 200
 
 
 def write_card(config: SliceConfig, report: BuildReport, figures: Statistics) -> str:
-    """The card as Markdown. It holds no date and no path, so that equal builds have equal cards."""
+    """The card as Markdown. It holds no date and no path, so equal builds have equal cards."""
     parts = (
         _head(config, report, figures),
         _counts(figures),

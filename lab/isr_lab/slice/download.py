@@ -230,7 +230,7 @@ def _read_lock(path: Path) -> dict[str, str]:
     try:
         lock: object = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        raise HashMismatchError(f"the lock file {path} is no JSON ({error}): restore it or delete it") from error
+        raise HashMismatchError(f"the lock file {path} is not JSON ({error}): restore it or delete it") from error
     if not isinstance(lock, dict) or not all(isinstance(v, str) for v in cast("dict[str, object]", lock).values()):
         raise HashMismatchError(f"the lock file {path} is not an object of hashes: restore it or delete it")
     return cast("dict[str, str]", lock)

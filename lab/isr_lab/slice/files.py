@@ -105,7 +105,7 @@ def read_json_array(path: Path, report: SourceReport, required: Sequence[str]) -
         rows: object = json.loads(read_text(path, report))
     except json.JSONDecodeError as error:
         raise SourceSchemaError(
-            f"{path} is no JSON ({error}); it may be truncated: delete it and fetch it again"
+            f"{path} is not JSON ({error}); it may be truncated: delete it and fetch it again"
         ) from error
     if not isinstance(rows, list):
         raise SourceSchemaError(f"{path} holds a {type(rows).__name__} where an array of objects was expected")

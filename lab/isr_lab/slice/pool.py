@@ -28,7 +28,7 @@ class Pool:
     """Sentences (or passages) under a BM25 index over `title text`.
 
     The scoring is Lucene's (idf `log(1 + (N - df + .5) / (df + .5))`, no `k1 + 1` in the numerator). Term
-    weights are rounded to 1/4096, so that sums are exact in float32 and scores do not depend on the machine.
+    weights are rounded to 1/4096, so sums are exact in float32 and scores do not depend on the machine.
 
     Args:
         sentences: the pool; repeated (title, text) pairs count once.

@@ -106,7 +106,7 @@ def assign(records: Sequence[Record], threshold: float, seed: int) -> tuple[dict
     """Split and group of each record, by position.
 
     Records that share a gold page, or whose claims or questions are near-duplicates, form one group. A group's
-    split follows from its name alone, so that a record more or less leaves all other groups where they are.
+    split follows from its name alone, so a record more or less leaves all other groups where they are.
 
     Args:
         records: deduplicated records.

@@ -31,12 +31,12 @@ class TrainConfig:
         warmup: share of the run over which the rate rises; a cosine to zero follows.
         weight_decay: AdamW's.
         tokens: computed tokens of one process's batch.
-        accumulate: batches of each process a step.
+        accumulate: batches of each process per step.
         workers: processes on this machine, each with its share of the cores.
         smoothing: label smoothing.
         phases: what is drawn from which file of `train`, and when (layout late); none: passes over all items.
         margin: factor of the logistic ranking loss of a batch's twins.
-        averaging: decay a step of the running average of the trained values that is saved as `adapter`; 0 saves
+        averaging: decay per step of the running average of the trained values that is saved as `adapter`; 0 saves
             the last values.
         fixed_order: keep every item's own chunk order (for the comparison in the full layout).
         nf4: load the base model in 4 bits (CUDA, through bitsandbytes).

@@ -83,7 +83,7 @@ def shown_chunks(
         item: the item.
         rng: draws the counts.
         seed: of this pass over the data; decides the priorities of the item's own distractors.
-        others: chunks of unrelated items that are computed anyhow; with them, few of the item's own distractors
+        others: chunks of unrelated items that are computed anyway; with them, few of the item's own distractors
             are shown, and the rest come from here at next to no cost.
         whole: show every chunk of the item.
     """

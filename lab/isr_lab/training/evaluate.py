@@ -74,7 +74,7 @@ def evaluate(
 ) -> list[ScoredItem]:
     """Score items in the order in which they come and append each batch to `out` (JSONL).
 
-    What `out` holds already is not scored again, so that an interrupted evaluation resumes.
+    What `out` holds already is not scored again, so an interrupted evaluation resumes.
 
     Args:
         scorer: any scorer.

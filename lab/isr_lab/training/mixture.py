@@ -133,7 +133,7 @@ class Mixture:
         showing, rng = self.showing, self.rng
         needed, seed = _needed(piece), rng.getrandbits(48)
         most = max(sum(chunk.text in needed for chunk in item.chunks) for item in piece)
-        total = most + rng.choice(showing.own)  # the same for all, so that their number tells nothing
+        total = most + rng.choice(showing.own)  # the same for all, so their number tells nothing
         asked: list[_Asked] = []
         order: dict[str, float] = {}
         for item in piece:
@@ -175,7 +175,7 @@ class Mixture:
             batch: list[_Asked] = []
             known: set[str] = set()
             used, waiting, self._left = 60, self._left, []
-            # What does not fit waits for the next batch, so that all are nearly full: workers wait for one another.
+            # What does not fit waits for the next batch, so all are nearly full: workers wait for one another.
             while used < _FULL * self.tokens and len(self._left) < _MISFITS:
                 piece = waiting.pop(0) if waiting else self._piece()
                 asked = self._own(piece)

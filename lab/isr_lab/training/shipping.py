@@ -75,7 +75,7 @@ def ship(
 ) -> Path:
     """Copy a run's adapter into the package, calibrate it, measure it and write its model card.
 
-    Scores are kept in `work`, so that a stopped call resumes; they belong to one adapter, and another
+    Scores are kept in `work`, so a stopped call resumes; they belong to one adapter, and another
     run needs another folder.
 
     Args:

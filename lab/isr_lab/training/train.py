@@ -219,7 +219,7 @@ class _Run:
             for index, batch in enumerate(stream):
                 if index % config.workers == self.rank:
                     mine = batch
-                # Whole rounds only, so that all processes take the same number of steps.
+                # Whole rounds only, so all processes take the same number of steps.
                 if index % config.workers == config.workers - 1 and index >= skip:
                     progress.batch = index + 1
                     yield mine
@@ -329,7 +329,7 @@ def _scored(item: SliceItem, z: float) -> ScoredItem:
 
 
 def _first(value: float, workers: int) -> float:
-    """The first process's value, so that all stop at the same step."""
+    """The first process's value, so all stop at the same step."""
     if workers == 1:
         return value
     shared = torch.tensor([value], dtype=torch.float64)

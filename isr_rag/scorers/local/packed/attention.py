@@ -256,7 +256,7 @@ def _group(blocks: Sequence[_Block], columns: int, given: int, device: torch.dev
 
 
 def heads_first(x: Tensor, heads: int) -> Tensor:
-    """(T, heads * ...) to contiguous (heads, T, ...), so that gathering rows leaves a batch of matrices."""
+    """(T, heads * ...) to contiguous (heads, T, ...): gathering rows then leaves a batch of matrices."""
     return x.reshape(x.shape[0], heads, -1).transpose(0, 1).contiguous()
 
 
@@ -324,7 +324,7 @@ def blocks_forward(
         window: sliding window in positions; None for none.
         softcap: Gemma 2's cap on the scores; None for none.
         kept: receives each group's probabilities, for `blocks_backward`.
-        out: where to put the result; None makes room for it.
+        out: where to put the result; None allocates it.
 
     Returns:
         Shape (T, key-value heads, G * width).

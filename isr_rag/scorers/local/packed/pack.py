@@ -194,7 +194,7 @@ def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ord
 def pack_invariant(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] = ()) -> Pack:
     """Chunks beside one another (layouts `set` and `late`): one read a prompt stands for every ordering.
 
-    Chunks are laid out in an order of their own (by their tokens), so that two orderings of one prompt give the
+    Chunks are laid out in an order of their own (by their tokens): two orderings of one prompt give the
     very same sequence. A chunk that several prompts with the same head share is computed once, and a chunk that
     repeats within a prompt counts once: saying a thing twice is no more evidence.
 

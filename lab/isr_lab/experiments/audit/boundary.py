@@ -3,7 +3,7 @@
 Which items a decision is right about depends on what is taken for the predicate g and for its reference, and the
 paper leaves that open. Three readings are computed:
 
-`label`       g = "the likelier label is the gold one", P_ref = 1 and q_k the probability of the gold label, so that
+`label`       g = "the likelier label is the gold one", P_ref = 1 and q_k the probability of the gold label, so
                 the budget is mean clip(-log q_k): the paper's supervised evaluation (Sections 2.5.1 and 4.4). The
                 decision is computed from the label it is judged by, so nobody can deploy it.
 `supported`   g = "supported", P_ref = the gold label of g: an oracle for the predicate (instantiation i).

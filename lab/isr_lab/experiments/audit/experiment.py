@@ -58,7 +58,7 @@ class Audit:
         clip: B in nats.
         sweep_m: numbers of seeds of the sweep.
         sweep_clip: clips of the sweep in nats.
-        family: family of the orderings. The paper's banded ones leave up to six chunks as they are, so that most
+        family: family of the orderings. The paper's banded ones leave up to six chunks as they are, so most
             items of this length would have one ordering only.
         most_chunks: items are cut to this many chunks, all support kept; those with more support are left out.
         resamples: bootstrap resamples behind each interval of the selectors.

@@ -85,7 +85,7 @@ def sample(items: Iterable[SliceItem], wanted: int | None, seed: int) -> list[Sl
 def cut(chunks: Sequence[SliceChunk], most: int) -> list[SliceChunk] | None:
     """At most `most` chunks in their order: all support and the first others; None where the support alone is more.
 
-    What is left out supports nothing, so that the label stays what it is.
+    What is left out supports nothing, so the label stays what it is.
     """
     support = sum(chunk.is_support for chunk in chunks)
     if support > most:

@@ -20,7 +20,7 @@ ACCURACY = (0.805, 0.768, 0.838)
 JENSEN_GAP = 0.82
 """Mean Jensen gap in nats (Section 4.4)."""
 JENSEN_GAPS_ELSEWHERE = (0.1041, 0.00982)
-"""Mean Jensen gaps of Qwen2-7B and Llama-3.1-8B in Experiment 1, nats a token (Table 2)."""
+"""Mean Jensen gaps of Qwen2-7B and Llama-3.1-8B in Experiment 1, nats per token (Table 2)."""
 BY_M = {3: (0.947, 0.79), 6: (0.962, 0.82), 12: (0.971, 0.83)}
 """Orderings -> alignment and Jensen gap in nats (Appendix E)."""
 BY_CLIP = {4.0: (0.951, 0.76), 6.0: (0.962, 0.82), 8.0: (0.975, 0.84)}

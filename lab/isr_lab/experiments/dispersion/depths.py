@@ -76,7 +76,7 @@ def _quotas(sizes: Sequence[int], per_size: int | None, limit: int | None) -> di
 
 
 def _filled(placed: list[Placed], quotas: dict[int, int]) -> list[Placed]:
-    """Fill the quotas from the largest n down, so that what is left over there can be cut for a smaller one."""
+    """Fill the quotas from the largest n down, so what is left over there can be cut for a smaller one."""
     chosen: list[Placed] = []
     spare: list[SliceItem] = []
     for n in sorted(quotas, reverse=True):

@@ -209,7 +209,7 @@ def ordering_information(items: Sequence[Permuted], *, m: int, permutations: int
     """Mutual information of ordering index and correctness, with its permutation test (Appendix E).
 
     Correct means that the argmax under that ordering is the gold label. Under the hypothesis that the index tells
-    nothing, an item's outcomes are exchangeable, so that they are permuted within each item.
+    nothing, an item's outcomes are exchangeable, so they are permuted within each item.
 
     Args:
         items: of one family; those with fewer than m orderings are left out, they lack the later indices.

@@ -20,7 +20,7 @@ _TICKS = (1, 2, 3, 5, 10, 20, 40, 60)
 
 
 def _look(position: int) -> dict[str, Any]:
-    """Colour and marker of a family; filled or open, so that a grey print tells them apart too."""
+    """Colour and marker of a family; filled or open, so a grey print tells them apart too."""
     colour = _COLOURS[position % len(_COLOURS)]
     face = colour if position % 2 == 0 else "white"
     return {"color": colour, "marker": MARKERS[position % len(MARKERS)], "markerfacecolor": face, "markersize": 4.5}

@@ -6,7 +6,7 @@ over the items with marked support, is the potential that the support is under:
 
     z_pi - mean z = psi(mean over support chunks) - its mean over the orderings + error,
 
-with z the log-odds of the gold label, so that supported and refuted items pull the same way. Weights that all other
+with z the log-odds of the gold label, so supported and refuted items pull the same way. Weights that all other
 chunks of an item share alike only rescale psi (they fill the ranks that the support leaves). Effects of single
 distractors are left in the error, whose share 1 - R2 says how far the bounds can be trusted: they bound the fitted
 part only.
@@ -154,7 +154,7 @@ def decay_of_steps(steps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def decay_by_profile(data: Design, *, resamples: int, seed: int) -> dict[str, Any] | None:
-    """Least squares for psi(r) = -+ C sum of t^-alpha for t < r at once: two parameters instead of one a rank.
+    """Least squares for psi(r) = -+ C sum of t^-alpha for t < r at once: two parameters instead of one per rank.
 
     The steps of a free fit are noisy, and logarithms of noisy steps flatten every decay; this fit is not so biased. Its
     intervals are percentiles over resampled items.

@@ -126,7 +126,7 @@ def dispersion(items: Sequence[Permuted], bands: int | None) -> dict[str, Any]:
 
     Args:
         items: of one family.
-        bands: of a banded family: up to that n it has one member, so that its laws are fitted once more without.
+        bands: of a banded family: up to that n it has one member, so its laws are fitted once more without.
     """
     values = per_item(items)
     rows = by_size(items, values)
@@ -234,7 +234,7 @@ def laws(sizes: Floats, means: Floats) -> dict[str, Any] | None:
 def steepest_slope(sizes: Floats) -> float | None:
     """The largest slope on log n that mean absolute residuals of probabilities can have: they lie in [0, 1/2].
 
-    The slope is linear in the residuals, so that its maximum has 0 below the mean of log n and 1/2 above.
+    The slope is linear in the residuals, so its maximum has 0 below the mean of log n and 1/2 above.
     """
     if len(sizes) < 2:
         return None

@@ -8,13 +8,13 @@ the answer (Appendix H.4); a piece of a long sentence that was cut is a chunk li
 and yet holds the draft's answer is used as neither. The paper speaks of "items with exactly 4 chunks", from which four
 arms with the same content cannot be made; here items have seven chunks or more and an *arm* has exactly four.
 Of the slice built from all records 1,325 items qualify, 129 of them in validation and 126 in test; two in three are
-HotpotQA's, which need two facts or more, so that they are also reported apart.
+HotpotQA's, which need two facts or more, so they are also reported apart.
 
 *Same content across arms.* Each item's supports and its distractors are put into one random order, and arm d takes the
 first d and the first 4 - d: a higher dose adds a support chunk and takes one distractor away.
 
 *Positions.* The four chunks of an arm are shuffled, and m uniform orderings of them are scored. (Six bands of four
-chunks have a single member, so that the paper's banded shuffle would move nothing.)
+chunks have a single member, so the paper's banded shuffle would move nothing.)
 
 *Randomisation* draws on nothing but the seed and the item's identifier.
 """

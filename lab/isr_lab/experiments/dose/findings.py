@@ -92,7 +92,7 @@ class Part:
     Attributes:
         name: of the part.
         items: in it.
-        per_chunk: slope of the budget on the dose, nats a chunk.
+        per_chunk: slope of the budget on the dose, nats per chunk.
         changes: net changes from dose 0 to 3 under the paper's rule.
         likely: share with q_bar >= 0.5, by dose.
     """
@@ -112,7 +112,7 @@ class Findings:
         study: the items by arms.
         arms: by dose.
         decrease: of the mean budget from dose 0 to 3, nats.
-        per_chunk: OLS slope of the budget on the dose, nats a chunk: the first stage.
+        per_chunk: OLS slope of the budget on the dose, nats per chunk: the first stage.
         trend: correlations.
         changes: net change of each share from dose 0 to 3, by policy.
         reduced: slope of hallucination on the dose, a chunk, by policy: the reduced form.

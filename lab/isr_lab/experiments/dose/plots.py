@@ -17,7 +17,7 @@ _LINES: tuple[tuple[Policy, str, str, str, str], ...] = (
     ("safe", ORANGE, "s", "-.", "none"),  # hollow: both rules may fall on the same points
 )
 _ASIDE = 0.05
-"""Doses between the markers of two series, so that their bars stay apart."""
+"""Doses between the markers of two series, so their bars stay apart."""
 
 
 def response_plot(found: Findings) -> bytes:

@@ -96,7 +96,7 @@ class Drawing:
 def squared_errors(q: Floats, draws: Draws, sizes: Sequence[int]) -> Floats:
     """Mean squared error of the mean over m draws, over seeds, shape (sizes, families).
 
-    The variance of a sampled truth is subtracted, so that an entry may fall below zero by chance; where a family has
+    The variance of a sampled truth is subtracted, so an entry may fall below zero by chance; where a family has
     fewer members than m all of them are taken.
     """
     seen = q[draws.truth]

@@ -93,7 +93,7 @@ def share(successes: int, n: int) -> Figured:
 
 
 def choose(items: Sequence[SliceItem], sizes: Sizes, seed: int, limit: int | None = None) -> list[SliceItem]:
-    """Items by number of chunks, spread over labels and tasks; the same for the same seed in whatever order they come.
+    """Items by number of chunks, spread over labels and tasks; the same for the same seed in any order.
 
     Args:
         items: the slice.

@@ -42,7 +42,7 @@ _SOURCES: tuple[tuple[int, ...], ...] = (
     (ITEM, TEMPLATE, ORDER),
     (ITEM, LABEL, ORDER),
     (ITEM, TEMPLATE, LABEL, ORDER),
-)  # orderings are nested in items, so that no source has an ordering without its item
+)  # orderings are nested in items, so no source has an ordering without its item
 
 PARTS: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "template": ((TEMPLATE,), (ITEM, TEMPLATE)),

@@ -181,7 +181,7 @@ def _page_sentences(raw: Path, report: SourceReport) -> dict[str, list[Sentence]
     try:
         pages: object = json.loads(read_text(path, report))
     except json.JSONDecodeError as error:
-        raise SourceSchemaError(f"{path} is no JSON ({error})") from error
+        raise SourceSchemaError(f"{path} is not JSON ({error})") from error
     if not isinstance(pages, dict):
         raise SourceSchemaError(f"{path} is not an object of pages")
     result: dict[str, list[Sentence]] = {}

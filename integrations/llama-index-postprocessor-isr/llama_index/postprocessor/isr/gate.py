@@ -72,9 +72,9 @@ class ISRGate(BaseNodePostprocessor):
     `index.as_query_engine(node_postprocessors=[ISRGate()])` works as it stands. Nodes are let through as copies
     with the decision in `metadata["isr"]`, hidden from the LLM and from embeddings.
 
-    After an abstention a query stops with `AbstainedError`: whatever comes next would answer ungated. Put the gate last
-    in the list, since a postprocessor after it that rewrites nodes changes what it judged. To answer with a message
-    instead of an error, use `ISRQueryEngine`.
+    After an abstention a query stops with `AbstainedError`: the next step would answer without the gate. Put the gate
+    last in the list, since a postprocessor after it that rewrites nodes changes what it judged. To answer with a
+    message instead of an error, use `ISRQueryEngine`.
 
     Args:
         h_star: target hallucination rate of the embedded gate, in (0, 1).

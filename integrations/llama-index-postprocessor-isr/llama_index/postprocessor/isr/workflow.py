@@ -53,7 +53,7 @@ class ISRWorkflow(Workflow):
 
     `await workflow.run(question=...)` (or `query=...`) gives a Response with `metadata["isr"]`. `LookEvent`,
     `GatheredEvent` and `TokenEvent` are streamed. Between two steps the context holds plain data and
-    nodes only, so that it can be written and taken up again.
+    nodes only, which can be stored and resumed.
 
     Args:
         query_engine: retrieves and drafts.
