@@ -12,6 +12,7 @@ from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.gate import ISRGate
 from isr_rag.predicates import predicate_for
+from isr_rag.telling import quiet, tell
 
 __all__ = [
     "ARetrieve",
@@ -164,7 +165,8 @@ class _Loop:
             raise ConfigurationError(f"looks must be at least 1, got {looks}")
         self.gate = gate.with_h_star(gate.h_star / looks)
         # Deciding about no evidence costs nothing, and checks the question and the reference before any retrieval.
-        self._blank = self.gate.decide([], **asked)
+        with quiet():
+            self._blank = self.gate.decide([], **asked)
         predicate = asked.get("predicate")
         self.query = predicate_for(**_texts(asked)).query if predicate is None else predicate.query
         self.look = 0
@@ -214,6 +216,7 @@ class _Loop:
         detail = f"the retriever raised {type(error).__name__}: {error}"
         last = self._blank if self.previous is None else self.previous
         self._decisions.append(replace(last, reason=Reason.RETRIEVER_FAILED, detail=detail))
+        tell(self._decisions[-1])
 
     def trail(self) -> Trail:
         """Everything that happened; a loop never ends in ACQUIRE."""

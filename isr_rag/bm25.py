@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from itertools import chain
 from typing import cast
@@ -20,6 +21,9 @@ class Bm25:
     def __init__(self, texts: Sequence[str]) -> None:
         import bm25s
 
+        own = logging.getLogger("bm25s")
+        if own.level == logging.DEBUG:  # as it sets itself when imported, below whatever the application wants
+            own.setLevel(logging.NOTSET)
         corpus = _tokens(texts)
         self._size = len(corpus)
         self._vocabulary = set(chain.from_iterable(corpus))

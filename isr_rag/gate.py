@@ -61,6 +61,7 @@ from isr_rag.scorers.protocol import (
     focus_words_of,
     noise_floor_of,
 )
+from isr_rag.telling import telling
 
 Focusing = int | Literal["auto"] | None
 
@@ -299,11 +300,14 @@ class ISRGate:
         Raises:
             ISRError: as `decide`, for the first item that cannot be decided; a note names its position.
         """
-        batch = self._batch(items)
-        requests = batch.start()
-        while requests:
-            requests = batch.resume(self._score(requests))
-        return batch.decisions()
+        with telling(self.scorer.identity) as tell:
+            batch = self._batch(items)
+            requests = batch.start()
+            while requests:
+                requests = batch.resume(self._score(requests))
+            decisions = batch.decisions()
+            tell(decisions)
+            return decisions
 
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
         """Compute and keep what depends on these chunks alone; later questions about them cost little.
@@ -340,11 +344,14 @@ class ISRGate:
         scorer = self.scorer
         if not isinstance(scorer, AsyncScorer):
             return await asyncio.to_thread(self.decide_batch, items)
-        batch, requests = await asyncio.to_thread(self._begin, items)
-        while requests:
-            results = await asyncio.gather(*(self._ascore_one(scorer, request) for request in requests))
-            requests = await asyncio.to_thread(batch.resume, results)
-        return batch.decisions()
+        with telling(scorer.identity) as tell:
+            batch, requests = await asyncio.to_thread(self._begin, items)
+            while requests:
+                results = await asyncio.gather(*(self._ascore_one(scorer, request) for request in requests))
+                requests = await asyncio.to_thread(batch.resume, results)
+            decisions = batch.decisions()
+            tell(decisions)
+            return decisions
 
     def audit(
         self,
