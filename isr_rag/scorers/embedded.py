@@ -226,7 +226,7 @@ def _load(name: AdjudicatorName, adapter: Path, keep_states: bool) -> LocalScore
     network = LeanNetwork(config, MergedWeights(stored, change, wanted.sha256), dtype)
     del stored
     give_back_freed_memory()
-    return LocalScorer(
+    scorer = LocalScorer(
         network,
         PromptEncoder(FastTokenizer(directory)),
         # Named by the hashes of its two files: merged weights differ in their last bits between processors.
@@ -236,3 +236,21 @@ def _load(name: AdjudicatorName, adapter: Path, keep_states: bool) -> LocalScore
         focus_words=FOCUS_WORDS,
         states=StateCache(memory=STATES_MEMORY) if keep_states and change.layout == "late" else None,
     )
+    own = adapter == wanted.directory  # which may lie elsewhere in another process
+    scorer.made_by = _again, (name, None if own else adapter, keep_states, scorer.identity)
+    return scorer
+
+
+def _again(name: AdjudicatorName, adapter: Path | None, keep_states: bool, identity: str) -> LocalScorer:
+    """The scorer of a pickle, loaded once per process.
+
+    Raises:
+        ModelCorruptError: if what is installed here is another model, adapter or precision.
+    """
+    scorer = embedded_scorer(adapter, adjudicator=name, keep_states=keep_states)
+    if scorer.identity != identity:
+        raise ModelCorruptError(
+            f"the pickle was made with {identity}, and here {scorer.identity} is installed: another version of "
+            "isr-rag, or a processor that computes in another precision. Make the gate anew here"
+        )
+    return scorer

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -176,3 +179,27 @@ def shipped(name: AdjudicatorName) -> LocalScorer:
     if not embedded.is_ready(embedded.model_directory(name)):
         pytest.skip(f"not set up: isr-rag setup --adjudicator {name}")
     return embedded.embedded_scorer(adjudicator=name)
+
+
+def test_a_gate_with_the_real_model_is_pickled_by_identity_and_shared_by_copies(scorer: LocalScorer) -> None:
+    gate = ISRGate(h_star=0.1)
+    written = pickle.dumps(gate)
+    assert len(written) < 1_000_000  # the calibration, and no weights
+    read = pickle.loads(written)
+    assert read.scorer is scorer and repr(read) == repr(gate)
+    copied = copy.deepcopy(gate)
+    assert copied.scorer is scorer and repr(copied) == repr(gate)
+    code = (
+        "import pickle, sys; first, second = (pickle.loads(sys.stdin.buffer.read(n)) for n in map(int, sys.argv[1:]))\n"
+        "assert first.scorer is second.scorer; print(repr(first))"
+    )
+    size = str(len(written))
+    done = subprocess.run([sys.executable, "-c", code, size, size], input=written * 2, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == repr(gate)
+
+
+def test_a_pickle_of_another_model_is_refused(scorer: LocalScorer) -> None:
+    assert scorer.made_by is not None
+    make, arguments = scorer.made_by
+    with pytest.raises(ModelCorruptError, match="another-model"):
+        make(*arguments[:-1], "another-model")

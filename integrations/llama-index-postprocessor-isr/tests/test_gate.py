@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
+from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.llms import MockLLM
 from llama_index.core.response_synthesizers import ResponseMode
@@ -252,3 +253,17 @@ class TestInAnIndex:
         with pytest.raises(AbstainedError):
             "".join(chat.stream_chat("Who won the cup?").response_gen)
         assert len(calls) == 1
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_callbacks_of_the_older_kind_hear_of_it_too(answers: bool) -> None:
+    handler = LlamaDebugHandler(print_trace_on_end=False)
+    gate = ISRGate(gate=fixed(lambda case: float(answers)), callback_manager=CallbackManager([handler]))
+    if answers:
+        gate.postprocess_nodes(NODES, query_str="Where?")
+    else:
+        with pytest.raises(AbstainedError):
+            gate.postprocess_nodes(NODES, query_str="Where?")
+    ((start, end),) = handler.get_event_pairs(CBEventType.RERANKING)
+    assert start.payload is not None and start.payload[EventPayload.QUERY_STR] == "Where?"
+    assert end.payload is not None and ((EventPayload.NODES if answers else EventPayload.EXCEPTION) in end.payload)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -75,9 +75,30 @@ class LocalScorer:
         self.memory = memory if memory is not None else free_memory(network.device) // 2
         most = 4096 if network.device.type == "cpu" else 32768
         self.batch_tokens = batch_tokens or max(1, min(most, self.memory // self.bytes_per_token))
+        self.made_by: tuple[Callable[..., LocalScorer], tuple[object, ...]] | None = None
+        """A function and its arguments that give this scorer in any process; how it is pickled."""
         self._queue = ScoringQueue(self._score, waiting=waiting, forked=self._begin_after_fork)
         self.identity = f"{name}/{network.device.type}/{layout}/template-{encoder.fingerprint}"
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
+
+    def __reduce__(self) -> tuple[Callable[..., LocalScorer], tuple[object, ...]]:
+        """What makes the same scorer in another process, where it is loaded once.
+
+        Raises:
+            TypeError: where nothing says how: the weights themselves are not written down.
+        """
+        if self.made_by is None:
+            raise TypeError(
+                f"{self.identity} cannot be pickled: only the adjudicators of this package know how they are loaded "
+                "again. Make the scorer anew in the other process"
+            )
+        return self.made_by
+
+    def __copy__(self) -> LocalScorer:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> LocalScorer:
+        return self  # a model and its line of callers are shared, never copied
 
     def _begin_after_fork(self) -> None:
         torch.set_num_threads(1)  # a fork has none of the threads that shared the sums, and would wait for them

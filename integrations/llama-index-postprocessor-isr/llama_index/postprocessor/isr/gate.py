@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
@@ -16,6 +17,8 @@ from llama_index.core.bridge.pydantic import (
     field_validator,
     model_validator,
 )
+from llama_index.core.callbacks import CBEventType, EventPayload
+from llama_index.core.callbacks.base import EventContext
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -131,34 +134,46 @@ class ISRGate(BaseNodePostprocessor):
 
     def _postprocess_nodes(self, nodes: Nodes, query_bundle: QueryBundle | None = None) -> Nodes:
         asked, gate, rounds = _asked(query_bundle), self.core, Rounds(self.factor)
-        self._start(nodes, asked, gate)
 
         def look(query: str, number: int, previous: Decision | None) -> Nodes:
             if number == 0 or self.retriever is None:
                 return nodes
             return rounds.widened(self.retriever, number).retrieve(asked)
 
-        return self._close(gather(gate, look, question=asked.query_str, looks=self._looks()))
+        with self._telling(nodes, asked, gate) as event:
+            passed = self._close(gather(gate, look, question=asked.query_str, looks=self._looks()))
+            event.on_end(payload={EventPayload.NODES: passed})
+            return passed
 
     @dispatcher.span
     async def _apostprocess_nodes(self, nodes: Nodes, query_bundle: QueryBundle | None = None) -> Nodes:
         asked, rounds = _asked(query_bundle), Rounds(self.factor)
         gate = await asyncio.to_thread(lambda: self.core)  # the first time a model is loaded
-        self._start(nodes, asked, gate)
 
         async def look(query: str, number: int, previous: Decision | None) -> Nodes:
             if number == 0 or self.retriever is None:
                 return nodes
             return await rounds.widened(self.retriever, number).aretrieve(asked)
 
-        return self._close(await agather(gate, look, question=asked.query_str, looks=self._looks()))
+        with self._telling(nodes, asked, gate) as event:
+            passed = self._close(await agather(gate, look, question=asked.query_str, looks=self._looks()))
+            event.on_end(payload={EventPayload.NODES: passed})
+            return passed
 
     def _looks(self) -> int:
         return 1 if self.retriever is None else self.looks
 
-    def _start(self, nodes: Nodes, asked: QueryBundle, gate: isr_rag.ISRGate) -> None:
-        event = ReRankStartEvent(query=asked, nodes=nodes, top_n=len(nodes), model_name=gate.scorer.identity)
-        dispatcher.event(event)
+    def _telling(self, nodes: Nodes, asked: QueryBundle, gate: isr_rag.ISRGate) -> AbstractContextManager[EventContext]:
+        """Tell the instrumentation, and the callbacks that came before it, that a gate begins."""
+        name = gate.scorer.identity
+        dispatcher.event(ReRankStartEvent(query=asked, nodes=nodes, top_n=len(nodes), model_name=name))
+        payload = {
+            EventPayload.NODES: nodes,
+            EventPayload.MODEL_NAME: name,
+            EventPayload.QUERY_STR: asked.query_str,
+            EventPayload.TOP_K: len(nodes),
+        }
+        return self.callback_manager.event(CBEventType.RERANKING, payload=payload)
 
     def _close(self, gathered: Gathered) -> Nodes:
         decision, passed = gathered.decision, Nodes()
