@@ -42,13 +42,13 @@ def boundary(h_star: float, delta: float, most: int) -> NDArray[np.int64]:
     return allowed
 
 
-def releases(world: Purity, allowed: NDArray[np.int64], least: int, cases: int, chance: np.random.Generator):  # type: ignore[no-untyped-def]
+def releases(world: Purity, allowed: NDArray[np.int64], fewest: int, cases: int, chance: np.random.Generator):  # type: ignore[no-untyped-def]
     """One log whose would-be answers are labelled until nothing more is released: the cut and the labels it took."""
     scores = chance.beta(2.0, 1.0, cases)
     right = chance.random(cases) < world(scores)
     order = chance.permutation(cases)
     found, labelled = None, np.zeros(cases, dtype=bool)
-    for cut in candidate_cuts(sorted(scores.tolist(), reverse=True), least):
+    for cut in candidate_cuts(sorted(scores.tolist(), reverse=True), fewest):
         sequence = order[scores[order] >= cut]
         wrong = np.cumsum(~right[sequence])
         reached = np.flatnonzero(wrong <= allowed[1 : len(sequence) + 1])
@@ -61,7 +61,7 @@ def releases(world: Purity, allowed: NDArray[np.int64], least: int, cases: int, 
 
 def promise(draws: int, h_star: float, delta: float, cases: int) -> None:
     """The share of logs whose released cut is worse than h*."""
-    least = math.ceil(2.0 * right_answers_needed(h_star, delta))
+    fewest = right_answers_needed(h_star, delta)
     allowed, chance = boundary(h_star, delta, cases), np.random.default_rng(0)
     grid = np.sort(chance.beta(2.0, 1.0, 400_000))
     print(f"\nh* = {h_star}, delta = {delta}, {cases} cases, {draws:,} logs\n")
@@ -69,7 +69,7 @@ def promise(draws: int, h_star: float, delta: float, cases: int) -> None:
     print("|---|---|---|---|---|---|---|")
     for name, world in WORLDS.items():
         tail = np.cumsum((1.0 - world(grid))[::-1])[::-1] / np.arange(len(grid), 0, -1)
-        results = [releases(world, allowed, least, cases, chance) for _ in range(draws)]
+        results = [releases(world, allowed, fewest, cases, chance) for _ in range(draws)]
         cuts = np.array([cut for cut, _ in results if cut is not None])
         places = np.minimum(np.searchsorted(grid, cuts), len(grid) - 1)
         risks, coverages = tail[places], 1.0 - places / len(grid)

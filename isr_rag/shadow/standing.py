@@ -25,8 +25,9 @@ from isr_rag.shadow.log import Kept, ShadowLog
 _CLIP = 6.0
 _GROWTH = 1.4
 """Each cut answers so many times the cases of the one above it: fewer steps waste labels, more test the same cases."""
-_SPARE = 2.0
-"""The highest cut has so many times the cases that the fewest labels need, so that an error can be outlived."""
+_LEAST, _FIRST = 2.0, 3.0
+"""How many times the fewest labels a log needs in would-be answers, and the highest cut has where there are so many: an
+error or two must not use up its cases."""
 _SHARE = 0.1
 
 
@@ -121,7 +122,7 @@ class Standing:
         so_far = "no cut is released yet" if done is None else f"released: answering {done.coverage:.0%} of the cases"
         labels = cut.right + cut.wrong
         share = cut.wrong / labels if labels else 0.0
-        if cut.wrong and share >= self.h_star:
+        if share >= self.h_star and cut.wealth < self.plan.delta:
             return (
                 f"{so_far}. Of {labels} labelled answers at score >= {cut.cut:.4g} {cut.wrong} are wrong or skipped, "
                 f"{share:.0%} where {self.h_star:.0%} is wanted: as long as this goes on, no number of labels helps. "
@@ -151,14 +152,15 @@ def plan_cuts(log: ShadowLog, predicate: str, *, h_star: float = 0.05, delta: fl
         cases = log.cases(predicate)
         close = all(case.alone is not None for case in cases)
         scores = sorted((case.score(close) for case in cases if _answers(case, h_star)), reverse=True)
-        least = math.ceil(_SPARE * right_answers_needed(h_star, delta))
+        fewest = right_answers_needed(h_star, delta)
+        least = math.ceil(_LEAST * fewest)
         if len(scores) < least:
             raise CalibrationError(
                 f"{log.path} has {len(scores)} cases of {predicate} that could be answered; at h_star={h_star:g} and "
                 f"delta={delta:g} at least {least} are needed: collect more, or take a larger h_star or delta"
             )
         known = log.settle(
-            f"plan {predicate}", asdict(Plan(predicate, h_star, delta, seed, close, candidate_cuts(scores, least)))
+            f"plan {predicate}", asdict(Plan(predicate, h_star, delta, seed, close, candidate_cuts(scores, fewest)))
         )
     plan = _plan(known)
     if (plan.h_star, plan.delta) != (h_star, delta):
@@ -209,15 +211,15 @@ def assess(log: ShadowLog, plan: Plan, *, h_star: float | None = None, count: in
     return Standing(plan, target, tuple(cuts), len(cases), tuple(wanted))
 
 
-def candidate_cuts(scores: Sequence[float], least: int) -> tuple[float, ...]:
-    """Cuts to test: at first above `least` or a tenth of the scores, then always above some more, at last above all.
+def candidate_cuts(scores: Sequence[float], fewest: int) -> tuple[float, ...]:
+    """Cuts to test: at first above a tenth of the scores or enough for some errors, then above more, at last above all.
 
     Args:
         scores: of would-be answers, in descending order, not empty.
-        least: how many the highest cut has at least.
+        fewest: labels that release a cut where none of them is wrong.
     """
     cuts: list[float] = []
-    count = max(least, math.ceil(_SHARE * len(scores)))
+    count = max(math.ceil(_FIRST * fewest), math.ceil(_SHARE * len(scores)))
     while True:
         cut = scores[min(count, len(scores)) - 1]
         if not cuts or cut < cuts[-1]:
