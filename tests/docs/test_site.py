@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from isr_rag import Reason
+from isr_rag.labelled import read_labelled
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WITH_MODEL = ("index", "abstains", "audit")
-WITHOUT = ("frameworks", "own-data-few-labels", "references")
+WITHOUT = ("frameworks", "own-data", "own-data-few-labels", "references")
 
 
 def run(name: str) -> None:
@@ -64,6 +65,14 @@ def test_the_coverage_page_has_the_figures_of_the_card() -> None:
             rf"^\| {names[task]} \| {h_star} \| [\d,]+ \| {int(answered):,} \| {wrong} \| {100 * float(share):.0f}% \|$"
         )
         assert re.search(row, page, flags=re.M), f"coverage.md lacks {task}, {h_star}, {answered}, {wrong}, {share}"
+
+
+def test_the_sample_of_labelled_items_is_what_calibrate_reads() -> None:
+    items = read_labelled(DOCS / "samples" / "labelled.jsonl")
+    assert [sum(item["label"] == label for item in items) for label in (0, 1)] == [24, 24]
+    assert len({item["id"] for item in items}) == len(items) and (DOCS / "own-data.md").read_text("utf-8").count(
+        (DOCS / "samples" / "labelled.jsonl").read_text("utf-8").split("\n")[0]
+    )
 
 
 def test_every_reason_to_abstain_is_explained() -> None:
