@@ -120,7 +120,13 @@ def collect(
 
     with Progress(*columns("collecting"), console=console) as bar:
         task = bar.add_task("", total=index.items)
-        new = keep_all(gate, good(), log, progress=lambda done: bar.update(task, completed=done))
+        new = keep_all(
+            gate,
+            good(),
+            log,
+            progress=lambda done: bar.update(task, completed=done),
+            on_bad=lambda id, error: bad.append(f"item {id}: {error}"),
+        )
     for complaint in bad[:20]:
         console.print(complaint, style="yellow", markup=False, highlight=False, soft_wrap=True)
     there = ", ".join(f"{count:,} of {name}" for name, count in sorted(log.predicates().items())) or "none"

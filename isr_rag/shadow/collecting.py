@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+from isr_rag.errors import InvalidInputError
 from isr_rag.gate import ISRGate
 from isr_rag.references.protocol import Case, Estimate
 from isr_rag.shadow.log import ShadowLog
@@ -37,6 +38,7 @@ def collect(
     log: ShadowLog,
     *,
     progress: Callable[[int], None] = lambda done: None,
+    on_bad: Callable[[str, InvalidInputError], None] | None = None,
 ) -> int:
     """Score items with a gate and keep what it found; items whose id is there already are passed over.
 
@@ -45,6 +47,8 @@ def collect(
         items: mappings with `id` and `evidence`, and some of `question`, `answer` and `claim`.
         log: made with `ShadowLog.for_gate(gate, path)`.
         progress: told how many items are done.
+        on_bad: told the id and the error of an item that cannot be decided about, which is then passed over; without
+            it the error is raised.
 
     Returns:
         How many are new.
@@ -59,10 +63,20 @@ def collect(
     while batch := list(islice(source, BATCH)):
         fresh = [item for item in batch if str(item["id"]) not in known]
         asked = [{k: v for k, v in item.items() if k != "id"} | {"reference": reference} for item in fresh]
-        decisions = gate.decide_batch(asked)
+        try:
+            decided = list(zip(fresh, gate.decide_batch(asked), strict=True))
+        except InvalidInputError:
+            if on_bad is None:
+                raise
+            decided = []
+            for item, one in zip(fresh, asked, strict=True):
+                try:
+                    decided.append((item, gate.decide_batch([one])[0]))
+                except InvalidInputError as error:
+                    on_bad(str(item["id"]), error)
         new += log.record_many(
             (decision, item["evidence"], {name: item.get(name) for name in _TEXTS}, str(item["id"]))
-            for item, decision in zip(fresh, decisions, strict=True)
+            for item, decision in decided
         )
         known.update(str(item["id"]) for item in fresh)
         done += len(batch)
