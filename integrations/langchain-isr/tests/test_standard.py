@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,3 +55,21 @@ class TestToolUnit(Tool, ToolsUnitTests):
 
 class TestToolIntegration(Tool, ToolsIntegrationTests):
     pass
+
+
+@pytest.mark.model
+class TestRetrieverWithTheDefaultGate(TestRetriever):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"retriever": bm25(), "looks": 1, "on_abstain": "annotate"}
+
+
+@pytest.mark.model
+def test_the_code_of_the_pages_for_langchains_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = sorted((Path(__file__).parent.parent / "docs").rglob("*.mdx"))
+    assert len(pages) == 2
+    for page in pages:
+        namespace: dict[str, object] = {}
+        for block in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL):
+            exec(compile(block, page.name, "exec"), namespace)
+    assert capsys.readouterr().out.endswith("I cannot say.\n")

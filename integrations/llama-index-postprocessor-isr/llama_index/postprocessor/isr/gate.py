@@ -101,13 +101,17 @@ class ISRGate(BaseNodePostprocessor):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", validate_assignment=True)
 
-    h_star: float = Field(default=0.05, gt=0, lt=1)
-    on_error: OnError = "raise"
-    on_abstain: OnAbstain = "raise"
-    looks: int = Field(default=2, ge=1)
-    factor: int = Field(default=2, ge=2)
-    gate: Annotated[isr_rag.ISRGate | None, _SHOWN] = Field(default=None, exclude=True)
-    retriever: Annotated[BaseRetriever | None, _SHOWN] = Field(default=None, exclude=True)
+    h_star: float = Field(default=0.05, gt=0, lt=1, description="Target rate of wrong answers.")
+    on_error: OnError = Field(default="raise", description="What a failing scorer leads to: an error or an abstention.")
+    on_abstain: OnAbstain = Field(default="raise", description="What becomes of the nodes after an abstention.")
+    looks: int = Field(default=2, ge=1, description="How often to look at most, where a retriever is given.")
+    factor: int = Field(default=2, ge=2, description="How much deeper each further look goes.")
+    gate: Annotated[isr_rag.ISRGate | None, _SHOWN] = Field(
+        default=None, exclude=True, description="The gate of isr_rag that decides; by default the embedded model's."
+    )
+    retriever: Annotated[BaseRetriever | None, _SHOWN] = Field(
+        default=None, exclude=True, description="Looks again, deeper, while the nodes are not enough."
+    )
 
     @field_validator("gate", mode="before")
     @classmethod
