@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
 from isr_rag.decision import Action, Reason
+from isr_rag.evidence import well_formed
 from isr_rag.printable import printable
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -23,6 +24,9 @@ def _shown(name: str) -> str:
     return name
 
 
+Text = Annotated[str, AfterValidator(well_formed)]
+"""A text; halves of surrogate pairs in it are replaced, since nothing could send them back."""
+
 Identifier = Annotated[str, Field(max_length=200), AfterValidator(_shown)] | int | None
 
 
@@ -31,8 +35,8 @@ class TextChunk(BaseModel):
 
     model_config = _STRICT
 
-    text: str = Field(description="The passage as retrieved, not empty.")
-    title: str | None = Field(None, description="The document's title, shown to the model before the text.")
+    text: Text = Field(description="The passage as retrieved, not empty.")
+    title: Text | None = Field(None, description="The document's title, shown to the model before the text.")
 
 
 class KeptChunk(BaseModel):
@@ -51,7 +55,7 @@ def _kind(value: Any) -> str:
 
 
 EvidenceItem = Annotated[
-    Annotated[str, Tag("string")] | Annotated[TextChunk, Tag("chunk")] | Annotated[KeptChunk, Tag("kept")],
+    Annotated[Text, Tag("string")] | Annotated[TextChunk, Tag("chunk")] | Annotated[KeptChunk, Tag("kept")],
     Discriminator(_kind),
 ]
 
@@ -76,9 +80,9 @@ class DecideRequest(BaseModel):
     )
 
     id: Identifier = Field(None, description="Any name for the item; it comes back with the decision.")
-    claim: str | None = Field(None, description="Does the evidence support this claim?")
-    question: str | None = Field(None, description="With `answer`: is the answer supported? Alone: does it suffice?")
-    answer: str | None = Field(None, description="A drafted answer to the question.")
+    claim: Text | None = Field(None, description="Does the evidence support this claim?")
+    question: Text | None = Field(None, description="With `answer`: is the answer supported? Alone: does it suffice?")
+    answer: Text | None = Field(None, description="A drafted answer to the question.")
     evidence: list[EvidenceItem] = Field(
         description="The retrieved chunks, in the retriever's order; with none the gate abstains."
     )
@@ -105,8 +109,8 @@ class AuditRequest(BaseModel):
     )
 
     id: Identifier = Field(None, description="Any name for the answer; it comes back with the audit.")
-    answer: str = Field(description="The answer, plain or in markdown.")
-    question: str | None = Field(None, description="What it answers, which short answers and pronouns lean on.")
+    answer: Text = Field(description="The answer, plain or in markdown.")
+    question: Text | None = Field(None, description="What it answers, which short answers and pronouns lean on.")
     evidence: list[EvidenceItem] = Field(description="The chunks that the answer should rest on.")
     h_star: float | None = Field(
         None, gt=0.0, lt=1.0, description="Error budget of the whole answer; the server's own by default."

@@ -72,6 +72,7 @@ def _log_to_stderr() -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
         logger.addHandler(handler)
+        logger.propagate = False
 
 
 class _Uvicorn(uvicorn.Server):

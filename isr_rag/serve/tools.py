@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated, Any, cast
 
 from cachetools import TTLCache
@@ -106,9 +109,10 @@ def mcp_server(service: Service) -> MCPServer[Any]:
     Raises:
         InvalidInputError: if the folder to search holds nothing to read.
     """
-    server: MCPServer[Any] = MCPServer(
-        "isr-rag", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING", subscriptions=False
-    )
+    with _logging_left_alone():
+        server: MCPServer[Any] = MCPServer(
+            "isr-rag", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING", subscriptions=False
+        )
 
     async def judge(context: Context[Any, Any], evidence: list[str | TextChunk], **asked: Any) -> Judgement:
         item = DecideRequest.model_construct(id=None, evidence=evidence, **_blank(asked))
@@ -162,6 +166,17 @@ def mcp_server(service: Service) -> MCPServer[Any]:
     if service.settings.folder is not None:
         _add_search(server, service, Library(str(service.settings.folder)))
     return server
+
+
+@contextmanager
+def _logging_left_alone() -> Generator[None]:
+    """Around what would set up the logging of the whole process: it does so only where nobody has."""
+    somebody = logging.NullHandler()
+    logging.getLogger().addHandler(somebody)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(somebody)
 
 
 class Library:

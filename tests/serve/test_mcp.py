@@ -159,6 +159,18 @@ def test_searches_in_parallel_share_the_looks_and_a_bad_one_gives_them_back(tmp_
     assert sum(one.structured_content["looks"] for one in found if not one.is_error) == 5
 
 
+def test_the_logging_of_the_process_is_left_as_it_was() -> None:
+    import logging
+
+    before = list(logging.getLogger().handlers)
+    logging.getLogger().handlers.clear()
+    try:
+        tools()
+        assert logging.getLogger().handlers == []
+    finally:
+        logging.getLogger().handlers[:] = before
+
+
 def test_a_folder_without_documents_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no file to read"):
         tools(folder=tmp_path)
