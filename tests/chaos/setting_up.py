@@ -1,20 +1,20 @@
-"""Set up a tiny adjudicator in a process that gets killed: `python -m tests.chaos.setting_up FILE SHA256 MIRROR`."""
+"""Set up a tiny adjudicator in a process that gets killed: `python -m tests.chaos.setting_up FILE SHA256 WHEELS`."""
 
 from __future__ import annotations
 
-import pickle
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from isr_rag import adjudicators
-from isr_rag.adjudicators import AdjudicatorName
+from isr_rag.adjudicators import AdjudicatorName, Mirror, Wheel
 from isr_rag.scorers import embedded
 
 NAME: AdjudicatorName = "tiny"  # type: ignore[assignment]
 
 
-def declare(file: Path, sha256: str, mirror: adjudicators.Mirror) -> None:
+def declare(file: Path, sha256: str, mirror: Mirror) -> None:
     """Make the tiny file the base model of an adjudicator that comes from a mirror."""
     made = replace(
         adjudicators.SMALL,
@@ -31,6 +31,6 @@ def declare(file: Path, sha256: str, mirror: adjudicators.Mirror) -> None:
 
 
 if __name__ == "__main__":
-    declare(Path(sys.argv[1]), sys.argv[2], pickle.loads(bytes.fromhex(sys.argv[3])))
+    declare(Path(sys.argv[1]), sys.argv[2], Mirror(tuple(Wheel(**wheel) for wheel in json.loads(sys.argv[3]))))
     print("begun", flush=True)
     embedded.setup(adjudicator=NAME)

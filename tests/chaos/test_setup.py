@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import random
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
 
     def start(cache: Path) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ISR_RAG_CACHE": str(cache)}
-        given = [str(file), sha256_of(file), pickle.dumps(mirror).hex()]
+        given = [str(file), sha256_of(file), json.dumps([asdict(wheel) for wheel in mirror.wheels])]
         command = [sys.executable, "-m", "tests.chaos.setting_up", *given]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
