@@ -17,6 +17,8 @@ from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
 
+pytestmark = pytest.mark.slow  # they fit a calibration
+
 
 def told(prompt: Prompt, ordering: Ordering) -> float:
     """A scorer that reads its probability off the claim ("claim 37 at 0.912")."""
@@ -44,7 +46,6 @@ def artefact(labelled: list[dict[str, Any]]) -> CalibrationArtefact:
     return calibrate(own, score_labelled(own, labelled), targets=[(0.1, 0.1)]).artefact
 
 
-@pytest.mark.slow
 def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: CalibrationArtefact) -> None:
     own = gate(reference=CalibratedMixture(artefact), h_star=0.1)
     sure = own.decide(["a", "b"], claim="claim x at 0.97 end")
@@ -54,7 +55,6 @@ def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: Calibrat
     assert unsure.reason is Reason.REFERENCE_BELOW_TARGET
 
 
-@pytest.mark.slow
 def test_it_survives_the_disk(artefact: CalibrationArtefact, tmp_path: Path) -> None:
     path = artefact.save(tmp_path / "calibration.json")
     again = CalibratedMixture(CalibrationArtefact.load(path))

@@ -166,6 +166,7 @@ def test_without_a_calibration_the_risks_of_what_is_kept_sum_to_the_budget() -> 
         assert released.decided_by == "bound" and "no calibration on whole answers" in released.note
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60), st.floats(0.01, 0.99))
 def test_the_cut_is_the_conformal_quantile(scores: list[float], h_star: float) -> None:
     budget = Budget(tuple(sorted(scores)), "test", True)
@@ -321,6 +322,7 @@ def test_without_evidence_nothing_is_judged() -> None:
     assert {one.detail for one in found.statements} == {"not judged: there is no evidence"}
 
 
+@pytest.mark.slow
 def test_a_very_long_answer_is_judged_up_to_a_limit_and_says_so() -> None:
     quick = ISRGate(scorer=FixedScorer([0.01], layout="late"), reference=Oracle(0.0))
     found = quick.audit(answer="The Seine is deep. " * 10_000, evidence=["x"])

@@ -144,6 +144,7 @@ def test_every_letter_of_any_text_belongs_to_exactly_one_part(text: str) -> None
     assert [part.span for part in found] == sorted(part.span for part in found)
 
 
+@pytest.mark.slow
 def test_a_long_answer_is_cut_in_time_in_proportion_to_it() -> None:
     answer = "The Seine is 777 km long [1]. " * 10_000
     assert len(parts(answer)) == 10_000

@@ -70,6 +70,7 @@ def test_with_a_base_rate_from_verdicts_too(tp: int, tn: int, positives: int) ->
         assert fitted.lower(verdict) == pytest.approx(min(posteriors), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["labelled", "verdicts", "assumed"])
 def test_each_verdicts_bound_holds_as_often_as_it_says(kind: str) -> None:
     sens, spec, rate, confidence = 0.9, 0.85, 0.6, 0.8

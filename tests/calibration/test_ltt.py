@@ -38,6 +38,7 @@ def at_most(delta: float, trials: int) -> int:
     return int(binom.ppf(0.999, trials, delta))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("h_star", "delta", "n"), [(0.05, 0.1, 2000), (0.1, 0.2, 600), (0.2, 0.05, 600)])
 def test_the_risk_of_the_cut_exceeds_h_star_at_most_as_often_as_delta(h_star: float, delta: float, n: int) -> None:
     rng = np.random.default_rng(1)
@@ -55,6 +56,7 @@ def test_the_risk_of_the_cut_exceeds_h_star_at_most_as_often_as_delta(h_star: fl
     assert np.mean(coverage) > 0.6 * best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.1, 0.3])
 def test_where_every_cut_is_too_risky_one_is_found_with_probability_delta_and_no_more(delta: float) -> None:
     rng = np.random.default_rng(2)
@@ -78,6 +80,7 @@ def test_scanning_for_the_best_threshold_would_break_the_promise() -> None:
     assert broken > at_most(0.1, TRIALS)
 
 
+@pytest.mark.slow
 def test_items_of_one_group_are_counted_once() -> None:
     rng = np.random.default_rng(4)
     flat = lambda s: np.full(s.shape, 0.1 + 1e-9)  # noqa: E731

@@ -108,6 +108,7 @@ def test_the_mean_is_calibrated_and_the_interval_is_narrow_on_many_items() -> No
     assert len(json.dumps(fitted.to_dict())) < 40_000
 
 
+@pytest.mark.slow
 def test_fitting_leaves_the_error_state_of_numpy_as_it_was() -> None:
     code = (
         "import numpy as np; before = np.geterr(); from isr_rag.calibration import VennAbers;"

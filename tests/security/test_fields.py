@@ -72,6 +72,7 @@ def test_no_string_becomes_a_control_token_of_a_known_tokenizer(family: str) -> 
         assert not [string for string in STRINGS if controls(*make(string)) != plain]
 
 
+@pytest.mark.slow
 def test_no_string_in_any_field_breaks_a_decision_or_what_is_shown_of_it() -> None:
     gate = ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(1.0), focus=50)
     for string in STRINGS:
