@@ -69,7 +69,7 @@ def test_the_coverage_page_has_the_figures_of_the_card() -> None:
 
 def test_the_sample_of_labelled_items_is_what_calibrate_reads() -> None:
     items = read_labelled(DOCS / "samples" / "labelled.jsonl")
-    assert [sum(item["label"] == label for item in items) for label in (0, 1)] == [24, 24]
+    assert [sum(item["label"] == label for item in items) for label in (0, 1)] == [30, 30]
     assert len({item["id"] for item in items}) == len(items) and (DOCS / "own-data.md").read_text("utf-8").count(
         (DOCS / "samples" / "labelled.jsonl").read_text("utf-8").split("\n")[0]
     )
