@@ -201,8 +201,10 @@ class _Answer:
         places = [self.pieces.pieces[i].chunk for i in one.read]
         unread = set(decision.left_out)
         read = {chunk for at, chunk in enumerate(places) if at not in unread}
+        nearest = decision.nearest and replace(decision.nearest, chunk=places[decision.nearest.chunk])
         return replace(
             decision,
+            nearest=nearest,
             chunks=len(self.chunks),
             orderings=tuple(tuple(places[i] for i in ordering) for ordering in decision.orderings),
             left_out=tuple(i for i in range(len(self.chunks)) if i not in read) if self.chunks else (),

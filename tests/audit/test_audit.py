@@ -380,6 +380,7 @@ def test_long_evidence_is_read_in_pieces_that_do_not_depend_on_the_statement() -
     assert [one.citations[0].chunk for one in found.statements] == [3, 5]
     decision = found.statements[0].decision
     assert decision is not None and decision.focus is not None and decision.focus.words_read <= 300
+    assert decision.nearest is not None and decision.nearest.chunk == 3
     assert decision.chunks == 8 and set(decision.orderings[0]) | set(decision.left_out) == set(range(8))
     whole = {chunk for request in scorer.requests for chunk in request.prompt.chunks if len(chunk) > 300}
     pieces = {chunk for chunk in whole if sum(chunk == other for other in whole) == 1}
