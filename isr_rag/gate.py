@@ -466,8 +466,9 @@ class ISRGate:
         """Judge an answer while it is written, and let each statement out as soon as it is decided.
 
         What goes out is that of `AnswerAudit.releasable`, with one difference: where no cut on whole answers is
-        calibrated, the budget is spent in the order of the statements rather than on the surest ones. A statement is
-        decided when the next one begins; a heading goes out with the first statement under it.
+        calibrated, the budget is spent in the order of the statements rather than on the surest ones, and sentences are
+        not split into clauses. A statement is decided when the next one begins; a heading goes out with the first
+        statement under it.
 
         Args:
             tokens: the answer in pieces, such as an LLM streams them.
@@ -487,7 +488,9 @@ class ISRGate:
 
         def steps(text: str, first: int, last: int | None) -> auditor.Steps:
             item = AuditItem(answer=text, evidence=evidence, question=question)
-            return auditor.steps(gate, [item], citations=citations, calibration=calibration, parts=slice(first, last))
+            return auditor.steps(
+                gate, [item], citations=citations, calibration=calibration, parts=slice(first, last), split=False
+            )
 
         def run(audit: auditor.Steps) -> Awaitable[list[AnswerAudit]]:
             return gate._arun(audit)

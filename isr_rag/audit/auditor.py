@@ -162,7 +162,13 @@ class _Answer:
     """One answer on its way through the stages."""
 
     def __init__(
-        self, item: AuditItem | Mapping[str, Any], gate: ISRGate, calibration: AuditCalibration | None, parts: slice
+        self,
+        item: AuditItem | Mapping[str, Any],
+        gate: ISRGate,
+        calibration: AuditCalibration | None,
+        parts: slice,
+        *,
+        split: bool,
     ) -> None:
         self.answer, self.question, self.chunks = _checked(item)
         given = item.get("h_star")
@@ -171,7 +177,7 @@ class _Answer:
         self.calibration = calibration
         self.invariant = gate.scorer.layout != "full"
         self.pieces = Pieces(self.chunks, gate.focus)
-        self.parts = cut(self.answer, Markers(self.chunks, self.answer))
+        self.parts = cut(self.answer, Markers(self.chunks, self.answer), split=split)
         self.judged: dict[int, _Judged] = {}
         self.skipped: dict[int, Kind] = {}
         context = Context(self.question)
@@ -255,6 +261,7 @@ def steps(
     effects: bool = False,
     calibration: AuditCalibration | None = None,
     parts: slice = _ALL,
+    split: bool = True,
 ) -> Steps:
     """The audits of one call, as a generator that asks and is told.
 
@@ -264,6 +271,7 @@ def steps(
         citations: also look for the sentences that carry each statement, and ask without them.
         effects: also ask what each chunk does, and for models that see it the order.
         parts: which parts of the answers are judged; the others stay as they are.
+        split: judge coordinate clauses by themselves, where the parser of the extra "claims" is installed.
         calibration: of the verdicts and of whole answers; by default the one that comes with the scorer, if there is.
 
     Raises:
@@ -276,7 +284,7 @@ def steps(
         calibration = calibration_of(gate.scorer.identity, gate.focus)
     else:
         calibration.check_belongs(gate.scorer.identity, gate.focus)
-    answers = [_Answer(item, gate, calibration, parts) for item in items]
+    answers = [_Answer(item, gate, calibration, parts, split=split) for item in items]
     everyone = [(answer, one) for answer in answers for one in answer.judged.values()]
     passes = dict.fromkeys(map(id, answers), 0)
 
@@ -547,17 +555,20 @@ def _result(answer: _Answer, passes: int, seconds: float) -> AnswerAudit:
 
 
 def _statement(answer: _Answer, i: int, part: Part) -> Statement:
-    text = answer.answer[slice(*part.span)]
+    text, sentence = answer.answer[slice(*part.span)], part.sentence or part.span
     one = answer.judged.get(i)
     if one is None:
         kind = answer.skipped.get(i, part.kind)
-        return Statement(text, part.span, kind, markers=_idle_markers(answer, part), detail=_WHY.get(kind, ""))
+        return Statement(
+            text, part.span, sentence, kind, markers=_idle_markers(answer, part), detail=_WHY.get(kind, "")
+        )
     q = _q(one.decision) if one.decision is not None else 0.0
     elsewhere = any(a >= CARRIES for chunk, a in one.alone.items() if chunk not in {c.chunk for c in one.citations})
     supported = one.verdict is Verdict.SUPPORTED
     return Statement(
         text=text,
         span=part.span,
+        sentence=sentence,
         kind=Kind.STATEMENT,
         verdict=one.verdict,
         judged=one.verdict is not Verdict.NOT_JUDGED,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from isr_rag.audit.clauses import clauses
 from isr_rag.audit.markers import Found, Markers
 from isr_rag.audit.result import Kind, Span
 from isr_rag.evidence import one_line
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 LONGEST = 120
 """Words of the longest statement that is judged."""
+
+_CLAUSES = 8
+"""Words from which on a sentence may state several facts."""
+
+_LEADING = 3
+"""Words by which a clause is found in the answer."""
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
@@ -80,6 +87,7 @@ class Part:
         lead: the words that introduce the list it is an item of; empty elsewhere.
         heading: the heading it is under; empty where there is none.
         item: whether it is the whole of a list item.
+        sentence: the characters of the sentence that it is in; its own where it is a whole one, and None for blocks.
     """
 
     kind: Kind
@@ -89,6 +97,7 @@ class Part:
     lead: str = ""
     heading: str = ""
     item: bool = False
+    sentence: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +113,13 @@ class _Block:
         return self.places[first], self.places[last - 1] + 1
 
 
-def cut(answer: str, markers: Markers) -> list[Part]:
+def cut(answer: str, markers: Markers, *, split: bool = False) -> list[Part]:
     """The parts of an answer, in their order.
 
     Args:
         answer: the answer, plain or in markdown.
         markers: finds its citation markers.
+        split: cut coordinate clauses as well, where the parser is installed.
     """
     parts: list[Part] = []
     heading, lead, sources = "", "", False
@@ -139,8 +149,10 @@ def cut(answer: str, markers: Markers) -> list[Part]:
                     lead = part.plain
                     part = Part(Kind.HEADING, part.span, part.plain, part.markers, heading=heading)
                 else:
-                    introduced = lead if block.item else ""
-                    part = Part(part.kind, part.span, part.plain, part.markers, introduced, heading, part.item)
+                    part = replace(part, lead=lead if block.item else "", heading=heading, sentence=part.span)
+                    if split and part.kind is Kind.STATEMENT:
+                        parts += _split(answer, part)
+                        continue
                 parts.append(part)
     return parts
 
@@ -261,6 +273,26 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
         plain = re.sub(r"\s+([.,;:!?])", r"\1", plain_text(bare))
         span = block.span(first + start, first + end)
         yield Part(kind_of(plain), span, plain, tuple(_moved(block, one, first) for one in own), item=whole)
+
+
+def _split(answer: str, whole: Part) -> list[Part]:
+    """The coordinate clauses of a sentence, where each can be found in the answer."""
+    found = clauses(whole.plain) if len(whole.plain.split()) >= _CLAUSES else []
+    places = [whole.span[0]]
+    for clause in found[1:]:
+        first = re.findall(r"\w+", whole.plain[clause.start :])[:_LEADING]
+        there = re.compile(r"\W+".join(map(re.escape, first))).search(answer, places[-1], whole.span[1])
+        if there is None:
+            return [whole]
+        places.append(there.start())
+    parts: list[Part] = []
+    for k, clause in enumerate(found):
+        start, end = places[k], places[k + 1] if k + 1 < len(found) else whole.span[1]
+        while end > start and answer[end - 1].isspace():
+            end -= 1
+        own = tuple(marker for marker in whole.markers if start <= marker.start < end)
+        parts.append(replace(whole, span=(start, end), plain=clause.text, markers=own, item=False))
+    return parts if len(parts) > 1 else [whole]
 
 
 def kind_of(plain: str) -> Kind:

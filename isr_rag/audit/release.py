@@ -24,6 +24,7 @@ from isr_rag.decision import Action, Decision, Reason
 
 _BULLET = re.compile(r"^[ \t]*(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}(?=\s)")
+_PART = "another part of its sentence is left out"
 _END = re.compile(r"[.!?。…\s*_\"'”’)]*$")
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
 
@@ -41,8 +42,13 @@ def release(audit: AnswerAudit, h_star: float, *, cite: bool = False) -> Release
         kept = {i for i in supported if _supported(audit.statements[i]) > threshold}
     else:
         kept = within(h_star, {i: risk_of(audit.statements[i].decision, h_star) for i in supported})
+    alone = set(kept)
+    whole = {one.sentence for i, one in enumerate(audit.statements) if states(one) and i not in alone}
+    kept = {
+        i for i in alone if audit.statements[i].sentence not in whole
+    }  # a sentence goes out as a whole or not at all
     left_out = [
-        LeftOut(i, one.text, _reason(one, h_star, threshold))
+        LeftOut(i, one.text, _PART if i in alone else _reason(one, h_star, threshold))
         for i, one in enumerate(audit.statements)
         if states(one) and i not in kept
     ]

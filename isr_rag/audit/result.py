@@ -216,6 +216,7 @@ class Statement:
     Attributes:
         text: as it stands in the answer.
         span: its characters in the answer.
+        sentence: the characters of its sentence: more than its own where a sentence states several things.
         kind: what it is.
         verdict: what the evidence says about it.
         judged: whether something was decided about it.
@@ -236,6 +237,7 @@ class Statement:
 
     text: str
     span: Span
+    sentence: Span
     kind: Kind
     verdict: Verdict = Verdict.NOT_JUDGED
     judged: bool = False
@@ -490,7 +492,7 @@ def _statement_to(one: Statement) -> dict[str, Any]:
 
 def _statement_from(plain: Mapping[str, Any]) -> Statement:
     values = dict(plain)
-    values["span"] = _pair(values["span"])
+    values["span"], values["sentence"] = _pair(values["span"]), _pair(values["sentence"])
     values["kind"], values["verdict"] = Kind(values["kind"]), Verdict(values["verdict"])
     values["decision"] = None if values["decision"] is None else Decision.from_dict(values["decision"])
     values["probabilities"] = None if values["probabilities"] is None else Probabilities(**values["probabilities"])
