@@ -133,8 +133,8 @@ def llama_index(gate: ISRGate) -> Judge:
             def custom_query(self, query_str: str) -> Response:
                 return Response(draft, source_nodes=nodes)
 
-        engine = ISRQueryEngine(Drafting(), gate=gate, place="after", message="")
-        return bool(str(engine.query(question)))
+        engine = ISRQueryEngine(Drafting(), gate=gate, place="after", message="I cannot say.")
+        return draft in str(engine.query(question))
 
     return judge
 
