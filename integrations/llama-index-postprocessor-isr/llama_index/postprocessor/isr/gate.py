@@ -171,7 +171,7 @@ class ISRGate(BaseNodePostprocessor):
         """Tell the instrumentation, and the callbacks that came before it, that a gate begins."""
         name = gate.scorer.identity
         dispatcher.event(ReRankStartEvent(query=asked, nodes=nodes, top_n=len(nodes), model_name=name))
-        payload = {
+        payload: dict[str, Any] = {
             EventPayload.NODES: nodes,
             EventPayload.MODEL_NAME: name,
             EventPayload.QUERY_STR: asked.query_str,
