@@ -23,6 +23,7 @@ from isr_rag.cli.options import (
     words,
 )
 from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_INTERRUPTED, EXIT_LINES, columns, console, say
+from isr_rag.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from isr_rag.gate import ISRGate
@@ -122,7 +123,7 @@ def audit(
     from isr_rag.sources import read_evidence
 
     with console.status("reading the evidence") as status:
-        text = sys.stdin.read() if answer == STDIO else answer.read_text("utf-8-sig")
+        text = _read_answer(answer)
         chunks = read_evidence(evidence or [], note=_note)
         status.update("loading the model")
         gate = make_gate()
@@ -138,6 +139,18 @@ def audit(
 
 def _note(line: str) -> None:
     console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _read_answer(path: Path) -> str:
+    """The answer's text, from a file or from standard input.
+
+    Raises:
+        InvalidInputError: if it is not UTF-8 text.
+    """
+    try:
+        return (sys.stdin.buffer.read() if path == STDIO else path.read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def _audit_file(gate: ISRGate, source: Path, target: Path, *, effects: bool, force: bool) -> int:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from isr_rag import ISRGate
 from isr_rag.audit import AnswerAudit
 from isr_rag.cli.app import app
-from isr_rag.errors import OutputError
+from isr_rag.errors import InvalidInputError, OutputError
 from isr_rag.items import audit_file
 from tests.audit.audit_world import RIVERS, gate
 
@@ -111,3 +111,16 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
         audit_file(gate(), source, target)
     with pytest.raises(OutputError):
         audit_file(gate(), source, tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("source", ["file", "-"])
+def test_an_answer_that_is_no_text_is_refused_by_name(tmp_path: Path, source: str) -> None:
+    picture, evidence = tmp_path / "answer.png", tmp_path / "evidence.txt"
+    picture.write_bytes(b"\x89PNG\xff\xfe")
+    evidence.write_text("The Seine flows through Paris.", "utf-8")
+    given = "-" if source == "-" else str(picture)
+    done = CliRunner().invoke(
+        app, ["audit", "--answer", given, "--evidence", str(evidence)], input=picture.read_bytes()
+    )
+    assert isinstance(done.exception, InvalidInputError)
+    assert "is not UTF-8 text: invalid start byte at byte 0" in str(done.exception)
