@@ -407,8 +407,8 @@ def _probabilities(answer: _Answer, one: _Judged, decision: Decision, refuted: f
     """Calibrated where there is a calibration; else read off the model, or off a reference that is not made from it."""
     assert decision.q_bar is not None
     if answer.calibration is not None:
-        closest = max([*one.alone.values(), *([] if one.joint is None else [one.joint])], default=1.0)
-        alone = closest if answer.calibration.close and one.target is Verdict.SUPPORTED else 1.0
+        closest = [*one.alone.values(), *([] if one.joint is None else [one.joint])]
+        alone = max(closest, default=1.0) if answer.calibration.close and one.target is Verdict.SUPPORTED else 1.0
         return answer.calibration.probabilities(min(decision.q_bar, alone), refuted)
     reference = answer.gate.reference
     own = reference is None or reference.needs_scores or decision.p_ref is None

@@ -496,18 +496,22 @@ def _statement_from(plain: Mapping[str, Any]) -> Statement:
     values["kind"], values["verdict"] = Kind(values["kind"]), Verdict(values["verdict"])
     values["decision"] = None if values["decision"] is None else Decision.from_dict(values["decision"])
     values["probabilities"] = None if values["probabilities"] is None else Probabilities(**values["probabilities"])
-    values["citations"] = tuple(Citation(**{**one, "span": _pair(one["span"])}) for one in values["citations"])
+    values["citations"] = tuple(Citation(**_with(one, span=_pair(one["span"]))) for one in values["citations"])
     values["markers"] = tuple(
-        Marker(**{**one, "span": _pair(one["span"]), "status": MarkerStatus(one["status"])})
-        for one in values["markers"]
+        Marker(**_with(one, span=_pair(one["span"]), status=MarkerStatus(one["status"]))) for one in values["markers"]
     )
     values["chunk_effects"] = tuple(ChunkEffect(**one) for one in values["chunk_effects"])
     order = values["order_effects"]
     if order is not None:
         ranks = tuple(RankEffect(**one) for one in order["ranks"])
         orders = {name: tuple(order[name]) for name in ("lowest", "highest", "suggested")}
-        values["order_effects"] = OrderEffects(**{**order, **orders, "ranks": ranks})
+        values["order_effects"] = OrderEffects(**_with(order, ranks=ranks, **orders))
     return Statement(**values)
+
+
+def _with(plain: Mapping[str, Any], **read: Any) -> dict[str, Any]:
+    """Plain data with some of its values as they are held."""
+    return {**plain, **read}
 
 
 def _pair(span: Any) -> Span:

@@ -13,8 +13,8 @@ from isr_rag.audit import AnswerAudit, Verdict
 pytestmark = pytest.mark.model
 
 EVIDENCE = [
-    "Marie Curie was born in Warsaw in 1867. She won the Nobel Prize in Physics in 1903 and the Nobel Prize in Chemistry "
-    "in 1911.",
+    "Marie Curie was born in Warsaw in 1867. She won the Nobel Prize in Physics in 1903 and the Nobel Prize in "
+    "Chemistry in 1911.",
     "Pierre Curie was born in Paris in 1859. He studied magnetism and crystals before he worked on radioactivity.",
 ]
 ANSWER = "Marie Curie was born in Warsaw [1]. She was born in Vienna [2]. I hope this helps!"

@@ -21,8 +21,8 @@ _FOLDS = 5
 def fit(answers: Sequence[ScoredAnswer]) -> AuditCalibration:
     """Fit the three probabilities on the sources for verdicts, and the cut on those for the cut.
 
-    Whether the best chunk read alone counts (`close`) is decided by the held-out log loss on the sources for verdicts
-    and the AUROC on those for the cut: it does where both are at least as good with it.
+    Whether the best chunk read alone counts (`close`) is decided by the AUROC on the sources for the cut, whose
+    evidence is several chunks; that of the sources for verdicts is mostly one, where it cannot matter.
 
     Raises:
         ConfigurationError: if the answers were scored by more than one scorer, or a verdict has no statement.
@@ -57,11 +57,7 @@ def fit(answers: Sequence[ScoredAnswer]) -> AuditCalibration:
         )
         tried[close] = found, {"held_out_log_loss": loss, "auroc_on_answers": rank}
     metrics = {("close" if close else "plain"): figures for close, (_, figures) in tried.items()}
-    with_, without = metrics["close"], metrics["plain"]
-    use = (
-        with_["held_out_log_loss"] <= without["held_out_log_loss"] + 1e-3
-        and with_["auroc_on_answers"] >= without["auroc_on_answers"]
-    )
+    use = metrics["close"]["auroc_on_answers"] >= metrics["plain"]["auroc_on_answers"]
     chosen = tried[use][0]
     counts = Counter(answer.source for answer in answers if answer.use == "verdicts")
     calibration = AuditCalibration(
