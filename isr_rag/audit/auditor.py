@@ -393,12 +393,7 @@ def _conclude(answer: _Answer, one: _Judged) -> None:
     assert one.decision is not None and one.refuted is not None
     target = one.target
     one.probabilities = _probabilities(answer, one, one.decision, one.refuted)
-    if one.decision.answered or one.probabilities.supported > 0.5:
-        one.verdict = Verdict.SUPPORTED
-    elif one.probabilities.refuted > 0.5:
-        one.verdict = Verdict.REFUTED
-    else:
-        one.verdict = Verdict.NOT_ENOUGH
+    one.verdict = Verdict.SUPPORTED if one.decision.answered else one.probabilities.verdict
     if one.verdict is Verdict.REFUTED and target is not Verdict.REFUTED:
         one.alone.clear()  # it was asked what supports it, not what refutes it
 

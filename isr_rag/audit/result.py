@@ -19,6 +19,7 @@ from isr_rag.evidence import Chunk
 from isr_rag.printable import printable
 
 SCHEMA_VERSION = 1
+_SURELY = 2.0 / 3.0
 _SHOWN = 90
 """Characters of a statement on one line of a terminal."""
 
@@ -32,7 +33,7 @@ class Verdict(StrEnum):
     SUPPORTED = "supported"
     """More likely supported than not."""
     REFUTED = "refuted"
-    """More likely contradicted than not."""
+    """Contradicted with a probability of at least 2/3."""
     NOT_ENOUGH = "not_enough"
     """Neither: the evidence does not say enough, or it is in doubt."""
     NOT_JUDGED = "not_judged"
@@ -109,6 +110,13 @@ class Probabilities:
     supported: float
     refuted: float
     not_enough: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """Supported where that is more likely than not; refuted from 2/3 on: in doubt, not enough."""
+        if self.supported > 0.5:
+            return Verdict.SUPPORTED
+        return Verdict.REFUTED if self.refuted >= _SURELY else Verdict.NOT_ENOUGH
 
 
 @dataclass(frozen=True, slots=True)

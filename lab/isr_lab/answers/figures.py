@@ -144,8 +144,7 @@ def three_way(answers: Sequence[ScoredAnswer], calibration: AuditCalibration) ->
         return None
     confusion = np.zeros((3, 3), dtype=int)
     for one in found:
-        p = probabilities(one, calibration)
-        said = "supported" if p.supported > 0.5 else ("refuted" if p.refuted > 0.5 else "not_enough")
+        said = probabilities(one, calibration).verdict.value
         confusion[names.index(str(one.label)), names.index(said)] += 1
     right = np.diag(confusion)
     f1 = 2 * right / np.maximum(confusion.sum(0) + confusion.sum(1), 1)
