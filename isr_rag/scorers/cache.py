@@ -22,6 +22,7 @@ from isr_rag.scorers.protocol import (
     ScoreRequest,
     Scores,
     focus_words_of,
+    kept_bytes_of,
     noise_floor_of,
 )
 from isr_rag.scorers.store import PrivateStore
@@ -83,6 +84,11 @@ class CachedScorer:
     def focus_words(self) -> int | None:
         """The inner scorer's limit on evidence, if it has one."""
         return focus_words_of(self.scorer)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Bytes of chunk states that the inner scorer has in memory; None where it keeps none."""
+        return kept_bytes_of(self.scorer)
 
     @property
     def noise_floor(self) -> float | None:

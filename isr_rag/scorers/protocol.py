@@ -20,6 +20,7 @@ __all__ = [
     "AsyncScorer",
     "FocusedScorer",
     "IndexingScorer",
+    "KeepingScorer",
     "Layout",
     "MeasuredScorer",
     "PartialScoresError",
@@ -28,6 +29,7 @@ __all__ = [
     "Scores",
     "checked_probabilities",
     "focus_words_of",
+    "kept_bytes_of",
     "noise_floor_of",
 ]
 
@@ -130,6 +132,16 @@ class IndexingScorer(Scorer, Protocol):
 
 
 @runtime_checkable
+class KeepingScorer(IndexingScorer, Protocol):
+    """A scorer that says how much it keeps of what it computed ahead."""
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Bytes of chunk states in memory; None where it keeps none, and `index` is refused."""
+        ...
+
+
+@runtime_checkable
 class FocusedScorer(Scorer, Protocol):
     """A scorer that states how much evidence a gate should let it read, which `ISRGate(focus="auto")` takes."""
 
@@ -152,6 +164,11 @@ class MeasuredScorer(Scorer, Protocol):
 def focus_words_of(scorer: Scorer) -> int | None:
     """Words of evidence that a scorer asks for; None where it sets no limit."""
     return scorer.focus_words if isinstance(scorer, FocusedScorer) else None
+
+
+def kept_bytes_of(scorer: Scorer) -> int | None:
+    """Bytes of chunk states that a scorer has in memory; None where it keeps none or does not say."""
+    return scorer.kept_bytes if isinstance(scorer, KeepingScorer) else None
 
 
 def noise_floor_of(scorer: Scorer) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -66,8 +65,3 @@ class _Gauges(Collector):
     def collect(self) -> Iterable[Metric]:
         for name, (meaning, read) in self._gauges.items():
             yield GaugeMetricFamily(name, meaning, value=read())
-
-
-def kept_bytes_of(scorer: Any) -> float:
-    """Bytes of chunk states that a scorer keeps; 0 for one that keeps none."""
-    return float(getattr(getattr(scorer, "states", None), "nbytes", 0))

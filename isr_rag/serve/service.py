@@ -13,12 +13,12 @@ from isr_rag.audit.markers import Markers
 from isr_rag.decision import Decision
 from isr_rag.evidence import Chunk, as_chunks, one_line
 from isr_rag.gate import ISRGate
-from isr_rag.scorers.protocol import IndexingScorer
+from isr_rag.scorers.protocol import kept_bytes_of
 from isr_rag.serve.desk import Desk
 from isr_rag.serve.fields import AuditRequest, DecideRequest, EvidenceItem, IndexRequest, IndexResponse, TextChunk
 from isr_rag.serve.kept import KeptChunks
 from isr_rag.serve.log import DecisionLog
-from isr_rag.serve.metrics import Metrics, kept_bytes_of
+from isr_rag.serve.metrics import Metrics
 from isr_rag.serve.problems import Problem
 from isr_rag.serve.settings import Settings
 
@@ -53,7 +53,7 @@ class Service:
             {
                 "isr_rag_running": ("Requests that the gate works on", lambda: self.desk.running),
                 "isr_rag_waiting": ("Requests that wait for their turn", lambda: self.desk.waiting),
-                "isr_rag_state_bytes": ("Bytes of kept states of chunks", lambda: kept_bytes_of(gate.scorer)),
+                "isr_rag_state_bytes": ("Bytes of kept states of chunks", lambda: kept_bytes_of(gate.scorer) or 0),
                 "isr_rag_kept_chunk_bytes": ("Bytes of chunks kept under their hash", lambda: self.kept.nbytes),
             }
         )
@@ -156,10 +156,7 @@ class Service:
             InvalidInputError: for an empty chunk, or one that does not fit the model.
         """
         chunks = as_chunks(self.chunks(asked.evidence))
-        tokens, able = (
-            0,
-            isinstance(self.gate.scorer, IndexingScorer) and getattr(self.gate.scorer, "states", None) is not None,
-        )
+        tokens, able = 0, kept_bytes_of(self.gate.scorer) is not None
         if able:
             tokens = await self.desk.run(lambda: asyncio.to_thread(self.gate.index, chunks), abandon=True)
         return IndexResponse(sha256=[self.kept.keep(chunk) for chunk in chunks], read_ahead=able, tokens=tokens)

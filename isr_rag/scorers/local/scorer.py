@@ -112,6 +112,11 @@ class LocalScorer:
         kept = 0 if self.states is None else 3 * self.engine.state_bytes_per_token  # read, computed and copied
         return self.engine.bytes_per_token + kept
 
+    @property
+    def kept_bytes(self) -> int | None:
+        """Bytes of chunk states in memory; None where this scorer keeps none."""
+        return None if self.states is None else self.states.nbytes
+
     @cached_property
     def noise_floor(self) -> float | None:
         """Numerical noise in log-odds between ways to compute one score; measured when it is first asked for.

@@ -18,7 +18,7 @@ from isr_rag.evidence import Chunk  # noqa: E402
 from isr_rag.references import Oracle  # noqa: E402
 from isr_rag.scorers.cache import CachedScorer  # noqa: E402
 from isr_rag.scorers.local.states import StateCache, States  # noqa: E402
-from isr_rag.scorers.protocol import ScoreRequest  # noqa: E402
+from isr_rag.scorers.protocol import ScoreRequest, kept_bytes_of  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 from isr_rag.testing import FixedScorer  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
@@ -71,6 +71,16 @@ def test_indexing_ahead_leaves_the_closing_and_is_idle_the_second_time() -> None
     closings = [Supported(claim="Lyon is a city."), Sufficient("What is Lyon?")]
     prompts = [predicate.render([Chunk("x")], topic_first=False) for predicate in closings]
     assert one.engine.computed_tokens - before == sum(len(one.encoder.encode(prompt).tail) for prompt in prompts)
+
+
+def test_a_scorer_says_how_much_it_keeps_and_a_cache_in_front_of_it_as_well(tmp_path: Path) -> None:
+    keeping = scorer(states=StateCache())
+    cached = CachedScorer(keeping, tmp_path)
+    assert kept_bytes_of(cached) == 0
+    ISRGate(scorer=cached, reference=Oracle(1.0)).index(TEXTS)
+    assert kept_bytes_of(cached) == kept_bytes_of(keeping) == keeping.kept_bytes and (keeping.kept_bytes or 0) > 1_000
+    for none in (scorer(), FixedScorer([0.5]), CachedScorer(FixedScorer([0.5]), tmp_path)):
+        assert kept_bytes_of(none) is None
 
 
 def test_memory_stays_within_its_bound_and_scores_stay_right() -> None:
