@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol, Unpack
 
 from isr_rag.batch import Asked, Item, spelled_out
+from isr_rag.bounds import TOLERANCE
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.gate import ISRGate
 from isr_rag.predicates import predicate_for
+from isr_rag.references.protocol import CalibratedReference, Reference, loop_below_target
 from isr_rag.telling import quiet, tell
 
 __all__ = [
@@ -61,7 +63,8 @@ class Trail:
         evidence: all evidence gathered, in the order it was first seen: the caller's own objects.
         stop: why the loop ended.
         h_star: the error budget of the whole loop.
-        h_star_per_look: what each look was allowed: h_star / looks, so that the budgets of all looks add up to it.
+        h_star_per_look: what each look was allowed: h_star where the reference was calibrated on whole loops; else
+            h_star / looks, so that the budgets of all looks add up to it.
     """
 
     decision: Decision
@@ -72,9 +75,10 @@ class Trail:
     h_star_per_look: float
 
     def __str__(self) -> str:
-        head = (
-            f"{len(self.decisions)} look(s), {self.stop.replace('_', ' ')}; {len(self.evidence)} chunks; "
-            f"h* = {self.h_star:.3g} split into {self.h_star_per_look:.3g} a look"
+        head = f"{len(self.decisions)} look(s), {self.stop.replace('_', ' ')}; {len(self.evidence)} chunks; " + (
+            f"h* = {self.h_star:.3g} for the whole loop"
+            if self.h_star_per_look == self.h_star
+            else f"h* = {self.h_star:.3g} split into {self.h_star_per_look:.3g} a look"
         )
         return "\n".join([head, *(f"look {i}: {decision}" for i, decision in enumerate(self.decisions))])
 
@@ -83,8 +87,11 @@ class Trail:
 def acquire(gate: ISRGate, retrieve: Retrieve, *, looks: int = 2, **asked: Unpack[Asked]) -> Trail:
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
-    Every look is a chance to answer wrongly, so the error budget is split: each look decides at h* / looks. Evidence
-    accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
+    Every look is a chance to answer wrongly. A calibration that was fitted on whole loops of so many looks decides at
+    h* at each of them. Any other reference has its error budget split: each look decides at h* / looks. That adds up,
+    also for a calibrated rate, although a further look happens only where the gate refused: what a look would answer
+    of *all* cases is wrong in at most its share of them, whatever came before, and each of them is answered by then.
+    Evidence accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
 
     Args:
         gate: decides; its `h_star` is the budget of the whole loop.
@@ -96,7 +103,7 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, looks: int = 2, **asked: Unpac
         The whole trail. After a last look that failed the decision is ABSTAIN.
 
     Raises:
-        ConfigurationError: if looks < 1.
+        ConfigurationError: if looks < 1, or no evidence could bring the gate's calibration to what a look needs.
         RetrieverFailedError: if the retriever raises and the gate's `on_error` is `raise`; else the loop abstains.
         ISRError: as the gate's `decide`.
     """
@@ -163,12 +170,13 @@ class _Loop:
     def __init__(self, gate: ISRGate, asked: Asked, looks: int) -> None:
         if looks < 1:
             raise ConfigurationError(f"looks must be at least 1, got {looks}")
-        self.gate = gate.with_h_star(gate.h_star / looks)
         # Deciding about no evidence costs nothing, and checks the question and the reference before any retrieval.
         with quiet():
+            gate.decide([], **asked)
+            predicate = asked.get("predicate") or predicate_for(**_texts(asked))
+            self.gate = _for_loop(gate, asked.get("reference") or gate.reference, predicate.template, looks)
             self._blank = self.gate.decide([], **asked)
-        predicate = asked.get("predicate")
-        self.query = predicate_for(**_texts(asked)).query if predicate is None else predicate.query
+        self.query = predicate.query
         self.look = 0
         self.stop: Stop | None = None
         self._asked, self._looks, self._h_star = asked, looks, gate.h_star
@@ -231,6 +239,18 @@ class _Loop:
             h_star=self._h_star,
             h_star_per_look=self.gate.h_star,
         )
+
+
+def _for_loop(gate: ISRGate, reference: Reference | None, predicate: str, looks: int) -> ISRGate:
+    """The gate that decides at each look: calibrated on the whole loop, or with its share of the error budget."""
+    share = gate.h_star / looks
+    if looks > 1 and isinstance(reference, CalibratedReference):
+        whole, single = reference.ceiling(predicate, looks=looks), reference.ceiling(predicate)
+        if whole is not None and whole >= 1.0 - gate.h_star - TOLERANCE:
+            return gate.in_loop(looks)
+        if single is not None and single < 1.0 - share - TOLERANCE:
+            raise ConfigurationError(loop_below_target(predicate, single, whole, gate.h_star, looks))
+    return gate.with_h_star(share)
 
 
 def _texts(asked: Asked) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ from isr_rag.errors import ConfigurationError
 
 AdjudicatorName = Literal["small", "standard"]
 
-DEFAULT: AdjudicatorName = "small"
+DEFAULT: AdjudicatorName = "standard"
 """The adjudicator of a gate that names none."""
 
 

@@ -120,3 +120,13 @@ def _most(p_ref: float, low: NDArray[np.float64], high: NDArray[np.float64], rul
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def settled_by(verdict: Verdict, *, invariant: bool, calibrated: bool, cut: bool) -> str:
+    """What settled a decision, `Decision.decided_by`: the ratio, or p_ref against p*.
+
+    Without dispersion ISR >= 1 follows from a calibrated p_ref that reaches p*, so that p_ref settled it.
+    """
+    implied = invariant and calibrated and verdict.answers
+    settled = "reference" if implied or verdict.reason is Reason.REFERENCE_BELOW_TARGET else "isr"
+    return f"{settled}+cut" if cut else settled

@@ -6,6 +6,8 @@ import inspect
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from isr_rag.decision import Decision
@@ -22,8 +24,8 @@ from isr_rag.references.protocol import Reference
 from isr_rag.scorers.protocol import ScoreRequest, Scores, checked_probabilities
 
 OnError = Literal["raise", "abstain"]
-Steps: TypeAlias = Generator[ScoreRequest, Scores, Decision]
-"""Algorithm 1 for one item: asks for scores, receives them, returns the decision."""
+Steps: TypeAlias = Generator[Sequence[ScoreRequest], Sequence[Scores], Decision]
+"""Algorithm 1 for one item: asks for scores, receives one for each request, returns the decision."""
 
 ScoresOrError: TypeAlias = Scores | ISRError
 """What came of one request."""
@@ -94,7 +96,7 @@ class Batch:
         self._started = time.perf_counter()
         self._steps = [steps(item) for item in items]
         self._done: dict[int, Decision] = {}
-        self._waiting: list[int] = []
+        self._waiting: dict[int, int] = {}  # how many results each waiting item asked for
 
     def start(self) -> list[ScoreRequest]:
         """Take every item to its first request; returns the requests, none when every item is decided.
@@ -110,15 +112,18 @@ class Batch:
         Raises:
             ISRError: as `start`.
         """
-        return self._advance([(at, _handing(result)) for at, result in zip(self._waiting, results, strict=True)])
+        if len(results) != sum(self._waiting.values()):
+            raise ValueError(f"{len(results)} results for {sum(self._waiting.values())} requests")
+        left = iter(results)
+        return self._advance([(at, _handing(list(islice(left, asked)))) for at, asked in self._waiting.items()])
 
     def decisions(self) -> list[Decision]:
         """The decisions, in the order of the items."""
         return [self._done[position] for position in range(len(self._steps))]
 
-    def _advance(self, steps: Sequence[tuple[int, Callable[[Steps], ScoreRequest]]]) -> list[ScoreRequest]:
+    def _advance(self, steps: Sequence[tuple[int, Callable[[Steps], Sequence[ScoreRequest]]]]) -> list[ScoreRequest]:
         """Take items one step on; those that ask for scores wait for them."""
-        requests: dict[int, ScoreRequest] = {}
+        requests: dict[int, Sequence[ScoreRequest]] = {}
         for position, step in steps:
             try:
                 requests[position] = step(self._steps[position])
@@ -127,15 +132,22 @@ class Batch:
             except ISRError as error:
                 _note(error, position, len(self._steps))
                 raise
-        self._waiting = list(requests)
-        return list(requests.values())
+        self._waiting = {position: len(asked) for position, asked in requests.items()}
+        return [request for asked in requests.values() for request in asked]
 
 
-def _handing(result: ScoresOrError) -> Callable[[Steps], ScoreRequest]:
-    """The step that hands a result to an item's algorithm."""
-    if isinstance(result, ISRError):
-        return lambda steps: steps.throw(result)
-    return lambda steps: steps.send(result)
+def _handing(results: Sequence[ScoresOrError]) -> Callable[[Steps], Sequence[ScoreRequest]]:
+    """The step that hands results to an item's algorithm, or the first error among them."""
+    scores: list[Scores] = []
+    for result in results:
+        if isinstance(result, ISRError):
+            return partial(_throwing, result)
+        scores.append(result)
+    return lambda steps: steps.send(scores)
+
+
+def _throwing(error: ISRError, steps: Steps) -> Sequence[ScoreRequest]:
+    return steps.throw(error)
 
 
 def _note(error: ISRError, position: int, size: int) -> None:

@@ -44,6 +44,8 @@ class Reason(StrEnum):
     """ISR < 1 even for the mean over the orderings: the budget does not reach the bits to trust."""
     CUT_NOT_REACHED = "cut_not_reached"
     """The calibrated cut with the finite-sample guarantee was asked for and is not reached."""
+    OUTSIDE_CALIBRATION = "outside_calibration"
+    """The case lies outside of what the reference was calibrated for; the detail says what does."""
     NO_EVIDENCE = "no_evidence"
     """There was no chunk to look at; nothing was scored."""
     REFERENCE_FAILED = "reference_failed"
@@ -101,9 +103,11 @@ class Decision:
             only up to an interval.
         q_high: the high ends of those intervals; empty where every probability is exact.
         orderings: the orderings scored: position -> index of the caller's chunk.
+        q_alone: probability of g = 1 for each chunk read by itself, in the caller's order of those that were read;
+            empty where the reference does not ask for it.
         q_bar: mean of q.
         q_lo: lowest q.
-        p_ref: the reference's probability of g = 1; a lower confidence bound where it is calibrated.
+        p_ref: the reference's probability of g = 1; where it is calibrated, of the class that `guarantee` names.
         reference: what p_ref came from, in words.
         budget: mean clipped KL(Ber(p_ref) || Ber(q_k)).
         bits_to_trust: B2T, the budget that the target asks for.
@@ -112,7 +116,11 @@ class Decision:
         h_star: target hallucination rate; p* = 1 - h*.
         clip: B, the upper limit of each budget term.
         convention: `safe` (this project's) or `paper` (the paper's literal rule).
-        decided_by: `isr`, or `isr+cut` where a calibrated cut had to be reached too.
+        decided_by: `isr`: the ratio of the paper's rule settled it; `reference`: p_ref against p* did, as for every
+            calibrated decision of an order-invariant scorer, whose ISR follows from it. With `+cut` a calibrated cut
+            had to be reached too.
+        guarantee: what a calibrated p_ref promises: `rate`: at most h* of the cases answered at it are expected to
+            be wrong; `each`: cases that look like this one hold so often. Empty where nothing was calibrated.
         predicate: identifies what was asked.
         family: family of the orderings.
         m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
@@ -128,7 +136,8 @@ class Decision:
         nearest: the sentence read that is nearest to what was judged, by its words; None where nothing was read, or no
             word is shared.
         seconds: wall-clock time of the decision.
-        detail: what failed, for the `..._failed` reasons, or what did not fit the model's window; empty otherwise.
+        detail: what failed, lies outside of the calibration or did not fit the model's window, or why no evidence
+            could have sufficed; empty otherwise.
     """
 
     action: Action
@@ -143,6 +152,7 @@ class Decision:
     scorer: str
     q: tuple[float, ...] = ()
     q_high: tuple[float, ...] = ()
+    q_alone: tuple[float, ...] = ()
     orderings: tuple[tuple[int, ...], ...] = ()
     q_bar: float | None = None
     q_lo: float | None = None
@@ -154,6 +164,7 @@ class Decision:
     isr: float | None = None
     js_certificate: float | None = None
     decided_by: str = "isr"
+    guarantee: str = ""
     passes: int = 0
     invariant: bool = False
     below_noise_floor: bool | None = None
@@ -180,7 +191,7 @@ class Decision:
         """Plain data for JSON: enums as strings, tuples as lists, infinity as the string `"inf"`."""
         plain = dataclasses.asdict(self)
         plain["action"], plain["reason"] = self.action.value, self.reason.value
-        plain["q"], plain["q_high"] = list(self.q), list(self.q_high)
+        plain["q"], plain["q_high"], plain["q_alone"] = list(self.q), list(self.q_high), list(self.q_alone)
         plain["orderings"] = [list(ordering) for ordering in self.orderings]
         plain["left_out"] = list(self.left_out)
         if self.nearest is not None:
@@ -204,6 +215,7 @@ class Decision:
             values["action"], values["reason"] = Action(values["action"]), Reason(values["reason"])
             values["q"] = tuple(float(q) for q in values["q"])
             values["q_high"] = tuple(float(q) for q in values.get("q_high", ()))
+            values["q_alone"] = tuple(float(q) for q in values.get("q_alone", ()))
             values["orderings"] = tuple(tuple(int(i) for i in ordering) for ordering in values["orderings"])
             values["left_out"] = tuple(int(i) for i in values.get("left_out", ()))
             values["isr"] = None if values["isr"] is None else float(values["isr"])
@@ -255,6 +267,9 @@ class Decision:
                 else f"over {len(self.q)} orderings, lowest {self.q_lo:.4f}"
             )
             rows.append(("q_bar", f"{self.q_bar:.4f} {spread}"))
+        if self.q_alone:
+            place, best = max(enumerate(self.q_alone), key=lambda one: one[1])
+            rows.append(("best chunk alone", f"{best:.4f} (number {place + 1} of the {len(self.q_alone)} read)"))
         if self.q_high:
             widest = max(high - low for low, high in zip(self.q, self.q_high, strict=True))
             rows.append(("q known up to", f"{widest:.2g}, where a label is not listed; decided on the cautious end"))

@@ -24,7 +24,8 @@ from isr_rag.scorers.embedded import embedded_scorer
 QUESTION = "Where did Python come from?"
 SUPPORTED = "Python was created in the early 1990s by Guido van Rossum."
 NEAR_MISS = "Python was created in the early 1990s by Richard Stallman."
-ORDERED_QUESTION, ORDERED_DRAFT = "Where was Python created?", "Virginia"
+LOOP_H_STAR = 0.2
+ORDERED_QUESTION, ORDERED_DRAFT = "Who developed Python?", "BeOpen.com"
 
 
 class Library:
@@ -79,8 +80,9 @@ def run(adjudicator: AdjudicatorName | None = None) -> None:
     console.rule("3. What order does to a model")
     _show_orders(console, library, adjudicator)
     console.rule("4. The evidence does not suffice yet: fetch more, look again")
-    trail = acquire(gate, lambda query, look, previous: library.search(QUESTION, 1 + look), claim=SUPPORTED)
-    console.print(f"Two looks share the {gate.h_star:.0%}: each may spend {trail.h_star_per_look:.1%}.\n")
+    patient = gate.with_h_star(LOOP_H_STAR)
+    trail = acquire(patient, lambda query, look, previous: library.search(QUESTION, 1 + look), claim=SUPPORTED)
+    console.print(f"Two looks share {patient.h_star:.0%} wrong answers: each may spend {trail.h_star_per_look:.1%}.\n")
     for look, decision in enumerate(trail.decisions):
         console.print(f"look {look + 1}, {decision.chunks} {'paragraph' if decision.chunks == 1 else 'paragraphs'}")
         _show(console, SUPPORTED, trail.evidence[: decision.chunks], decision)
@@ -101,7 +103,7 @@ def _show(console: Console, draft: str, evidence: Sequence[object], decision: De
     if decision.p_ref is None:
         console.print(f": {decision.reason.value}\n")
     else:
-        console.print(f": trusted at {decision.p_ref:.1%}, {decision.p_star:.1%} is needed\n")
+        console.print(f": {decision.p_ref:.1%} of the cases as sure as this hold, {decision.p_star:.1%} must\n")
 
 
 def _show_orders(console: Console, library: Library, adjudicator: AdjudicatorName | None) -> None:

@@ -10,6 +10,7 @@ from typing import get_args
 
 from isr_rag import __version__
 from isr_rag.adjudicators import DEFAULT, AdjudicatorName
+from isr_rag.calibration import CalibrationArtefact
 from isr_rag.errors import ISRError, ModelNotFoundError, install_command
 from isr_rag.findings import Finding
 from isr_rag.machine import usable_cores
@@ -24,6 +25,11 @@ _OPTIONAL = {
     "venn_abers": ("calibrating", "calibrate"),
     "peft": ("training", "train"),
 }
+
+TARGETS = (0.05, 0.1, 0.2)
+"""Target rates that risk and coverage are told for."""
+SHARES = (0.1, 0.3, 0.5, 0.7)
+"""Shares of supported cases that they are told at."""
 
 
 def diagnose() -> Iterator[Finding]:
@@ -59,6 +65,27 @@ def _device() -> Iterator[Finding]:
             yield Finding("bfloat16: this processor computes it in software, many times slower than float32")
 
 
+def promises(artefact: CalibrationArtefact, supported_share: float | None = None) -> Iterator[Finding]:
+    """Risk and coverage of the rate guarantee at several shares of supported cases, by predicate.
+
+    Args:
+        artefact: the calibration.
+        supported_share: the share that its cuts assume; None: that of the labelled items.
+    """
+    for name, part in artefact.predicates.items():
+        yield Finding(
+            f"  {name}: the lowest h* that can be reached is {1.0 - part.ceiling('rate', supported_share):.3f}"
+        )
+        for h_star in TARGETS:
+            found = [(share, part.at_share(h_star, share, supported_share)) for share in SHARES]
+            told = ", ".join(
+                f"{share:.0%}: {values[1]:.0%} answered, {values[0]:.1%} of them wrong"
+                for share, values in found
+                if values is not None
+            )
+            yield Finding(f"    h* = {h_star:g}, by the share supported: {told or 'nothing is answered'}")
+
+
 def _adjudicators() -> Iterator[Finding]:
     for name in get_args(AdjudicatorName):
         yield from _adjudicator(name)
@@ -73,8 +100,10 @@ def _adjudicator(name: AdjudicatorName) -> Iterator[Finding]:
     try:
         scorer = embedded.embedded_scorer(adjudicator=name)
         yield Finding(f"{title}: {scorer.identity}")
-        defaults.default_reference(adjudicator=name)
+        reference = defaults.default_reference(adjudicator=name)
         yield Finding("  calibration: the shipped one is intact")
+        if isinstance(reference.calibration, CalibrationArtefact):
+            yield from promises(reference.calibration, reference.supported_share)
     except ISRError as error:
         fine = name != DEFAULT and isinstance(error, ModelNotFoundError)
         yield Finding(f"{title}: {error}", healthy=fine)

@@ -21,6 +21,7 @@ def headline(decision: Decision) -> str:
         "order_sensitive": "the model's belief depends on the order of the evidence",
         "insufficient_information": "the evidence does not bring the model near the target",
         "cut_not_reached": "the calibrated cut is not reached",
+        "outside_calibration": "the case lies outside of what the reference was calibrated for",
         "no_evidence": "there is no evidence",
         "reference_failed": "the reference failed",
         "scorer_failed": "the scorer failed",
@@ -64,6 +65,9 @@ def _trusted(decision: Decision) -> list[str]:
     if decision.p_ref is None:
         return []
     trusted, needed = percent(decision.p_ref, decision.p_star)
+    if decision.guarantee == "rate":  # the class is all cases at least as sure
+        said = f"{trusted} of the cases at least as sure as this one hold; {needed} must (h* = {decision.h_star:g})."
+        return [f"By its calibration, {said}"]
     return [f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."]
 
 
@@ -98,6 +102,7 @@ def _what_would_change_it(decision: Decision) -> str:
         "order_sensitive": "fewer chunks that distract from or contradict the one that carries it",
         "insufficient_information": _MORE_EVIDENCE,
         "cut_not_reached": f"{_MORE_EVIDENCE}, or more labelled data, which allow a lower cut",
+        "outside_calibration": "a calibration on labelled data of your own that covers such cases",
         "no_evidence": "retrieving some",
         "shifted": "a calibration on labels of the new cases",
     }.get(reason, "")

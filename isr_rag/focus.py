@@ -83,7 +83,7 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
     if total <= budget:
         return everything
     titles = ["" if chunk.title is None else first_words(one_line(chunk.title), _LONGEST) for chunk in chunks]
-    sentences = [list(_sentences(chunk.text)) for chunk in chunks]
+    sentences = [list(split_sentences(chunk.text)) for chunk in chunks]
     sizes = [[words(sentence) for sentence in row] for row in sentences]
     places = [(c, s) for c, row in enumerate(sentences) for s in range(len(row))]
     scores = Bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places]).scores(one_line(query))
@@ -124,7 +124,7 @@ def first_words(text: str, most: int) -> str:
     return text
 
 
-def _sentences(text: str) -> Iterator[str]:
+def split_sentences(text: str) -> Iterator[str]:
     """The sentences of a text in order, each on one line and of at most `_LONGEST` words."""
     whole = well_formed(text)
     for start, end in sentence_spans(whole):

@@ -8,13 +8,13 @@ import os
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import numpy as np
 
 from isr_rag import bounds
 from isr_rag.adjudicators import AdjudicatorName
-from isr_rag.algorithm import Convention, Rule, Verdict, weigh
+from isr_rag.algorithm import Convention, Rule, Verdict, settled_by, weigh
 from isr_rag.audit import auditor
 from isr_rag.audit.auditor import Ask, AuditItem, Told
 from isr_rag.audit.calibration import AuditCalibration
@@ -50,7 +50,16 @@ from isr_rag.nearest import nearest
 from isr_rag.orderings import FAMILIES, Family, draw_orderings
 from isr_rag.predicates import evidence_alone
 from isr_rag.printable import printable
-from isr_rag.references.protocol import Case, Estimate, Reference, consult, target_of
+from isr_rag.references.protocol import (
+    CalibratedReference,
+    Case,
+    CloseReference,
+    Estimate,
+    Reference,
+    below_target,
+    consult,
+    target_of,
+)
 from isr_rag.scorers.protocol import (
     AsyncScorer,
     IndexingScorer,
@@ -62,6 +71,9 @@ from isr_rag.scorers.protocol import (
     noise_floor_of,
 )
 from isr_rag.telling import telling
+
+if TYPE_CHECKING:
+    from isr_rag.calibration.artefact import Guarantee
 
 Focusing = int | Literal["auto"] | None
 
@@ -89,6 +101,12 @@ class ISRGate:
             calibration; `isr_rag.adjudicators.DEFAULT` where neither this nor a scorer is given.
         scorer: gives label probabilities, in place of an adjudicator.
         reference: gives p_ref; with an adjudicator its shipped calibration by default. May be given per item.
+        guarantee: what the shipped calibration promises: `rate`: at most h* of the answered are expected to be wrong
+            (its default); `each`: cases like each answered one hold with 1 - h*, which answers far fewer. This and
+            the next two are settings of `CalibratedMixture`: give them there where you give a reference.
+        delta: with `rate`: h* is exceeded with at most this probability over the labelled items (Learn-then-Test).
+        supported_share: with `rate`: the share of supported cases among yours, where you know it; by default as among
+            the labelled items (about half), and the promise holds where more are supported.
         orderings: family of orderings, see `draw_orderings`.
         bands: number of bands of the `banded` family.
         seed: seed of the orderings.
@@ -104,7 +122,7 @@ class ISRGate:
             input raises always.
 
     Raises:
-        ConfigurationError: for a setting out of range.
+        ConfigurationError: for a setting out of range, or a target that the reference can never reach.
         ModelNotFoundError: if the adjudicator is not set up, or has no adapter or calibration in this version.
         InvalidTypeError: for an object that is not a scorer or not a reference.
     """
@@ -117,6 +135,9 @@ class ISRGate:
         adjudicator: AdjudicatorName | None = None,
         scorer: Scorer | None = None,
         reference: Reference | None = None,
+        guarantee: Guarantee | None = None,
+        delta: float | None = None,
+        supported_share: float | None = None,
         orderings: Family = "auto",
         bands: int = 6,
         seed: int = 0,
@@ -142,7 +163,16 @@ class ISRGate:
             from isr_rag.scorers.embedded import embedded_scorer
 
             scorer = embedded_scorer(adjudicator=adjudicator)
-            reference = reference if reference is not None else default_reference(adjudicator=adjudicator)
+            if reference is None:
+                reference = default_reference(
+                    adjudicator=adjudicator, guarantee=guarantee, delta=delta, supported_share=supported_share
+                )
+                guarantee = delta = supported_share = None
+        _require(
+            guarantee is None and delta is None and supported_share is None,
+            "guarantee, delta and supported_share set the shipped calibration; with a reference or scorer of your own "
+            "give them to CalibratedMixture(calibration, guarantee=..., delta=..., supported_share=...)",
+        )
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
         self.m, self.bands, self.seed = m, bands, seed
@@ -152,6 +182,8 @@ class ISRGate:
         self.cascade = cascade
         self.on_error: OnError = on_error
         self.focus = focus_words_of(self.scorer) if focus == "auto" else focus
+        self._looks = 1
+        self._require_reachable()
 
     def __repr__(self) -> str:
         """Every setting that a decision depends on: two gates of one repr decide the same."""
@@ -171,11 +203,32 @@ class ISRGate:
         """The same gate, scorer and all, with another target hallucination rate.
 
         Raises:
-            ConfigurationError: if h_star lies outside (0, 1).
+            ConfigurationError: if h_star lies outside (0, 1), or the reference can never reach it.
         """
         other = copy.copy(self)
         other.rule = replace(self.rule, h_star=h_star)
+        other._require_reachable()
         return other
+
+    def in_loop(self, looks: int) -> ISRGate:
+        """The same gate as part of a loop of so many looks, for a reference that was calibrated on such loops.
+
+        Raises:
+            ConfigurationError: if looks < 1.
+        """
+        _require(_is_count(looks) and looks >= 1, f"looks must be an integer of at least 1, got {looks!r}")
+        other = copy.copy(self)
+        other._looks = looks
+        return other
+
+    def _require_reachable(self) -> None:
+        """Refuse a target that the reference can never reach, instead of abstaining for ever."""
+        if self.rule.convention == "safe" and isinstance(self.reference, CalibratedReference):
+            ceiling = self.reference.ceiling(None)
+            _require(
+                ceiling is None or ceiling >= self.rule.p_star - bounds.TOLERANCE,
+                "" if ceiling is None else below_target("any predicate", ceiling, self.h_star),
+            )
 
     def _algorithm_1(self, item: CheckedItem, reading: Reading) -> Steps:
         """Algorithm 1 (Section 2.5), asking for scores where it needs them."""
@@ -187,15 +240,26 @@ class ISRGate:
         prompt = predicate.render(reading.chunks, topic_first=self.scorer.layout != "late")
         m = 1 if blank.invariant else self.m
         orderings = draw_orderings(len(reading.chunks), m, family=self.orderings, seed=self.seed, bands=self.bands)
-        scored, estimate = Probabilities(len(prompt.labels)), None
+        close = [] if not _reads_alone(reference, predicate.template) else self._each_alone(item, reading)
+        scored, alone, estimate = Probabilities(len(prompt.labels)), Probabilities(len(prompt.labels)), None
         for stage in stages(len(orderings), self.cascade):
             # lines 2 and 3: the model's probability of each label, for each ordering
             wanted = orderings[len(scored.rows) : stage]
-            scored.add((yield ScoreRequest(prompt, wanted)), len(wanted))
+            whole, *parts = yield [ScoreRequest(prompt, wanted), *close]
+            scored.add(whole, len(wanted))
+            for part in parts:
+                alone.add(part, 1)
+            close = []
             # what the algorithm is given: the reference
-            case = self._case(item, scored)
+            case = self._case(item, scored, alone, len(reading.chunks))
+            blank = replace(blank, q_alone=case.alone)
             if estimate is None or reference.needs_scores:
                 estimate = consult(reference, case)
+            if estimate.outside:
+                known = replace(blank, q=case.q, orderings=reading.orderings(orderings[: len(case.q)]))
+                known = replace(known, passes=scored.passes + alone.passes, focus=reading.focus)
+                known = replace(known, left_out=reading.left_out(len(item.chunks)))
+                return self._outside(known, estimate, item.can_acquire)
             # lines 4 to 9: the budget against the bits to trust; q is an interval where a scorer knows no more
             q, q_high = scored.of(target_of(predicate, estimate))
             verdict = weigh(q, estimate.p_ref, self.rule, q_high)
@@ -205,7 +269,8 @@ class ISRGate:
             )
             # a calibration belongs to one m, which is why fewer orderings may stop only where the stop is exact
             if exact or (not reference.needs_scores and far_from_boundary(q, verdict, self.rule, q_high)):
-                known = replace(blank, q=q, orderings=reading.orderings(orderings[: len(q)]), passes=scored.passes)
+                known = replace(blank, q=q, orderings=reading.orderings(orderings[: len(q)]))
+                known = replace(known, passes=scored.passes + alone.passes)
                 known = replace(known, focus=reading.focus, left_out=reading.left_out(len(item.chunks)))
                 known = replace(known, m=self.m if exact else len(q), q_high=q_high if q_high != q else ())
                 return self._conclude(known, verdict, estimate, item.can_acquire)
@@ -226,15 +291,23 @@ class ISRGate:
         reading, detail = choose(item.chunks, item.predicate.query, self.focus), ""
         while True:
             try:
-                return replace((yield from self._algorithm_1(item, reading)), detail=detail)
+                decision = yield from self._algorithm_1(item, reading)
+                return replace(decision, detail="; ".join(part for part in (decision.detail, detail) if part))
             except PromptTooLongError as error:
                 if not error.without:
                     raise
                 reading, detail = reading.without(error.without), printable(str(error))
 
-    def _case(self, item: CheckedItem, scored: Probabilities) -> Case:
+    def _each_alone(self, item: CheckedItem, reading: Reading) -> list[ScoreRequest]:
+        """Requests for each chunk read by itself; none for a single one, which is read alone anyway."""
+        chunks = reading.chunks if len(reading.chunks) > 1 else ()
+        late = self.scorer.layout == "late"
+        return [ScoreRequest(item.predicate.render((chunk,), topic_first=not late), ((0,),)) for chunk in chunks]
+
+    def _case(self, item: CheckedItem, scored: Probabilities, alone: Probabilities, read: int) -> Case:
         """What the item's reference may look at."""
         q, _ = scored.of(item.predicate.target) if item.reference.needs_scores else ((), ())
+        single, _ = alone.of(item.predicate.target)
         return Case(
             item.predicate,
             item.chunks,
@@ -244,7 +317,19 @@ class ISRGate:
             self.m,
             focus=self.focus,
             h_star=self.h_star,
+            bands=self.bands,
+            seed=self.seed,
+            looks=self._looks,
+            read=read,
+            alone=single,
         )
+
+    def _outside(self, seen: Decision, estimate: Estimate, can_acquire: bool) -> Decision:
+        """The decision about a case that the reference was not calibrated for; its p_ref means nothing."""
+        decision = replace(seen, reference=estimate.source, detail=estimate.outside)
+        if seen.q:
+            decision = replace(decision, q_bar=sum(seen.q) / len(seen.q), q_lo=min(seen.q))
+        return _close(decision, Reason.OUTSIDE_CALIBRATION, can_acquire)
 
     def _conclude(self, scored: Decision, verdict: Verdict, estimate: Estimate, can_acquire: bool) -> Decision:
         """The decision that follows from a verdict, with its numbers."""
@@ -260,10 +345,18 @@ class ISRGate:
             isr=verdict.isr,
             js_certificate=float(bounds.js_certificate(scored.q)),
             below_noise_floor=self._below_noise_floor(scored.q),
-            decided_by="isr" if estimate.guaranteed is None else "isr+cut",
+            decided_by=settled_by(
+                verdict,
+                invariant=scored.invariant,
+                calibrated=bool(estimate.guarantee),
+                cut=estimate.guaranteed is not None,
+            ),
+            guarantee=estimate.guarantee,
         )
-        missed_cut = verdict.answers and estimate.guaranteed is False
-        return _close(decision, Reason.CUT_NOT_REACHED if missed_cut else verdict.reason, can_acquire)
+        if verdict.answers and estimate.guaranteed is not False:
+            return _close(decision, Reason.SUFFICIENT, can_acquire)
+        reason = Reason.CUT_NOT_REACHED if verdict.answers else verdict.reason
+        return _close(replace(decision, detail=estimate.remark), reason, can_acquire)
 
     @spelled_out
     def decide(
@@ -587,6 +680,10 @@ def _close(decision: Decision, reason: Reason, can_acquire: bool) -> Decision:
     else:
         action = Action.ACQUIRE if can_acquire else Action.ABSTAIN
     return replace(decision, action=action, reason=reason)
+
+
+def _reads_alone(reference: Reference, predicate: str) -> bool:
+    return isinstance(reference, CloseReference) and reference.reads_alone(predicate)
 
 
 def _ceiling(reference: Reference, case: Case, drawn: int) -> float | None:

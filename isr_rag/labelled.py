@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from isr_rag import __version__, strict_json
+from isr_rag.acquisition import Retrieve
 from isr_rag.algorithm import weigh
 from isr_rag.calibration.artefact import BelongsTo
+from isr_rag.calibration.checks import TrainingHashes, normalised
 from isr_rag.calibration.errors import CalibrationError
-from isr_rag.calibration.fitting import CalibrationRecord, FittedCalibration, fit_artefact
-from isr_rag.errors import InvalidInputError
-from isr_rag.evidence import as_chunks
+from isr_rag.calibration.fitting import CalibrationRecord, FittedCalibration, LoopRecord, fit_artefact
+from isr_rag.decision import Decision
+from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.evidence import Chunk, as_chunks, one_line
 from isr_rag.gate import ISRGate
 from isr_rag.predicates import predicate_for
 from isr_rag.references.oracle import Oracle
 from isr_rag.wording import compare
 
 BATCH = 16
-_OWN = ("id", "label", "group")
+_OWN = ("id", "label", "group", "source", "support")
 
 
 def score_labelled(
@@ -34,7 +38,8 @@ def score_labelled(
     Args:
         gate: whose scores are to be calibrated. Without a cascade: a calibration belongs to one m.
         items: mappings with `id`, `label` (0 or 1), optionally `group` (items that are not independent share
-            it), and the arguments of `decide`.
+            it) and `source` (each that is large enough is calibrated by itself), and the arguments of
+            `isr_rag.ISRGate.decide`.
         progress: told how many items are scored.
 
     Raises:
@@ -43,7 +48,7 @@ def score_labelled(
     """
     if gate.cascade:
         raise CalibrationError("calibrate a gate without its cascade: a calibration belongs to one m")
-    oracle = Oracle(1.0)
+    oracle = _Reading(gate)
     records: list[CalibrationRecord] = []
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
@@ -53,22 +58,108 @@ def score_labelled(
                 raise CalibrationError(f"a labelled item needs an id and a label of 0 or 1, got {dict(item)!r:.200}")
             if decision.q_bar is None:
                 raise CalibrationError(f"item {item['id']!r} has no evidence: there is nothing to calibrate on")
-            group = item.get("group")
-            texts = {name: item.get(name) for name in ("claim", "question", "answer")}
-            evidence = json.dumps(item["evidence"], sort_keys=True, default=str)
-            asked_for = item.get("predicate") or predicate_for(**texts)
+            evidence = as_chunks(item["evidence"])
+            predicate = item.get("predicate") or predicate_for(**_texts(item))
             records.append(
                 CalibrationRecord(
                     id=str(item["id"]),
                     predicate=decision.predicate,
                     q_bar=decision.q_bar,
                     label=int(item["label"]),
-                    group=None if group is None else str(group),
-                    text="\n".join([*(text for text in texts.values() if text), evidence]),
+                    group=_text_or_none(item.get("group")),
+                    text=fingerprint(predicate.query, [chunk.text for chunk in evidence]),
                     q=decision.q,
-                    wording=compare(asked_for, as_chunks(item["evidence"])),
+                    wording=compare(predicate, evidence),
+                    source=_text_or_none(item.get("source")),
+                    chunks=decision.chunks - len(decision.left_out),
+                    language=" ".join(chunk.text for chunk in evidence),
+                    alone=oracle.best_alone(decision),
                 )
             )
+        progress(len(records))
+    return records
+
+
+class _Reading(Oracle):
+    """Trusts everything, and has each chunk read alone where that costs little: chunks that do not see each other."""
+
+    def __init__(self, gate: ISRGate) -> None:
+        super().__init__(1.0)
+        self._closely = gate.scorer.layout != "full"
+
+    def reads_alone(self, predicate: str) -> bool:
+        """Whether each chunk is read by itself."""
+        return self._closely
+
+    def best_alone(self, decision: Decision) -> float | None:
+        """The highest q of any chunk; of a single one that of the decision; None where they were not read so."""
+        return max(decision.q_alone, default=decision.q_bar) if self._closely else None
+
+
+def fingerprint(query: str, chunks: Sequence[str]) -> str:
+    """What makes two labelled items the same one: what is judged, and the evidence in any order."""
+    return json.dumps([normalised(query), *sorted(map(normalised, chunks))], ensure_ascii=False)
+
+
+def score_loops(
+    gate: ISRGate,
+    items: Sequence[Mapping[str, Any]],
+    retrieve: Retrieve,
+    *,
+    looks: int = 2,
+    progress: Callable[[int], None] = lambda scored: None,
+) -> list[LoopRecord]:
+    """Run the loop of acquisition on labelled items, every look of it, and score each look.
+
+    Args:
+        gate: whose scores are to be calibrated; its reference is not asked.
+        items: mappings with `id`, `label` (1: holds where its support is found), `support` (texts of the chunks
+            that must all be gathered for it to hold; empty: it needs none), and `claim`, or `question` with or
+            without `answer`.
+        retrieve: the retriever of the loop; gets None instead of a previous decision.
+        looks: most looks, >= 2.
+        progress: told how many items are scored.
+
+    Raises:
+        ConfigurationError: if looks < 2.
+        CalibrationError: if an item has no id, label or support.
+        ISRError: as the gate's `decide`.
+    """
+    if looks < 2:
+        raise ConfigurationError(f"a loop has at least 2 looks, got {looks}")
+    oracle = _Reading(gate)
+    records: list[LoopRecord] = []
+    for item in items:
+        if item.get("label") not in (0, 1) or item.get("id") is None or "support" not in item:
+            raise CalibrationError(f"a labelled loop needs id, label of 0 or 1 and support, got {dict(item)!r:.200}")
+        texts = _texts(item)
+        predicate = predicate_for(**texts)
+        needed = {normalised(text) for text in item["support"]}
+        gathered: dict[tuple[str, str], Chunk] = {}
+        asked: list[dict[str, Any]] = []
+        labels: list[int] = []
+        for look in range(looks):
+            before = len(gathered)
+            for chunk in as_chunks(retrieve(predicate.query, look, None)):
+                gathered.setdefault((chunk.title or "", one_line(chunk.text)), chunk)
+            if len(gathered) > before:
+                asked.append({**texts, "evidence": list(gathered.values()), "reference": oracle})
+                found = {normalised(chunk.text) for chunk in gathered.values()}
+                labels.append(int(bool(item["label"]) and needed <= found))
+        if not asked:
+            continue
+        decisions = gate.decide_batch(asked)
+        means, alone = [d.q_bar for d in decisions], [oracle.best_alone(d) for d in decisions]
+        records.append(
+            LoopRecord(
+                str(item["id"]),
+                predicate.template,
+                tuple(mean for mean in means if mean is not None),
+                tuple(labels),
+                tuple(compare(predicate, one["evidence"]) for one in asked),
+                tuple(best for best in alone if best is not None),
+            )
+        )
         progress(len(records))
     return records
 
@@ -78,7 +169,10 @@ def calibrate(
     records: Iterable[CalibrationRecord],
     *,
     targets: Sequence[tuple[float, float]] = ((0.05, 0.1),),
+    loops: Iterable[LoopRecord] = (),
+    retriever: str = "",
     training_texts: Iterable[str] = (),
+    training: TrainingHashes | None = None,
     seed: int = 0,
 ) -> FittedCalibration:
     """Fit the calibration that belongs to exactly this gate.
@@ -88,7 +182,10 @@ def calibrate(
         records: its scores.
         targets: (h*, delta) pairs to find Learn-then-Test cuts for; empty for none, which leaves all items to the
             calibrator.
+        loops: labelled loops from `score_loops`, for `isr_rag.acquire`.
+        retriever: how those loops retrieved, in words.
         training_texts: what the scorer was trained on, held against the records.
+        training: hashes of what it was trained on; for the embedded model those that ship with its adapter.
         seed: seed of splits and folds.
 
     Raises:
@@ -97,7 +194,7 @@ def calibrate(
     invariant = gate.scorer.layout != "full"
 
     def answers(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
-        return weigh(record.q, p_ref, gate.with_h_star(h_star).rule).answers
+        return weigh(record.q, p_ref, replace(gate.rule, h_star=h_star)).answers
 
     return fit_artefact(
         records,
@@ -106,17 +203,24 @@ def calibrate(
             orderings=None if invariant else gate.orderings,
             m=None if invariant else gate.m,
             focus=gate.focus,
+            bands=gate.bands if gate.orderings == "banded" and not invariant else None,
+            seed=None if invariant else gate.seed,
         ),
         created_by=f"isr-rag {__version__}",
         targets=targets,
         rule=answers,
+        loops=loops,
+        retriever=retriever,
         training_texts=training_texts,
+        training=training,
         seed=seed,
     )
 
 
 def read_labelled(path: Path) -> list[dict[str, Any]]:
-    """Labelled items from JSONL: `{"id", "label", "question"?, "answer"?, "claim"?, "evidence", "group"?}` a line.
+    """Labelled items from JSONL, one per line.
+
+    `{"id", "label", "question"?, "answer"?, "claim"?, "evidence", "group"?, "source"?}`
 
     Raises:
         InvalidInputError: if the file is missing, or for the first bad line, with its number.
@@ -135,9 +239,17 @@ def _read_labelled(path: Path) -> Iterator[dict[str, Any]]:
                 item = strict_json.loads(line)
             except ValueError as error:
                 raise InvalidInputError(f"{path}, line {number}: not JSON: {error}") from error
-            known = {*_OWN, "question", "answer", "claim", "evidence"}
+            known = {*_OWN, "question", "answer", "claim", "evidence"} - {"support"}
             if not isinstance(item, dict) or not {"id", "label", "evidence"} <= set(item) <= known:
                 raise InvalidInputError(
                     f"{path}, line {number}: an item has id, label, evidence, and some of {sorted(known)}"
                 )
             yield item
+
+
+def _texts(item: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: item.get(name) for name in ("claim", "question", "answer")}
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,83 +1,191 @@
-"""What the words alone show: how far the words of a claim, or of a question and its answer, are in the evidence.
+"""What the words alone show against a claim: the ways in which the nearest sentence of the evidence falls short of it.
 
-A small language model overlooks a word that differs in a sentence which otherwise agrees, and an answer that is said of
-something else. Words cannot say that something is supported, but they see that; a calibration weighs both
-(`Combination`).
+A small language model overlooks a name, a number or a "not" that differs in a sentence which otherwise agrees. Words
+cannot say that something is supported, but they see that. Every feature counts *against* the claim, in [0, 1], and is
+monotone: with the model's probability held fixed, a claim never gains by a word taken out of the evidence, by an
+invented word or number put into the claim, or by a further chunk that shares none of its words.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from isr_rag.evidence import Chunk
-from isr_rag.predicates import Predicate, Supported
+from isr_rag.focus import split_sentences
+from isr_rag.predicates import Predicate, Sufficient
+
+VERSION = "wording/2"
+"""How words are counted and compared; calibrations that weigh the wording are tied to it."""
+
+FEATURES = ("missing", "details", "negation", "order")
+"""The features of one sentence, in their order; each in [0, 1], 0 where nothing speaks against the claim."""
+
+NO_COMMON_WORD = (1.0, 1.0, 1.0, 1.0)
+"""The features of a sentence that shares no word with the claim: the worst of each."""
 
 _WORD = re.compile(r"\w+(?:[.,:]\d+)*")  # 1,200 and 3.5 are one word
-VERSION = "wording/1"
-"""How words are counted and compared; calibrations that weigh the wording are tied to it."""
-_LONG = 4
-_STEM = 6
+_NEGATION = re.compile(r"\b(?:not|no|never|none|nor|neither|nobody|nothing|without|cannot)\b|n['’]t\b", re.IGNORECASE)
+_UNITS = frozenset(
+    {
+        "km",
+        "kilometre",
+        "kilometer",
+        "mile",
+        "miles",
+        "metre",
+        "meter",
+        "metres",
+        "meters",
+        "feet",
+        "foot",
+        "inch",
+        "inches",
+        "cm",
+        "mm",
+        "kg",
+        "gram",
+        "grams",
+        "tonne",
+        "tonnes",
+        "pound",
+        "pounds",
+        "litre",
+        "liter",
+        "percent",
+        "thousand",
+        "million",
+        "billion",
+        "trillion",
+        "second",
+        "seconds",
+        "minute",
+        "minutes",
+        "hour",
+        "hours",
+        "day",
+        "days",
+        "week",
+        "weeks",
+        "month",
+        "months",
+        "year",
+        "years",
+        "decade",
+        "decades",
+        "century",
+        "euro",
+        "euros",
+        "dollar",
+        "dollars",
+        "yen",
+        "kb",
+        "mb",
+        "gb",
+        "tb",
+        "kw",
+        "mw",
+        "gw",
+        "degrees",
+        "celsius",
+        "fahrenheit",
+    }
+)
+_ASKING = frozenset(("what", "when", "where", "which", "whose", "whom", "does"))
+_LONG, _STEM, _MANY = 4, 6, 3
+
+Features = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How far the words of a claim, a question, or a question and its answer are in the evidence.
+    """How the evidence's sentences fall short of what is judged.
 
-    Words of at least four letters, capitalised words other than the first, and numbers count; of an answer every word.
-    They are compared without regard to case, by their first six letters; numbers as they stand.
+    Words of at least four letters, capitalised words other than the first, numbers and units count. They are compared
+    without regard to case, by their first six letters; numbers as they stand. A title counts with each sentence.
 
     Attributes:
-        absent: share of the words that are in no chunk, in [0, 1].
-        nearest: share of the words that are in the chunk that has most of them, in [0, 1].
-        answered: share of the answer's words that are in the chunk that has most words of the question, in [0, 1];
-            1 where no answer is judged.
+        sentences: for each sentence that no other beats in everything, its `FEATURES`, shape (k, 4), k >= 1:
+            `missing`: share of the claim's words that are not in the sentence;
+            `details`: names, numbers and units of the claim that are not in it, of at most 3;
+            `negation`: 1 where one of claim and sentence is negated (an odd number of times) and the other is not;
+            `order`: 1 where two names or numbers of the claim are not found in the sentence in that order.
     """
 
-    absent: float
-    nearest: float
-    answered: float
+    sentences: tuple[Features, ...]
 
     def __str__(self) -> str:
         """In words, for a decision's reference."""
-        return f"{self.nearest:.0%} of the words in one chunk, {self.absent:.0%} in none"
+        nearest = min(self.sentences, key=sum)
+        return f"{1.0 - nearest[0]:.0%} of the words in the nearest sentence"
 
 
 def compare(predicate: Predicate, chunks: Sequence[Chunk]) -> Wording:
-    """Compare the words of what is judged with those of the evidence, titles included.
+    """Compare the words of what is judged with each sentence of the evidence, titles included.
 
     Args:
         predicate: what is judged.
         chunks: the evidence, at least one chunk; their order does not matter.
     """
-    has = [frozenset(map(_key, _WORD.findall(f"{chunk.title or ''} {chunk.text}"))) for chunk in chunks]
-    wanted = _counted(predicate.query)
-    answered = 1.0
-    if isinstance(predicate, Supported) and predicate.question is not None and predicate.answer is not None:
-        about = [_share(_counted(predicate.question), own) for own in has]
-        answer = list(map(_key, _WORD.findall(predicate.answer)))
-        answered = max(_share(answer, own) for own, share in zip(has, about, strict=True) if share == max(about))
-    return Wording(
-        absent=1.0 - _share(wanted, frozenset[str]().union(*has)),
-        nearest=max(_share(wanted, own) for own in has),
-        answered=answered,
-    )
+    claim = _Claim(predicate.query, negatable=not isinstance(predicate, Sufficient))
+    found = {
+        claim.against(f"{chunk.title or ''} . {sentence}", sentence)
+        for chunk in chunks
+        for sentence in split_sentences(chunk.text)
+    }
+    return Wording(_undominated(found or {NO_COMMON_WORD}))
 
 
-def _share(wanted: Collection[str], own: Set[str]) -> float:
-    """Share of the words that are there; 1 where none is wanted."""
-    return sum(key in own for key in wanted) / len(wanted) if wanted else 1.0
+class _Claim:
+    """What is judged, taken apart once."""
+
+    def __init__(self, text: str, *, negatable: bool) -> None:
+        words = _WORD.findall(text)
+        details = [
+            _key(word)
+            for place, word in enumerate(words)
+            if _is_number(word) or word.casefold() in _UNITS or (word[0].isupper() and place > 0)
+        ]
+        long = [_key(word) for word in words if len(word) >= _LONG and word.casefold() not in _ASKING]
+        self._words = frozenset([*long, *details])
+        self._details = frozenset(details)
+        self._pairs = [(a, b) for i, a in enumerate(details) for b in details[i + 1 :] if a != b]
+        self._negatable, self._negated = negatable, _is_negated(text)
+
+    def against(self, titled: str, sentence: str) -> Features:
+        """The features of one sentence; `titled` has its chunk's title in front."""
+        places: dict[str, list[int]] = {}
+        for place, word in enumerate(_WORD.findall(titled)):
+            places.setdefault(_key(word), []).append(place)
+        shared = self._words & places.keys()
+        if not shared:
+            return NO_COMMON_WORD
+        missing = len(self._details - places.keys())
+        turned = any(a not in places or b not in places or places[a][0] > places[b][-1] for a, b in self._pairs)
+        return (
+            1.0 - len(shared) / len(self._words),
+            min(missing, _MANY) / _MANY,
+            float(self._negatable and self._negated != _is_negated(sentence)),
+            float(turned),
+        )
 
 
-def _counted(text: str) -> list[str]:
-    """The words that count, as they are compared."""
-    words = _WORD.findall(text)
-    return [_key(word) for place, word in enumerate(words) if _counts(word, first=place == 0)]
+def _undominated(found: Collection[Features]) -> tuple[Features, ...]:
+    """Those that no other one equals or beats in every feature, sorted."""
+
+    def beaten(one: Features) -> bool:
+        return any(other != one and all(a <= b for a, b in zip(other, one, strict=True)) for other in found)
+
+    return tuple(sorted(one for one in found if not beaten(one)))
 
 
-def _counts(word: str, *, first: bool) -> bool:
-    return len(word) >= _LONG or _is_number(word) or (word[0].isupper() and not first)
+def _is_negated(text: str) -> bool:
+    return _count(_NEGATION.finditer(text)) % 2 == 1
+
+
+def _count(found: Iterable[object]) -> int:
+    return sum(1 for _ in found)
 
 
 def _is_number(word: str) -> bool:

@@ -59,8 +59,8 @@ def test_it_survives_the_disk(artefact: CalibrationArtefact, tmp_path: Path) -> 
     path = artefact.save(tmp_path / "calibration.json")
     again = CalibratedMixture(CalibrationArtefact.load(path))
     claim = "claim x at 0.97 end"
-    assert gate(reference=again).decide(["a"], claim=claim) == gate(reference=CalibratedMixture(artefact)).decide(
-        ["a"], claim=claim
+    assert gate(reference=again).decide(["a", "b"], claim=claim) == gate(reference=CalibratedMixture(artefact)).decide(
+        ["a", "b"], claim=claim
     )
 
 
@@ -81,7 +81,7 @@ def test_another_gate_is_refused_by_name(artefact: CalibrationArtefact, settings
 
 def test_another_predicate_is_refused(artefact: CalibrationArtefact) -> None:
     with pytest.raises(CalibrationMismatchError, match="predicate"):
-        gate(reference=CalibratedMixture(artefact)).decide(["a"], question="what at 0.97 end?")
+        gate(reference=CalibratedMixture(artefact)).decide(["a", "b"], question="what at 0.97 end?")
 
 
 def test_the_cut_is_held_beside_the_rule_and_the_decision_says_so(artefact: CalibrationArtefact) -> None:
@@ -91,16 +91,17 @@ def test_the_cut_is_held_beside_the_rule_and_the_decision_says_so(artefact: Cali
     above = own.decide(["a", "b"], claim="claim x at 0.99 end")
     assert (above.action, above.decided_by) == (Action.ANSWER, "isr+cut")
     plain = gate(reference=CalibratedMixture(artefact), h_star=0.1)
-    lowest = next(q for q in np.arange(0.5, 1.0, 0.001) if plain.decide(["a"], claim=f"c at {q:.3f} e").answered)
+    lowest = next(q for q in np.arange(0.5, 1.0, 0.001) if plain.decide(["a", "b"], claim=f"c at {q:.3f} e").answered)
     if lowest < cut.cut:
-        between = own.decide(["a"], claim=f"c at {lowest:.3f} e")
+        between = own.decide(["a", "b"], claim=f"c at {lowest:.3f} e")
         assert (between.action, between.reason) == (Action.ABSTAIN, Reason.CUT_NOT_REACHED)
-    assert plain.decide(["a"], claim="c at 0.99 e").decided_by == "isr"
+    decision = plain.decide(["a", "b"], claim="c at 0.99 e")
+    assert (decision.decided_by, decision.guarantee) == ("isr", "rate")
 
 
 def test_a_target_without_a_cut_is_refused(artefact: CalibrationArtefact) -> None:
     with pytest.raises(CalibrationMismatchError, match="Learn-then-Test"):
-        gate(reference=CalibratedMixture(artefact, delta=0.2)).decide(["a"], claim="c at 0.99 e")
+        gate(reference=CalibratedMixture(artefact, delta=0.2)).decide(["a", "b"], claim="c at 0.99 e")
     with pytest.raises(ConfigurationError, match="delta"):
         CalibratedMixture(artefact, delta=1.5)
 
@@ -111,7 +112,7 @@ def test_an_order_invariant_scorer_has_one_calibration_for_every_m(labelled: lis
     fitted = calibrate(own, score_labelled(own, labelled), targets=()).artefact
     for m in (1, 6, 12):
         other = gate(scorer=FixedScorer(told, layout="set"), m=m, reference=CalibratedMixture(fitted))
-        decision = other.decide(["a", "b", "c"], claim="c at 0.99 e")
+        decision = other.decide(["a", "b"], claim="c at 0.99 e")
         assert (decision.passes, decision.m, decision.invariant) == (1, m, True)
 
 

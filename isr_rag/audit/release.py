@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from isr_rag.algorithm import Rule, weigh
+from isr_rag.algorithm import Rule, settled_by, weigh
 from isr_rag.audit.result import (
     HARMLESS,
     AnswerAudit,
@@ -119,6 +119,9 @@ def at_target(decision: Decision, h_star: float) -> Decision:
         reason=reason,
         bits_to_trust=verdict.bits_to_trust,
         isr=verdict.isr,
+        decided_by=settled_by(
+            verdict, invariant=decision.invariant, calibrated=bool(decision.guarantee), cut="cut" in decision.decided_by
+        ),
     )
 
 

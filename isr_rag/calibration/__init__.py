@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from isr_rag.calibration.artefact import BelongsTo, CalibrationArtefact, PredicateCalibration
+from isr_rag.calibration.artefact import (
+    BelongsTo,
+    BinCalibration,
+    CalibrationArtefact,
+    Guarantee,
+    LoopCalibration,
+    PredicateCalibration,
+)
 from isr_rag.calibration.channel import Bound, NoisyChannel, Prior
+from isr_rag.calibration.checks import TrainingHashes
 from isr_rag.calibration.combination import Combination
 from isr_rag.calibration.errors import (
     CalibrationCorruptError,
@@ -16,8 +24,9 @@ from isr_rag.calibration.errors import (
     CalibrationMismatchError,
     CalibrationWarning,
 )
-from isr_rag.calibration.fitting import CalibrationRecord, FittedCalibration, HeldOut, fit_artefact
+from isr_rag.calibration.fitting import CalibrationRecord, FittedCalibration, HeldOut, LoopRecord, fit_artefact
 from isr_rag.calibration.ltt import Cut, LearnThenTest
+from isr_rag.calibration.tail import Steps, Tail
 from isr_rag.calibration.venn_abers import VennAbers
 
 if TYPE_CHECKING:
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BelongsTo",
+    "BinCalibration",
     "Bound",
     "CalibrationArtefact",
     "CalibrationCorruptError",
@@ -35,11 +45,17 @@ __all__ = [
     "Combination",
     "Cut",
     "FittedCalibration",
+    "Guarantee",
     "HeldOut",
     "LearnThenTest",
+    "LoopCalibration",
+    "LoopRecord",
     "NoisyChannel",
     "PredicateCalibration",
     "Prior",
+    "Steps",
+    "Tail",
+    "TrainingHashes",
     "VennAbers",
     "calibration_report",
     "fit_artefact",

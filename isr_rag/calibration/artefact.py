@@ -7,20 +7,29 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
+
+import numpy as np
 
 from isr_rag.calibration.channel import NoisyChannel
-from isr_rag.calibration.combination import Combination
+from isr_rag.calibration.combination import Combination, closely
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.calibration.ltt import Cut, Scope
+from isr_rag.calibration.tail import Steps, Tail
 from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.files import write_atomically
 from isr_rag.wording import Wording
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KIND = "isr-rag calibration"
+
+
+Guarantee = Literal["each", "rate"]
+"""What p_ref promises. `rate`: at most h* of the answered are wrong, in expectation (`Tail`). `each`: cases that
+look like this one hold at least so often, on average over them (`VennAbers`), which asks far more of each answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +41,18 @@ class BelongsTo:
         orderings: family of orderings; None: any, for scores that do not depend on the order.
         m: number of orderings behind each mean score; None: any, for the same reason.
         focus: words of evidence read, as the gate's `focus`; None: all of it.
+        bands: number of bands of the `banded` family; None: any.
+        seed: seed of the orderings; None: any.
+        languages: ISO 639-1 codes of the languages of the labelled items; empty: unknown, which guards nothing.
     """
 
     scorer: str
     orderings: str | None
     m: int | None
     focus: int | None = None
+    bands: int | None = None
+    seed: int | None = None
+    languages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.scorer:
@@ -47,54 +62,47 @@ class BelongsTo:
 
 
 @dataclass(frozen=True, slots=True)
-class PredicateCalibration:
-    """The calibration of one predicate's scores.
+class BinCalibration:
+    """The calibration of one predicate's scores for a range of chunks read.
 
     Attributes:
-        calibrator: turns a score into a lower probability.
-        n_true: labelled items for which the predicate holds (fit and cut together).
-        n_false: labelled items for which it does not.
-        data_sha256: hash of the labelled scores that it was fitted on.
-        metrics: figures on held-out folds, by name; plain numbers.
+        first: fewest chunks.
+        last: most chunks; None: any number from `first` on.
+        calibrator: turns a score into a lower probability (guarantee `each`).
+        tail: the labelled scores by class (guarantee `rate`); None for a verifier's channel.
+        pilot: of those, the part that no cut was tested on; with `delta` it gives p_ref. None without cuts.
         cuts: Learn-then-Test results, one for each (h_star, delta, scope) asked for, also where none was found.
-        combination: joins q_bar with the wording to the score that calibrator and cuts belong to; None: q_bar is it.
     """
 
+    first: int
+    last: int | None
     calibrator: VennAbers | NoisyChannel
-    n_true: int
-    n_false: int
-    data_sha256: str
-    metrics: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tail: Tail | None = None
+    pilot: Tail | None = None
     cuts: tuple[Cut, ...] = ()
-    combination: Combination | None = None
 
-    def score(self, q_bar: float, wording: Wording | None) -> float:
-        """What calibrator and cuts take: q_bar itself, or what the combination makes of it and the wording.
+    def __post_init__(self) -> None:
+        if self.first < 1 or (self.last is not None and self.last < self.first):
+            raise CalibrationError(f"a bin of {self.first} to {self.last} chunks holds nothing")
 
-        Raises:
-            CalibrationError: if there is a combination and no wording.
-        """
-        if self.combination is None:
-            return q_bar
-        if wording is None:
-            raise CalibrationError("this calibration weighs the wording as well: give isr_rag.wording.compare(...)")
-        return self.combination.score(q_bar, wording)
+    def holds(self, chunks: int) -> bool:
+        """Whether so many chunks are in this range."""
+        return self.first <= chunks and (self.last is None or chunks <= self.last)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         kind = "venn_abers" if isinstance(self.calibrator, VennAbers) else "noisy_channel"
         return {
+            "first": self.first,
+            "last": self.last,
             "calibrator": {"kind": kind, **self.calibrator.to_dict()},
-            "combination": None if self.combination is None else self.combination.to_dict(),
-            "n_true": self.n_true,
-            "n_false": self.n_false,
-            "data_sha256": self.data_sha256,
-            "metrics": dict(self.metrics),
+            "tail": None if self.tail is None else self.tail.to_dict(),
+            "pilot": None if self.pilot is None else self.pilot.to_dict(),
             "cuts": [cut.to_dict() for cut in self.cuts],
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PredicateCalibration:
+    def from_dict(cls, data: Mapping[str, Any]) -> BinCalibration:
         """The inverse of `to_dict`."""
         fields = dict(data["calibrator"])
         kind = fields.pop("kind", None)
@@ -104,15 +112,184 @@ class PredicateCalibration:
             calibrator = NoisyChannel.from_dict(fields)
         else:
             raise CalibrationError(f"unknown calibrator {kind!r}; this version reads venn_abers and noisy_channel")
-        joined = data.get("combination")
+        tail, pilot = (None if data[name] is None else Tail.from_dict(data[name]) for name in ("tail", "pilot"))
+        last = None if data["last"] is None else int(data["last"])
+        cuts = tuple(Cut.from_dict(cut) for cut in data["cuts"])
+        return cls(int(data["first"]), last, calibrator, tail, pilot, cuts)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCalibration:
+    """The calibration of a whole loop of acquisition: one cut for the score of the look at which it stops.
+
+    Attributes:
+        looks: most looks of the loop.
+        steps: p_ref by score, see `isr_rag.calibration.tail.loop_steps`.
+        cases: labelled loops that it was fitted on.
+        retriever: how they retrieved, in words.
+    """
+
+    looks: int
+    steps: Steps
+    cases: int
+    retriever: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {
+            "looks": self.looks, "steps": self.steps.to_dict(), "cases": self.cases, "retriever": self.retriever
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LoopCalibration:
+        """The inverse of `to_dict`."""
+        return cls(int(data["looks"]), Steps.from_dict(data["steps"]), int(data["cases"]), str(data["retriever"]))
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateCalibration:
+    """The calibration of one predicate's scores.
+
+    Attributes:
+        bins: for each range of chunks read, ascending and apart.
+        n_true: labelled items for which the predicate holds (fit and cut together).
+        n_false: labelled items for which it does not.
+        data_sha256: hash of the labelled scores that it was fitted on.
+        metrics: figures on held-out folds, by name; plain numbers.
+        sources: the labelled scores of each source that is large enough; with `rate` the lowest p_ref counts, so
+            that the cut is the worst source's.
+        loops: calibrated loops of acquisition, by their number of looks.
+        combination: joins q_bar with the wording to the score that everything here belongs to; None: q_bar is it.
+        close: how much the best chunk read alone counts where it says less than all chunks together: the share of the
+            difference in log-odds that is taken off q_bar, from 0 (each chunk need not be read alone) to 1 (the lower
+            of the two counts).
+    """
+
+    bins: tuple[BinCalibration, ...]
+    n_true: int
+    n_false: int
+    data_sha256: str
+    metrics: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sources: Mapping[str, Tail] = field(default_factory=dict[str, Tail])
+    loops: tuple[LoopCalibration, ...] = ()
+    combination: Combination | None = None
+    close: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.close <= 1.0:
+            raise CalibrationError(f"close must lie in [0, 1], not {self.close}")
+        apart = all(a.last is not None and a.last < b.first for a, b in pairwise(self.bins))
+        if not self.bins or not apart:
+            raise CalibrationError("a calibration needs bins of chunks, ascending and apart")
+
+    def score(self, q_bar: float, wording: Wording | None, alone: float | None = None) -> float:
+        """The calibrated score: q_bar, the best chunk alone where that counts, and the wording where that does.
+
+        Args:
+            q_bar: mean probability over the orderings.
+            wording: what the words show.
+            alone: the highest probability of any chunk read by itself; of a single chunk q_bar itself.
+
+        Raises:
+            CalibrationError: if the wording or the chunks read alone count and are not given.
+        """
+        if self.close:
+            if alone is None:
+                raise CalibrationError("this calibration also reads each chunk alone: give the highest of their q")
+            q_bar = closely(q_bar, alone, self.close)
+        if self.combination is None:
+            return q_bar
+        if wording is None:
+            raise CalibrationError("this calibration weighs the wording as well: give isr_rag.wording.compare(...)")
+        return self.combination.score(q_bar, wording)
+
+    def bin(self, chunks: int) -> BinCalibration | None:
+        """The calibration for so many chunks; None where none was fitted."""
+        return next((part for part in self.bins if part.holds(chunks)), None)
+
+    def loop(self, looks: int) -> LoopCalibration | None:
+        """The calibration of a loop of so many looks; None where none was fitted."""
+        return next((loop for loop in self.loops if loop.looks == looks), None)
+
+    @property
+    def share(self) -> float:
+        """Share of the labelled items for which the predicate holds."""
+        return self.n_true / (self.n_true + self.n_false)
+
+    def rate(self, part: BinCalibration, supported_share: float | None = None) -> Steps:
+        """p_ref by score with the guarantee `rate`: the lowest of the bin's tail and of every source's.
+
+        A source's tail is weighed to the share of supported items that the predicate's items have as a whole, or to
+        the stated one, so that sources differ in their scores only.
+
+        Raises:
+            CalibrationError: if the bin has no tail, or the share lies outside (0, 1).
+        """
+        if part.tail is None:
+            raise CalibrationError("a verifier's channel has no rate among the answered: use guarantee='each'")
+        share = self.share if supported_share is None else supported_share
+        lowest = [part.tail.steps(supported_share), *(tail.steps(share) for tail in self.sources.values())]
+        breaks = np.unique([0.0, *(score for steps in lowest for score in steps.breaks)])
+        values = np.array([min(steps.at(score) for steps in lowest) for score in breaks.tolist()])
+        return Steps.highest_so_far(breaks, values)
+
+    def at_share(self, h_star: float, share: float, supported_share: float | None = None) -> tuple[float, float] | None:
+        """Risk and coverage of the cuts at h* where the share of supported cases is another one than they assume.
+
+        Args:
+            h_star: target rate.
+            share: share of supported cases, in (0, 1).
+            supported_share: the share that the cuts assume; None: that of the labelled items.
+
+        Returns:
+            Share wrong among the answered, with one error counted beyond those seen, and the share of all cases
+            answered; None where no score is answered.
+        """
+        true = false = 0
+        for part in self.bins:
+            cut = None if part.tail is None else self.rate(part, supported_share).cut(1.0 - h_star)
+            if part.tail is not None and cut is not None:
+                above = part.tail.counts(cut)
+                true, false = true + int(above[0]), false + int(above[1])
+        if not true + false:
+            return None
+        right, wrong = share * true / self.n_true, (1.0 - share) * (false + 1) / (self.n_false + 1)
+        return wrong / (right + wrong), share * true / self.n_true + (1.0 - share) * false / self.n_false
+
+    def ceiling(self, guarantee: Guarantee, supported_share: float | None = None) -> float:
+        """The highest p_ref that any score in any bin can reach."""
+        if guarantee == "rate":
+            return max(self.rate(part, supported_share).ceiling for part in self.bins)
+        return max(part.calibrator.lower(1.0) for part in self.bins)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {
+            "bins": [part.to_dict() for part in self.bins],
+            "close": self.close,
+            "combination": None if self.combination is None else self.combination.to_dict(),
+            "n_true": self.n_true,
+            "n_false": self.n_false,
+            "data_sha256": self.data_sha256,
+            "metrics": dict(self.metrics),
+            "sources": {name: tail.to_dict() for name, tail in self.sources.items()},
+            "loops": [loop.to_dict() for loop in self.loops],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PredicateCalibration:
+        """The inverse of `to_dict`."""
+        joined = data["combination"]
         return cls(
-            calibrator,
+            tuple(BinCalibration.from_dict(part) for part in data["bins"]),
             n_true=int(data["n_true"]),
             n_false=int(data["n_false"]),
             data_sha256=str(data["data_sha256"]),
             metrics=data["metrics"],
-            cuts=tuple(Cut.from_dict(cut) for cut in data["cuts"]),
+            sources={str(name): Tail.from_dict(tail) for name, tail in data["sources"].items()},
+            loops=tuple(LoopCalibration.from_dict(loop) for loop in data["loops"]),
             combination=None if joined is None else Combination.from_dict(joined),
+            close=float(data["close"]),
         )
 
 
@@ -121,7 +298,7 @@ class CalibrationArtefact:
     """The calibrations of one gate's scores, by predicate.
 
     Attributes:
-        belongs_to: scorer, ordering family, m and focus that it was fitted for.
+        belongs_to: scorer, orderings, focus and languages that it was fitted for.
         predicates: predicate template id -> calibration.
         created_by: what fitted it (program and version).
     """
@@ -139,29 +316,23 @@ class CalibrationArtefact:
         """Hash of the whole content, as it is stored in the file."""
         return _digest(self._content())
 
-    def check_belongs(
-        self, *, scorer: str, predicate: str, orderings: str | None, m: int | None, focus: int | None = None
-    ) -> PredicateCalibration:
+    def check_belongs(self, given: BelongsTo, predicate: str) -> PredicateCalibration:
         """The calibration for this predicate, if the artefact belongs to exactly this gate.
 
         Args:
-            scorer: identity of the gate's scorer (or of the verifier).
+            given: the gate's settings; its languages do not matter.
             predicate: id of the predicate's template.
-            orderings: the gate's family of orderings.
-            m: number of orderings that the decision stands for.
-            focus: words of evidence the gate reads; None: all.
 
         Raises:
             CalibrationMismatchError: naming each field that differs, with both values.
         """
-        own = self.belongs_to
-        given = BelongsTo(scorer, orderings, m, focus)
-        if own.orderings is None:
-            given = replace(given, orderings=None)
-        if own.m is None:
-            given = replace(given, m=None)
-        fitted, asked = asdict(own), asdict(given)
-        wrong = [f"{k}: fitted for {fitted[k]!r}, not {asked[k]!r}" for k in fitted if fitted[k] != asked[k]]
+        fitted, asked = asdict(self.belongs_to), asdict(given)
+        anything = {name for name in ("orderings", "m", "bands", "seed") if fitted[name] is None} | {"languages"}
+        wrong = [
+            f"{name}: fitted for {fitted[name]!r}, not {asked[name]!r}"
+            for name in fitted
+            if name not in anything and fitted[name] != asked[name]
+        ]
         if predicate not in self.predicates:
             wrong.append(f"predicate: fitted for {', '.join(map(repr, sorted(self.predicates)))}, not {predicate!r}")
         if wrong:
@@ -171,20 +342,29 @@ class CalibrationArtefact:
             )
         return self.predicates[predicate]
 
-    def cut(self, predicate: str, h_star: float, delta: float, scope: Scope = "gate") -> Cut:
-        """The Learn-then-Test result for this predicate and target; its `cut` may be None.
+    def cut(self, predicate: str, h_star: float, delta: float, scope: Scope = "gate", chunks: int | None = None) -> Cut:
+        """The Learn-then-Test result for this predicate, target and number of chunks; its `cut` may be None.
+
+        Args:
+            predicate: id of the predicate's template.
+            h_star: target rate.
+            delta: probability that the cut may fail with.
+            scope: see `Cut`.
+            chunks: number of chunks read; None: the first bin.
 
         Raises:
             CalibrationMismatchError: if none was fitted for it, naming those that were.
         """
-        known = self.predicates[predicate].cuts if predicate in self.predicates else ()
+        fitted = self.predicates.get(predicate)
+        part = None if fitted is None else fitted.bins[0] if chunks is None else fitted.bin(chunks)
+        known = () if part is None else part.cuts
         for cut in known:
             if cut.scope == scope and math.isclose(cut.h_star, h_star) and math.isclose(cut.delta, delta):
                 return cut
-        fitted = ", ".join(f"({c.h_star:g}, {c.delta:g}, {c.scope})" for c in known) or "none"
+        named = ", ".join(f"({c.h_star:g}, {c.delta:g}, {c.scope})" for c in known) or "none"
         raise CalibrationMismatchError(
             f"no Learn-then-Test cut was fitted for {predicate!r} at (h_star, delta, scope) = "
-            f"({h_star:g}, {delta:g}, {scope}); fitted: {fitted}. Fit it with `isr-rag calibrate`"
+            f"({h_star:g}, {delta:g}, {scope}); fitted: {named}. Fit it with `isr-rag calibrate`"
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -228,7 +408,7 @@ class CalibrationArtefact:
             )
         try:
             return cls(
-                BelongsTo(**data["belongs_to"]),
+                BelongsTo(**{**data["belongs_to"], "languages": tuple(data["belongs_to"]["languages"])}),
                 {name: PredicateCalibration.from_dict(part) for name, part in data["predicates"].items()},
                 str(data["created_by"]),
             )
@@ -240,7 +420,7 @@ class CalibrationArtefact:
             "kind": KIND,
             "schema_version": SCHEMA_VERSION,
             "created_by": self.created_by,
-            "belongs_to": asdict(self.belongs_to),
+            "belongs_to": {**asdict(self.belongs_to), "languages": list(self.belongs_to.languages)},
             "predicates": {name: part.to_dict() for name, part in self.predicates.items()},
         }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -129,12 +133,67 @@ def refuse_leakage(calibration: Iterable[str], training: Iterable[str], *, what:
         CalibrationError: naming the first shared ones.
     """
     seen = {normalised(item) for item in training}
-    shared = sorted({item for item in calibration if normalised(item) in seen})
+    _refuse_shared(sorted({item for item in calibration if normalised(item) in seen}), what)
+
+
+def _refuse_shared(shared: Sequence[str], what: str) -> None:
     if shared:
         raise CalibrationError(
             f"{len(shared)} calibration {what} also occur in the training data, among them {_some(shared)}: a model is "
             "surer of what it was trained on, so the bound would not hold on new items. Take them out of one of the two"
         )
+
+
+@dataclass(frozen=True)
+class TrainingHashes:
+    """Hashes of the ids and texts of all items that a scorer was trained on, so that fitting can refuse them.
+
+    Attributes:
+        values: the first 8 bytes of each SHA-256, as little-endian unsigned integers, ascending, shape (n,).
+    """
+
+    values: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> TrainingHashes:
+        """Of these ids and texts, compared without regard to case, width and white space."""
+        return cls(np.unique(np.fromiter(map(_hash, texts), dtype="<u8")))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TrainingHashes:
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            CalibrationError: if its length is no multiple of 8 bytes, or the hashes are not ascending.
+        """
+        data = Path(path).read_bytes()
+        values = np.frombuffer(data[: len(data) // 8 * 8], dtype="<u8")
+        if len(data) % 8 or np.any(values[1:] <= values[:-1]):
+            raise CalibrationError(f"{path} does not hold training hashes")
+        return cls(values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the hashes one after the other, 8 bytes each."""
+        Path(path).write_bytes(self.values.astype("<u8").tobytes())
+
+    def refuse(self, items: Iterable[str], *, what: str) -> None:
+        """Refuse calibration items whose ids or texts were trained on.
+
+        Args:
+            items: ids or texts of the calibration items.
+            what: `ids` or `texts`, for the message.
+
+        Raises:
+            CalibrationError: naming the first shared ones.
+        """
+        own = list(items)
+        hashes = np.fromiter(map(_hash, own), dtype="<u8", count=len(own))
+        _refuse_shared([item for item, shared in zip(own, np.isin(hashes, self.values), strict=True) if shared], what)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(normalised(text).encode()).digest()[:8], "little")
 
 
 def normalised(text: str) -> str:

@@ -1,38 +1,53 @@
-"""A mean probability joined with what the words show, so that both are calibrated as one score."""
+"""A mean probability joined with what the words show against the claim, so that both are calibrated as one score."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
-from isr_rag.wording import VERSION, Wording
+from isr_rag.wording import FEATURES, VERSION, Wording
 
 Floats = NDArray[np.float64]
 LEAST_OF_A_CLASS = 200
 """Items of each class from which on a combination is tried: weights fitted on few cost more than they bring."""
-_NAMES = tuple(field.name for field in fields(Wording))
+LEAST_FOR_A_WEIGHT = 100
+"""Items of each class from which on one of `WEIGHTS` is chosen, which is one choice of three."""
+WEIGHTS = (0.5, 1.0)
+"""What the best chunk read alone may count, see `closely`."""
+COVERAGES = (0.1, 0.2, 0.4)
+"""Shares of the surest items at which a combination must not be wrong more often than the probability alone."""
+_LEAST_OF_A_SOURCE = 40
 _EPS = 1e-6
 _STANDARD_ERRORS = 2.0
+_RIDGE = 1.0
+_ROUNDS = 4
+_LEAST_SLOPE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One score from q_bar and the wording: `sigmoid(intercept + slope * logit(q_bar) + sum of weight * value)`.
+    """One score from q_bar and the wording, monotone in both.
+
+    `sigmoid(intercept + slope * logit(q_bar) - penalty)`, where the penalty is the lowest of any sentence:
+    the sum of weight * feature (`isr_rag.wording.FEATURES`). As no weight is negative and each feature counts against
+    the claim, nothing that makes the wording worse can raise the score.
 
     Attributes:
         intercept: in log-odds.
         slope: factor of the log-odds of q_bar; above 0, so that the score never falls when a q rises.
-        weights: log-odds for each value of `Wording`, by name.
+        weights: log-odds taken off for each feature, by name; none below 0.
         version: of the wording that it was fitted on.
 
     Raises:
-        CalibrationError: if the slope is not above 0, a number is not finite, or the wording is another version's.
+        CalibrationError: if the slope is not above 0, a weight is below 0, a number is not finite, or the wording is
+            another version's.
     """
 
     intercept: float
@@ -41,18 +56,23 @@ class Combination:
     version: str = VERSION
 
     def __post_init__(self) -> None:
-        if self.version != VERSION or set(self.weights) != set(_NAMES):
+        if self.version != VERSION or set(self.weights) != set(FEATURES):
             raise CalibrationError(
                 f"the combination weighs {sorted(self.weights)} of {self.version}; this version of isr-rag reads "
-                f"{sorted(_NAMES)} of {VERSION}"
+                f"{sorted(FEATURES)} of {VERSION}"
             )
         if not all(map(math.isfinite, (self.intercept, self.slope, *self.weights.values()))) or self.slope <= 0.0:
             raise CalibrationError("a combination needs finite weights, and a slope above 0")
+        if min(self.weights.values()) < 0.0:
+            raise CalibrationError(f"a combination must not reward what speaks against a claim: {dict(self.weights)}")
 
     def score(self, q_bar: float, wording: Wording) -> float:
         """The score in [0, 1] of a case with this mean probability and wording."""
-        x = self.intercept + self.slope * _logit(q_bar)
-        x += math.fsum(self.weights[name] * getattr(wording, name) for name in _NAMES)
+        weights = [self.weights[name] for name in FEATURES]
+        penalty = min(
+            math.fsum(w * x for w, x in zip(weights, sentence, strict=True)) for sentence in wording.sentences
+        )
+        x = self.intercept + self.slope * _logit(q_bar) - penalty
         return 1.0 / (1.0 + math.exp(-x)) if x >= 0.0 else math.exp(x) / (1.0 + math.exp(x))
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,12 +88,13 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """Labelled scores with their wording: lists of one length, and the groups that stay together in a fold."""
+    """Labelled scores with their wording: lists of one length; groups stay together in a fold."""
 
     q_bar: Sequence[float]
     wording: Sequence[Wording]
     labels: Sequence[int]
     groups: Sequence[str]
+    sources: Sequence[str | None]
 
     def take(self, rows: Sequence[int]) -> Cases:
         """Some of them."""
@@ -82,52 +103,154 @@ class Cases:
             [self.wording[row] for row in rows],
             [self.labels[row] for row in rows],
             [self.groups[row] for row in rows],
+            [self.sources[row] for row in rows],
         )
 
 
-def fit(cases: Cases) -> Combination:
-    """Logistic regression of the labels on the log-odds of q_bar and the wording, with a light ridge.
+def closely(q_bar: float, alone: float, weight: float) -> float:
+    """q_bar, less a share of what the best chunk read alone falls short of it in log-odds; never above q_bar.
 
-    Raises:
-        CalibrationError: if the scores would fall when q_bar rises.
+    Rises with both, so that nothing that either says against a claim can raise the score.
     """
-    weights, intercept = _regress(_columns(cases), cases.labels)
-    return Combination(intercept, float(weights[0]), dict(zip(_NAMES, map(float, weights[1:]), strict=True)))
+    if alone >= q_bar:
+        return q_bar
+    if weight == 1.0:
+        return alone
+    x = _logit(q_bar) - weight * (_logit(q_bar) - _logit(alone))
+    return min(q_bar, 1.0 / (1.0 + math.exp(-x)))
+
+
+def fit(cases: Cases) -> Combination:
+    """Logistic regression with bounds: slope above 0, no weight of the wording below 0, a light ridge.
+
+    Each item counts by its nearest sentence, the one with the lowest penalty; which one that is and the weights are
+    found in turn.
+    """
+    logits = np.array([_logit(q) for q in cases.q_bar])
+    labels = np.asarray(cases.labels)
+    weights = np.ones(len(FEATURES))
+    intercept, slope = 0.0, 1.0
+    for _ in range(_ROUNDS):
+        nearest = np.array([min(w.sentences, key=lambda s: float(weights @ s)) for w in cases.wording])
+        intercept, slope, *rest = _regress(np.column_stack([logits, -nearest]), labels)
+        weights = np.asarray(rest)
+    return Combination(intercept, slope, dict(zip(FEATURES, map(float, weights), strict=True)))
 
 
 def out_of_fold(cases: Cases, folds: int, seed: int) -> Floats:
     """Each case's score by a combination that was fitted without its fold; shape (n,)."""
-    scores = np.empty(len(cases.labels))
-    for seen, unseen in split(cases.labels, cases.groups, folds, seed):
+    return _scores(cases, split(cases.labels, cases.groups, folds, seed))
+
+
+def helps(cases: Cases, folds: int, seed: int) -> bool:
+    """Whether the combination ranks and predicts better than q_bar alone where it was not fitted.
+
+    Fitted without one source at a time (without one fold of groups where there are fewer than three sources large
+    enough), it must predict the labels left out better by two standard errors of the log loss, averaged within groups,
+    and must not be wrong more often at any of `COVERAGES`, averaged over what was left out. False under
+    `LEAST_OF_A_CLASS` items of a class.
+    """
+    labels = np.asarray(cases.labels)
+    if min(labels.sum(), len(labels) - labels.sum()) < LEAST_OF_A_CLASS or len(set(cases.groups)) < folds:
+        return False
+    parts = _by_source(cases.labels, cases.sources) or split(cases.labels, cases.groups, folds, seed)
+    q_bar = np.asarray(cases.q_bar)
+    joined, alone = _scores(cases, parts), _fitted_elsewhere(q_bar, labels, parts)
+    if _more_often_wrong(joined, q_bar, labels, parts):
+        return False
+    gain = _gain(joined, alone, labels, cases.groups, parts)
+    return bool(gain.mean() > _STANDARD_ERRORS * gain.std(ddof=1) / math.sqrt(len(gain)))
+
+
+def best_weight(
+    q_bar: Sequence[float],
+    alone: Sequence[float],
+    labels: Sequence[int],
+    groups: Sequence[str],
+    sources: Sequence[str | None],
+    folds: int,
+    seed: int,
+) -> float:
+    """How much the best chunk read alone should count: the one of `WEIGHTS` that predicts best, or 0.
+
+    A weight is held against q_bar by itself at the places of `helps`: not wrong more often at any of `COVERAGES`, and a
+    lower log loss, averaged within groups, where a logistic curve for each was fitted without one source (or fold) at
+    a time. 0 under `LEAST_FOR_A_WEIGHT` items of a class.
+    """
+    y, old = np.asarray(labels), np.asarray(q_bar)
+    if min(y.sum(), len(y) - y.sum()) < LEAST_FOR_A_WEIGHT or len(set(groups)) < folds:
+        return 0.0
+    parts = _by_source(labels, sources) or split(labels, groups, folds, seed)
+    usual, found = _fitted_elsewhere(old, y, parts), {0.0: 0.0}
+    for weight in WEIGHTS:
+        new = np.array([closely(q, best, weight) for q, best in zip(q_bar, alone, strict=True)])
+        if not _more_often_wrong(new, old, y, parts):
+            found[weight] = float(_gain(_fitted_elsewhere(new, y, parts), usual, y, groups, parts).mean())
+    return max(found, key=lambda weight: found[weight])
+
+
+Parts = list[tuple[list[int], list[int]]]
+
+
+def _fitted_elsewhere(scores: Floats, labels: NDArray[Any], parts: Parts) -> Floats:
+    """A logistic curve of the scores, for each part fitted without it."""
+    fitted, x = np.empty(len(labels)), np.array([[_logit(score)] for score in scores.tolist()])
+    for seen, unseen in parts:
+        intercept, slope = _regress(x[seen], labels[seen])
+        fitted[unseen] = 1.0 / (1.0 + np.exp(-(intercept + slope * x[unseen, 0])))
+    return fitted
+
+
+def _more_often_wrong(new: Floats, old: Floats, labels: NDArray[Any], parts: Parts) -> bool:
+    """Whether new scores are wrong more often than old ones among the surest, at any coverage."""
+    worse = [
+        [
+            _wrong_in_surest(new[unseen], labels[unseen], coverage)
+            - _wrong_in_surest(old[unseen], labels[unseen], coverage)
+            for _, unseen in parts
+        ]
+        for coverage in COVERAGES
+    ]
+    return bool(np.mean(worse, axis=1).max() > 0.0)
+
+
+def _gain(new: Floats, old: Floats, labels: NDArray[Any], groups: Sequence[str], parts: Parts) -> Floats:
+    """By how much the log loss falls in each group that was left out; shape (groups,)."""
+    tested = np.concatenate([unseen for _, unseen in parts])
+    gain: dict[str, list[float]] = defaultdict(list)
+    for row, value in zip(tested, (_log_loss(old, labels) - _log_loss(new, labels))[tested], strict=True):
+        gain[groups[row]].append(float(value))
+    return np.array([np.mean(values) for values in gain.values()])
+
+
+def _by_source(given: Sequence[int], sources: Sequence[str | None]) -> Parts:
+    """Rows seen and unseen when each source that is large enough is left out in turn; empty for fewer than three."""
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, source in enumerate(sources):
+        rows[source or ""].append(row)
+    labels = np.asarray(given)
+    parts = [
+        ([row for row in range(len(labels)) if sources[row] != name], own)
+        for name, own in sorted(rows.items())
+        if name and min(labels[own].sum(), len(own) - labels[own].sum()) >= _LEAST_OF_A_SOURCE
+    ]
+    return parts if len(parts) >= 3 else []
+
+
+def _scores(cases: Cases, parts: Sequence[tuple[list[int], list[int]]]) -> Floats:
+    scores = np.full(len(cases.labels), np.nan)
+    for seen, unseen in parts:
         combination = fit(cases.take(seen))
         for row in unseen:
             scores[row] = combination.score(cases.q_bar[row], cases.wording[row])
     return scores
 
 
-def helps(cases: Cases, folds: int, seed: int) -> bool:
-    """Whether the combination predicts held-out labels better than q_bar alone, by two standard errors.
-
-    Compared is the log loss of logistic regressions, averaged within groups. False under
-    `LEAST_OF_A_CLASS` items of a class, or where q_bar points the wrong way.
-    """
-    labels = np.asarray(cases.labels)
-    if min(labels.sum(), len(labels) - labels.sum()) < LEAST_OF_A_CLASS or len(set(cases.groups)) < folds:
-        return False
-    try:
-        joined = out_of_fold(cases, folds, seed)
-    except CalibrationError:
-        return False
-    alone = np.empty(len(labels))
-    x = _columns(cases)[:, :1]
-    for seen, unseen in split(cases.labels, cases.groups, folds, seed):
-        weights, intercept = _regress(x[seen], labels[seen])
-        alone[unseen] = 1.0 / (1.0 + np.exp(-(x[unseen] @ weights + intercept)))
-    gain: dict[str, list[float]] = {}
-    for group, value in zip(cases.groups, _log_loss(alone, labels) - _log_loss(joined, labels), strict=True):
-        gain.setdefault(group, []).append(float(value))
-    means = np.array([np.mean(values) for values in gain.values()])
-    return bool(means.mean() > _STANDARD_ERRORS * means.std(ddof=1) / math.sqrt(len(means)))
+def _wrong_in_surest(scores: Floats, labels: NDArray[Any], coverage: float) -> float:
+    """Share wrong among the surest; of equal scores at the border, all."""
+    count = max(1, round(coverage * len(scores)))
+    border = np.sort(scores)[-count]
+    return float(1.0 - labels[scores >= border].mean())
 
 
 def split(labels: Sequence[int], groups: Sequence[str], folds: int, seed: int) -> list[tuple[list[int], list[int]]]:
@@ -145,20 +268,23 @@ def split(labels: Sequence[int], groups: Sequence[str], folds: int, seed: int) -
     return [(seen.tolist(), unseen.tolist()) for seen, unseen in splitter.split(np.zeros(len(labels)), labels, groups)]
 
 
-def _regress(x: Floats, labels: Sequence[int] | NDArray[Any]) -> tuple[Floats, float]:
-    """Weights and intercept of a logistic regression; the ridge acts on columns of unit spread."""
+def _regress(x: Floats, labels: NDArray[Any]) -> list[float]:
+    """Intercept and weights of a logistic regression; the first weight at least `_LEAST_SLOPE`, the others >= 0."""
     with fitting_libraries():
-        from sklearn.linear_model import LogisticRegression
+        from scipy.optimize import minimize
 
-        mean, spread = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
-        fitted: Any = LogisticRegression(max_iter=5000).fit((x - mean) / spread, np.asarray(labels))
-    weights = cast(Floats, fitted.coef_[0] / spread)
-    return weights, float(fitted.intercept_[0] - weights @ mean)
+    signs, ones = np.where(labels == 1, 1.0, -1.0), np.column_stack([np.ones(len(x)), x])
+    ridge = np.array([0.0, *[_RIDGE] * x.shape[1]])
 
+    def loss(beta: Floats) -> tuple[float, Floats]:
+        margin = signs * (ones @ beta)
+        gradient = -(signs / (1.0 + np.exp(np.clip(margin, -500, 500)))) @ ones + ridge * beta
+        return float(np.logaddexp(0.0, -margin).sum() + 0.5 * ridge @ beta**2), gradient
 
-def _columns(cases: Cases) -> Floats:
-    rows = zip(cases.q_bar, cases.wording, strict=True)
-    return np.array([[_logit(q), *(getattr(wording, name) for name in _NAMES)] for q, wording in rows])
+    bounds = [(None, None), (_LEAST_SLOPE, None), *[(0.0, None)] * (x.shape[1] - 1)]
+    start = np.array([0.0, 1.0, *[0.5] * (x.shape[1] - 1)])
+    found: Any = cast(Any, minimize)(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return [float(value) for value in found.x]
 
 
 def _logit(q: float) -> float:

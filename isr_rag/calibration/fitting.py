@@ -6,7 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -14,12 +14,27 @@ from numpy.typing import NDArray
 
 from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration import combination
-from isr_rag.calibration.artefact import BelongsTo, CalibrationArtefact, PredicateCalibration
-from isr_rag.calibration.checks import labelled_scores, normalised, refuse_duplicates, refuse_leakage
+from isr_rag.calibration.artefact import (
+    BelongsTo,
+    BinCalibration,
+    CalibrationArtefact,
+    LoopCalibration,
+    PredicateCalibration,
+)
+from isr_rag.calibration.checks import (
+    TrainingHashes,
+    enough_of_each_class,
+    labelled_scores,
+    normalised,
+    refuse_duplicates,
+    refuse_leakage,
+)
 from isr_rag.calibration.combination import Cases, Combination
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
 from isr_rag.calibration.ltt import Cut, LearnThenTest
+from isr_rag.calibration.tail import Tail, loop_steps
 from isr_rag.calibration.venn_abers import VennAbers
+from isr_rag.languages import languages_of
 from isr_rag.wording import Wording
 
 Floats = NDArray[np.float64]
@@ -38,6 +53,10 @@ class CalibrationRecord:
         text: what was judged, for finding duplicates and leakage; optional.
         q: probability of each ordering, for a rule that needs them; optional.
         wording: what the words of claim and evidence show; optional.
+        source: where the item comes from (a data set, a product); each source that is large enough counts by itself.
+        chunks: number of chunks that were read; None: unknown, and the calibration then holds for any number.
+        language: the text whose language counts, as a rule the evidence; optional.
+        alone: the highest probability that any chunk gets when it is read by itself; optional.
     """
 
     id: str
@@ -48,7 +67,40 @@ class CalibrationRecord:
     text: str | None = None
     q: tuple[float, ...] = ()
     wording: Wording | None = None
+    source: str | None = None
+    chunks: int | None = None
+    language: str | None = None
+    alone: float | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class LoopRecord:
+    """One labelled loop of acquisition, scored at each look until it ran out of looks or of new evidence.
+
+    Attributes:
+        id: names the item.
+        predicate: id of the predicate's template.
+        q_bar: of each look, at least one.
+        labels: 1 where the predicate holds for the evidence gathered by that look, same length.
+        wording: of each look, same length; empty where none was taken.
+        alone: of each look the highest probability of any chunk read by itself, same length; empty where none was.
+    """
+
+    id: str
+    predicate: str
+    q_bar: tuple[float, ...]
+    labels: tuple[int, ...]
+    wording: tuple[Wording, ...] = ()
+    alone: tuple[float, ...] = ()
+
+
+BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))
+"""Ranges of chunks that are calibrated by themselves, where they hold enough items."""
+LEAST_OF_A_BIN = 150
+"""Items of each class that a bin needs; with fewer it is pooled with the next one. To reach 1 - h* = 0.95 a bin needs
+19 right answers above a cut without a wrong one, which 150 supported items give where an eighth of them stand apart."""
+LEAST_OF_A_SOURCE = 80
+"""Items of each class from which on a source counts by itself."""
 
 Rule = Callable[[CalibrationRecord, float, float], bool]
 """(record, p_ref, h_star) -> whether the gate answers the item by its own rule; must not look at the label."""
@@ -97,8 +149,11 @@ def fit_artefact(
     created_by: str,
     targets: Sequence[tuple[float, float]] = ((0.05, 0.1),),
     rule: Rule = reference_at_target,
+    loops: Iterable[LoopRecord] = (),
+    retriever: str = "",
     training_ids: Iterable[str] = (),
     training_texts: Iterable[str] = (),
+    training: TrainingHashes | None = None,
     folds: int = 5,
     cut_share: float = 0.5,
     resamples: int = 1000,
@@ -106,23 +161,34 @@ def fit_artefact(
 ) -> FittedCalibration:
     """Calibrate each predicate's scores.
 
-    The groups of a predicate are split once, by `seed`. The first part fits the shipped Venn-Abers calibrator, plans
-    the thresholds, and gives the figures by grouped cross-validation; the second part, `cut_share` of the groups,
-    tests the cuts: both for answering on the score alone and for what the gate answers by `rule` as well. Without
-    targets everything goes into the first part. The result does not depend on the order of the records.
+    Every labelled item counts for p_ref: for the rate among the answered and for Venn-Abers' lower probability, by the
+    number of chunks read (`BINS`; a bin with too few items of a class is pooled with the next one, and numbers of
+    chunks that no item has stay outside). Sources with enough items also count by themselves.
 
-    Where all records of a predicate have their wording, q_bar and wording are joined to one score
-    (`Combination`) if that predicts held-out labels better beyond chance; the calibrator
-    and the cuts then belong to that score, and the calibrator is fitted on scores made out of fold.
+    The Learn-then-Test cuts need items that nothing else looked at. For them the groups of each bin are split once, by
+    `seed`: the first part plans the thresholds, and gives p_ref where `delta` is asked for; the second part,
+    `cut_share` of the groups, tests the cuts, both for answering on the score alone and for what the gate answers
+    by `rule` as well.
+
+    Where all records of a predicate say what the best chunk alone gets, that counts as well if the score then ranks
+    and predicts better on sources that it was not fitted on (`PredicateCalibration.close`). Where
+    all records of a predicate have their wording, q_bar and wording are joined to one score (`Combination`) if
+    that ranks and predicts better on sources that it was not fitted on; everything then belongs to that score. The
+    weights come from the first part, whose own scores are made out of fold.
+
+    The result does not depend on the order of the records.
 
     Args:
         records: labelled, scored items, of one or several predicates.
-        belongs_to: what the scores were made with.
+        belongs_to: what the scores were made with; its languages are filled in from the records.
         created_by: program and version, for the file.
         targets: (h_star, delta) pairs to find cuts for. Each holds at its own delta; all at once at their sum.
         rule: the gate's own answer rule.
+        loops: labelled loops of acquisition, calibrated by their number of looks.
+        retriever: how those loops retrieved, in words.
         training_ids: ids of the items that the scorer was trained on.
         training_texts: their texts; compared with `CalibrationRecord.text`.
+        training: hashes of both, as they ship with an adapter.
         folds: folds of the cross-validation, >= 2.
         cut_share: share of the groups kept for the cuts, in (0, 1).
         resamples: bootstrap resamples behind each interval.
@@ -130,51 +196,59 @@ def fit_artefact(
 
     Raises:
         CalibrationError: for no records, duplicated ids or texts, leakage from training, bad scores or labels, one
-            class only or too few of a class in either part, or too few groups to split.
+            class only or too few of a class, or too few groups to split.
 
     Warns:
         CalibrationWarning: under 50 items of a class.
     """
     items = sorted(records, key=lambda record: (record.predicate, record.id))
-    _check_records(items, list(training_ids), list(training_texts))
+    _check_records(items, list(training_ids), list(training_texts), training)
     if folds < 2 or not 0.0 < cut_share < 1.0:
         raise CalibrationError(f"folds must be >= 2 and cut_share in (0, 1), not {folds} and {cut_share}")
     tests = [LearnThenTest(h_star, delta) for h_star, delta in targets]
+    looped = sorted(loops, key=lambda record: (record.predicate, record.id))
     calibrations: dict[str, PredicateCalibration] = {}
     held_out: dict[str, HeldOut] = {}
     for predicate in sorted({record.predicate for record in items}):
         own = [record for record in items if record.predicate == predicate]
         try:
-            labelled_scores([r.q_bar for r in own], [r.label for r in own])
-            fit_part, cut_part = _split(own, cut_share, seed) if tests else (own, [])
-            cases = None if _cases(own) is None else _cases(fit_part)
-            joined = cases is not None and combination.helps(cases, folds, seed)
-            fitted = _fit(fit_part, joined, folds, seed)
-            held_out[predicate] = _cross_validate(fit_part, joined, folds, seed)
-            cuts = [cut for test in tests for cut in _cuts(test, fitted, fit_part, cut_part, rule, seed)]
+            scored, held_out[predicate] = _score(own, tests, folds, cut_share, seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
+                bins = tuple(_fit_bin(part, tests, rule, seed) for part in _bins(scored))
         except CalibrationError as error:
             raise CalibrationError(f"predicate {predicate!r}: {error}") from error
         n_true = sum(int(record.label) for record in own)
-        figures = _figures(held_out[predicate], [test.h_star for test in tests], resamples, seed)
         calibrations[predicate] = PredicateCalibration(
-            fitted.calibrator,
+            bins,
             n_true,
             len(own) - n_true,
             _data_hash(own),
-            figures,
-            tuple(cuts),
-            combination=fitted.combination,
+            _figures(held_out[predicate], [test.h_star for test in tests], resamples, seed),
+            sources=_sources(scored),
+            loops=_loops([record for record in looped if record.predicate == predicate], scored, retriever),
+            combination=scored.joined,
+            close=scored.close,
         )
-    return FittedCalibration(CalibrationArtefact(belongs_to, calibrations, created_by), held_out)
+    known = replace(belongs_to, languages=languages_of(r.language for r in items if r.language is not None))
+    return FittedCalibration(CalibrationArtefact(known, calibrations, created_by), held_out)
 
 
-def _check_records(items: list[CalibrationRecord], training_ids: list[str], training_texts: list[str]) -> None:
+def _check_records(
+    items: list[CalibrationRecord],
+    training_ids: list[str],
+    training_texts: list[str],
+    training: TrainingHashes | None,
+) -> None:
     if not items:
         raise CalibrationError("no labelled items: a calibration needs at least 50 of each class for each predicate")
     refuse_duplicates((f"{r.predicate}: {r.id}" for r in items), "ids")
     refuse_duplicates((f"{r.predicate}: {normalised(r.text)}" for r in items if r.text is not None), "texts")
     refuse_leakage((r.id for r in items), training_ids, what="ids")
     refuse_leakage((r.text for r in items if r.text is not None), training_texts, what="texts")
+    if training is not None:
+        training.refuse((r.id for r in items), what="ids")
+        training.refuse((r.text for r in items if r.text is not None), what="texts")
 
 
 def _groups(records: Sequence[CalibrationRecord]) -> list[str]:
@@ -196,6 +270,153 @@ def _split(
 
 
 @dataclass(frozen=True, slots=True)
+class _Scored:
+    """A predicate's records with the scores that everything is fitted on.
+
+    Attributes:
+        records: the items.
+        scores: one each.
+        tested: whether the item belongs to the part that tests the cuts.
+        joined: what made the scores; None: they are q_bar.
+        close: how much the best chunk read alone counts in what stands in place of q_bar.
+    """
+
+    records: list[CalibrationRecord]
+    scores: list[float]
+    tested: list[bool]
+    joined: Combination | None
+    close: float
+
+    def take(self, rows: Sequence[int]) -> _Scored:
+        """Some of them."""
+        return _Scored(
+            [self.records[row] for row in rows],
+            [self.scores[row] for row in rows],
+            [self.tested[row] for row in rows],
+            self.joined,
+            self.close,
+        )
+
+    @property
+    def labels(self) -> list[int]:
+        """The items' labels."""
+        return [record.label for record in self.records]
+
+
+def _score(
+    own: list[CalibrationRecord], tests: Sequence[LearnThenTest], folds: int, cut_share: float, seed: int
+) -> tuple[_Scored, HeldOut]:
+    """Scores of a predicate's records, and the predictions held out of the part that may be looked at."""
+    labelled_scores([r.q_bar for r in own], [r.label for r in own])
+    pilot, tested = _split(own, cut_share, seed) if tests else (own, [])
+    close = _weight(pilot, folds, seed) if all(record.alone is not None for record in own) else 0.0
+    own, pilot, tested = [_closely(records, close) for records in (own, pilot, tested)]
+    whole = _cases(own) is not None
+    cases = _cases(pilot) if whole else None
+    joined: Combination | None = None
+    by_id = {record.id: record.q_bar for record in own}
+    if cases is not None and combination.helps(cases, folds, seed):
+        joined = combination.fit(cases)
+        by_id |= zip((r.id for r in pilot), combination.out_of_fold(cases, folds, seed).tolist(), strict=True)
+        by_id |= {r.id: joined.score(r.q_bar, r.wording) for r in tested if r.wording is not None}
+    cut_part = {record.id for record in tested}
+    scored = _Scored(own, [by_id[r.id] for r in own], [r.id in cut_part for r in own], joined, close)
+    return scored, _cross_validate(pilot, joined is not None, folds, seed)
+
+
+def _closely(records: list[CalibrationRecord], weight: float) -> list[CalibrationRecord]:
+    """The records with what the best chunk read alone makes of q_bar in its place."""
+    return [
+        record
+        if record.alone is None
+        else replace(record, q_bar=combination.closely(record.q_bar, record.alone, weight))
+        for record in records
+    ]
+
+
+def _weight(pilot: list[CalibrationRecord], folds: int, seed: int) -> float:
+    """How much the best chunk read alone should count."""
+    alone = [record.q_bar if record.alone is None else record.alone for record in pilot]
+    labels, sources = [r.label for r in pilot], [r.source for r in pilot]
+    return combination.best_weight([r.q_bar for r in pilot], alone, labels, _groups(pilot), sources, folds, seed)
+
+
+def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:
+    """Ranges of chunks with their items: pooled upwards where thin, the last one downwards."""
+    if any(record.chunks is None for record in scored.records):
+        return [(1, None, scored)]
+    counts = [record.chunks or 0 for record in scored.records]
+    parts: list[tuple[int, int, list[int]]] = []
+    waiting: list[int] = []
+    first: int | None = None
+    for low, high in BINS:
+        rows = [row for row, count in enumerate(counts) if low <= count and (high is None or count <= high)]
+        if not rows:
+            continue
+        waiting += rows
+        first = min(counts[row] for row in rows) if first is None else first
+        last = max(counts[row] for row in rows) if high is None else high
+        positive = sum(scored.records[row].label for row in waiting)
+        if min(positive, len(waiting) - positive) >= LEAST_OF_A_BIN:
+            parts.append((low if len(waiting) == len(rows) else first, last, waiting))
+            waiting, first = [], None
+    if waiting:
+        last = max(counts[row] for row in waiting)
+        begin, _, rows = parts.pop() if parts else (min(counts), last, [])
+        parts.append((begin, last, rows + waiting))
+    return [(first, last, scored.take(sorted(rows))) for first, last, rows in parts]
+
+
+def _fit_bin(
+    part: tuple[int, int | None, _Scored], tests: Sequence[LearnThenTest], rule: Rule, seed: int
+) -> BinCalibration:
+    first, last, scored = part
+    tail = Tail.fit(scored.scores, scored.labels)
+    calibrator = VennAbers.fit(scored.scores, scored.labels)
+    if not tests:
+        return BinCalibration(first, last, calibrator, tail)
+    pilot = scored.take([row for row, tested in enumerate(scored.tested) if not tested])
+    tested = scored.take([row for row, tested in enumerate(scored.tested) if tested])
+    for half in (pilot, tested):
+        enough_of_each_class(sum(half.labels), len(half.labels) - sum(half.labels))
+    seen = Tail.fit(pilot.scores, pilot.labels)
+    cuts = [cut for test in tests for cut in _cuts(test, seen, pilot, tested, rule, seed)]
+    return BinCalibration(first, last, calibrator, tail, seen, tuple(cuts))
+
+
+def _sources(scored: _Scored) -> dict[str, Tail]:
+    """Tails of the sources that have enough items of each class, if there are two at least."""
+    rows: dict[str, list[int]] = {}
+    for row, record in enumerate(scored.records):
+        if record.source is not None:
+            rows.setdefault(record.source, []).append(row)
+    found: dict[str, Tail] = {}
+    for name, own in sorted(rows.items()):
+        part = scored.take(own)
+        if min(sum(part.labels), len(own) - sum(part.labels)) >= LEAST_OF_A_SOURCE:
+            found[name] = Tail.fit(part.scores, part.labels)
+    return found if len(found) >= 2 else {}
+
+
+def _loops(records: Sequence[LoopRecord], scored: _Scored, retriever: str) -> tuple[LoopCalibration, ...]:
+    """One calibration for each number of looks from 2 to the most that a record has."""
+    found: list[LoopCalibration] = []
+    for looks in range(2, max((len(record.q_bar) for record in records), default=1) + 1):
+        scores: list[list[float]] = []
+        for record in records:
+            q = record.q_bar[:looks]
+            if scored.close:
+                pairs = zip(q, record.alone[:looks], strict=True)
+                q = tuple(combination.closely(mean, best, scored.close) for mean, best in pairs)
+            if scored.joined is not None:
+                q = tuple(scored.joined.score(one, w) for one, w in zip(q, record.wording[:looks], strict=True))
+            scores.append(list(q))
+        steps = loop_steps(scores, [record.labels[:looks] for record in records])
+        found.append(LoopCalibration(looks, steps, len(records), retriever))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
 class _Fitted:
     combination: Combination | None
     calibrator: VennAbers
@@ -212,7 +433,8 @@ def _cases(records: Sequence[CalibrationRecord]) -> Cases | None:
     wordings = [record.wording for record in records if record.wording is not None]
     if len(wordings) < len(records):
         return None
-    return Cases([r.q_bar for r in records], wordings, [r.label for r in records], _groups(records))
+    labels, sources = [r.label for r in records], [r.source for r in records]
+    return Cases([r.q_bar for r in records], wordings, labels, _groups(records), sources)
 
 
 def _fit(records: list[CalibrationRecord], joined: bool, folds: int, seed: int) -> _Fitted:
@@ -240,34 +462,20 @@ def _cross_validate(records: list[CalibrationRecord], joined: bool, folds: int, 
     return HeldOut(tuple(r.id for r in records), scores, lower, upper, mean, labels, tuple(groups))
 
 
-def _cuts(
-    test: LearnThenTest,
-    fitted: _Fitted,
-    pilot: list[CalibrationRecord],
-    tested: list[CalibrationRecord],
-    rule: Rule,
-    seed: int,
-) -> list[Cut]:
+def _cuts(test: LearnThenTest, seen: Tail, pilot: _Scored, tested: _Scored, rule: Rule, seed: int) -> list[Cut]:
     """The cut on the score alone, and the one on what the gate's rule answers as well."""
+    steps = seen.steps()
 
-    def answered(records: list[CalibrationRecord]) -> list[bool]:
-        lower = map(fitted.calibrator.lower, fitted.scores(records))
-        return [bool(rule(record, p_ref, test.h_star)) for record, p_ref in zip(records, lower, strict=True)]
+    def answered(part: _Scored) -> list[bool]:
+        pairs = zip(part.records, part.scores, strict=True)
+        return [bool(rule(record, steps.at(score), test.h_star)) for record, score in pairs]
 
-    groups = _groups(tested)
-    pilot_scores, pilot_labels = fitted.scores(pilot), [r.label for r in pilot]
+    groups = _groups(tested.records)
     cuts: list[Cut] = []
     for may_pilot, may in ((None, None), (answered(pilot), answered(tested))):
-        thresholds = test.plan(pilot_scores, pilot_labels, items=len(set(groups)), answerable=may_pilot)
+        thresholds = test.plan(pilot.scores, pilot.labels, items=len(set(groups)), answerable=may_pilot)
         cuts.append(
-            test.fit(
-                fitted.scores(tested),
-                [r.label for r in tested],
-                thresholds=thresholds,
-                answerable=may,
-                groups=groups,
-                seed=seed,
-            )
+            test.fit(tested.scores, tested.labels, thresholds=thresholds, answerable=may, groups=groups, seed=seed)
         )
     return cuts
 
@@ -295,9 +503,11 @@ def _figures(held: HeldOut, h_stars: Sequence[float], resamples: int, seed: int)
 
 
 def _data_hash(records: Sequence[CalibrationRecord]) -> str:
-    rows = [[r.id, float(r.q_bar), int(r.label), r.group, *_values(r.wording)] for r in records]
+    rows = [
+        [r.id, float(r.q_bar), r.alone, int(r.label), r.group, r.source, r.chunks, _values(r.wording)] for r in records
+    ]
     return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
 
 
-def _values(wording: Wording | None) -> tuple[float, ...]:
-    return () if wording is None else astuple(wording)
+def _values(wording: Wording | None) -> tuple[tuple[float, ...], ...]:
+    return () if wording is None else wording.sentences

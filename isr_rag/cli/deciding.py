@@ -93,8 +93,12 @@ def calibrate(
         part = fitted.artefact.predicates[predicate]
         weighed = "" if part.combination is None else ", the wording is weighed as well"
         console.print(f"{predicate}: {len(held_out.labels)} items held out{weighed}, report in {folder}")
-        for cut in part.cuts:
-            console.print(f"  {cut.scope}: {cut.reason}", markup=False)
+        highest = part.ceiling("rate")
+        console.print(f"  rate among the answered: h* down to {1.0 - highest:.3f} can be reached", markup=False)
+        for own in part.bins:
+            console.print(f"  {own.first} to {own.last or 'more'} chunks:", markup=False)
+            for cut in own.cuts:
+                console.print(f"    {cut.scope}: {cut.reason}", markup=False)
     console.print(f"calibration: {out / 'calibration.json'}")
 
 

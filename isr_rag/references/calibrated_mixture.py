@@ -3,45 +3,105 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from isr_rag.calibration.artefact import CalibrationArtefact
+from isr_rag.calibration.artefact import (
+    BelongsTo,
+    BinCalibration,
+    CalibrationArtefact,
+    Guarantee,
+    PredicateCalibration,
+)
 from isr_rag.errors import ConfigurationError
-from isr_rag.references.protocol import Calibration, Case, Estimate, probability
+from isr_rag.languages import foreign_language
+from isr_rag.references.protocol import Calibration, Case, Estimate, below_target, probability
 from isr_rag.wording import compare
+
+ENOUGH_OF_A_CLASS = 50
+"""Labelled items of each class from which on `rate` is the default guarantee."""
+
+_BOUND = 1e-9
 
 
 class CalibratedMixture:
-    """p_ref from the calibrated mean probability of the gate's own orderings, as a lower bound.
+    """p_ref from the calibrated mean probability of the gate's own orderings.
 
-    Where the artefact has a `Combination`, the mean counts together with the wording:
-    how much of what is judged is in the evidence word by word.
+    Where the artefact says so, each chunk is also read by itself, and the lower of the mean and of the best chunk
+    counts: what is put together from two chunks that speak of different things is then not mistaken for support. Where
+    it has a `Combination`, that counts together with what the wording shows against the claim.
+
+    Two guarantees are offered. p_ref is the reliability of a class of cases, and they differ in the class:
+
+    - `rate`: all cases at least as sure as this one, so that p_ref >= 1 - h* lets through the largest set of which at
+      most h* are expected to be wrong (`isr_rag.calibration.Tail` says exactly what holds, and from which source).
+    - `each`: the cases that look like this one (Venn-Abers' lower probability). It asks 1 - h* of every single
+      answered case and therefore answers far fewer.
+
+    Both hold for cases exchangeable with the labelled ones, per predicate and number of chunks; for other numbers of
+    chunks and other languages than were calibrated the gate abstains (`outside_calibration`). With an
+    order-sensitive scorer the gate also asks ISR >= 1; the promises are about the cases that p_ref lets through
+    before that, those of `delta` about the ones answered after it.
 
     Args:
-        calibration: an artefact fitted on labelled data (see `isr_rag.calibration`), refused where it does not
-            belong to the gate's scorer, predicate, family of orderings, m and focus; or a bare calibration, for which
-            you vouch.
+        calibration: an artefact fitted on labelled data (see `isr_rag.calibration`), refused where it does not belong
+            to the gate's scorer, predicate, orderings, m and focus; or a bare calibration, for which you vouch.
+        guarantee: `rate` or `each`; by default `rate` where the artefact has 50 labelled items of each class,
+            else `each`.
         delta: also hold the answer to the artefact's Learn-then-Test cut for (the gate's h*, delta), so that the
             hallucination rate among the answered exceeds h* with probability at most delta over the labelled items.
+            p_ref then comes from the labelled items that the cut was not tested on.
+        supported_share: share of supported cases among those to decide, in (0, 1), where it is known or estimated
+            (`estimate_supported_share`); by default as among the labelled items.
 
     Raises:
-        ConfigurationError: if delta is given without an artefact, or lies outside (0, 1).
+        ConfigurationError: if guarantee, delta or supported_share is given without an artefact, out of range, or in a
+            combination that means nothing.
     """
 
     needs_scores = True
 
-    def __init__(self, calibration: CalibrationArtefact | Calibration, *, delta: float | None = None) -> None:
-        if delta is not None and not (0.0 < delta < 1.0 and isinstance(calibration, CalibrationArtefact)):
+    def __init__(
+        self,
+        calibration: CalibrationArtefact | Calibration,
+        *,
+        guarantee: Guarantee | None = None,
+        delta: float | None = None,
+        supported_share: float | None = None,
+    ) -> None:
+        fitted = isinstance(calibration, CalibrationArtefact)
+        if delta is not None and not (0.0 < delta < 1.0 and fitted):
             raise ConfigurationError(f"delta needs a CalibrationArtefact and a value in (0, 1), got {delta!r}")
+        if supported_share is not None and not (0.0 < supported_share < 1.0 and fitted):
+            raise ConfigurationError(
+                f"supported_share needs a CalibrationArtefact and a value in (0, 1), got {supported_share!r}"
+            )
+        if guarantee not in (None, "rate", "each") or (guarantee is not None and not fitted):
+            raise ConfigurationError(f"guarantee needs a CalibrationArtefact and 'rate' or 'each', got {guarantee!r}")
+        if guarantee == "each" and (delta is not None or supported_share is not None):
+            raise ConfigurationError("delta and supported_share belong to guarantee='rate'")
         self.calibration = calibration
+        self.guarantee: Guarantee | None = guarantee
         self.delta = delta
+        self.supported_share = supported_share
+        self._lower: dict[tuple[str, int], Callable[[float], float]] = {}
 
     def __repr__(self) -> str:
         own = self.calibration
         named = f"sha256={own.sha256}" if isinstance(own, CalibrationArtefact) else repr(own)
-        return f"CalibratedMixture({named}, delta={self.delta})"
+        return (
+            f"CalibratedMixture({named}, guarantee={self.guarantee!r}, delta={self.delta}, "
+            f"supported_share={self.supported_share})"
+        )
+
+    def reads_alone(self, predicate: str) -> bool:
+        """Whether the artefact's scores of this predicate count each chunk read by itself."""
+        fitted = (
+            self.calibration.predicates.get(predicate) if isinstance(self.calibration, CalibrationArtefact) else None
+        )
+        return fitted is not None and fitted.close > 0.0
 
     def estimate(self, case: Case) -> Estimate:
-        """The lower probability at the mean over the orderings, or at what the artefact makes of it and the wording.
+        """p_ref at the mean over the orderings, or at what the artefact makes of it, of each chunk and of the wording.
 
         Raises:
             ConfigurationError: for a predicate that leaves the target label open (`Choice`).
@@ -52,19 +112,103 @@ class CalibratedMixture:
                 "CalibratedMixture needs a predicate with a fixed target label; use ToolChoice for a Choice"
             )
         mean = math.fsum(case.q) / len(case.q)
-        score, source = mean, "calibrated mixture, lower bound"
-        template, guaranteed = case.predicate.template, None
-        calibration = self.calibration
-        if isinstance(calibration, CalibrationArtefact):
-            fitted = calibration.check_belongs(
-                scorer=case.scorer, predicate=template, orderings=case.family, m=case.m, focus=case.focus
-            )
-            if fitted.combination is not None:
-                wording = compare(case.predicate, case.chunks)
-                score = fitted.score(mean, wording)
-                source = f"calibrated mixture and wording ({wording}), lower bound"
+        calibration, template = self.calibration, case.predicate.template
+        if not isinstance(calibration, CalibrationArtefact):
+            return Estimate(probability(calibration.lower(mean), "the calibration"), "calibrated mixture")
+        fitted = calibration.check_belongs(
+            BelongsTo(
+                case.scorer, case.family, case.m, case.focus, case.bands if case.family == "banded" else None, case.seed
+            ),
+            template,
+        )
+        read = len(case.chunks) if case.read is None else case.read
+        part = fitted.bin(read)
+        outside = _chunks_outside(fitted, read) if part is None else self._language_outside(case)
+        if part is None or outside:
+            return Estimate(0.0, "calibrated mixture", outside=outside)
+        source, wording, best = "calibrated mixture", None, max(case.alone, default=mean)
+        if fitted.close:
+            source = f"{source} and the best chunk alone"
+        if fitted.combination is not None:
+            wording = compare(case.predicate, case.chunks)
+            source = f"{source} and wording ({wording})"
+        score = fitted.score(mean, wording, best)
+        guarantee = self.guarantee_for(fitted)
+        if case.looks > 1:
+            loop = fitted.loop(case.looks)
+            if loop is None:
+                raise ConfigurationError(
+                    f"the calibration of {template} knows no loop of {case.looks} looks; isr_rag.acquire splits h* then"
+                )
+            p_ref, guaranteed = loop.steps.at(score), None
+            source = f"{source}, of a loop of {case.looks} looks, rate among the answered"
+        else:
+            guaranteed = None
             if self.delta is not None:
-                guaranteed = calibration.cut(template, case.h_star, self.delta).allows(score)
-            calibration = fitted.calibrator
-        lower = probability(calibration.lower(score), "the calibration")
-        return Estimate(lower, source, guaranteed=guaranteed)
+                cut = calibration.cut(template, case.h_star, self.delta, chunks=read)
+                guaranteed = cut.allows(score)
+            p_ref = probability(self._lower_of(template, fitted, part, guarantee)(score), "the calibration")
+            source += ", rate among the answered" if guarantee == "rate" else ", lower probability of cases like it"
+        highest = self.ceiling(template, looks=case.looks)
+        remark = ""
+        if highest is not None and highest < 1.0 - case.h_star - _BOUND:
+            remark = below_target(template, highest, case.h_star)
+        return Estimate(p_ref, source, guaranteed=guaranteed, guarantee=guarantee, remark=remark)
+
+    def guarantee_for(self, fitted: PredicateCalibration) -> Guarantee:
+        """The guarantee that holds for a predicate: the one asked for, else by the number of labels."""
+        if self.guarantee is not None:
+            return self.guarantee
+        enough = min(fitted.n_true, fitted.n_false) >= ENOUGH_OF_A_CLASS
+        rated = all(part.tail is not None for part in fitted.bins)
+        return "rate" if rated and (enough or self.delta is not None) else "each"
+
+    def ceiling(self, predicate: str | None, *, looks: int = 1) -> float | None:
+        """The highest p_ref that any evidence can bring; see `CalibratedReference`."""
+        calibration = self.calibration
+        if not isinstance(calibration, CalibrationArtefact):
+            return 1.0
+        if predicate is None:
+            found = [self.ceiling(name, looks=looks) for name in calibration.predicates]
+            return max((value for value in found if value is not None), default=None)
+        fitted = calibration.predicates.get(predicate)
+        if fitted is None:
+            return None
+        if looks > 1:
+            loop = fitted.loop(looks)
+            return None if loop is None else loop.steps.ceiling
+        guarantee = self.guarantee_for(fitted)
+        return max(self._lower_of(predicate, fitted, part, guarantee)(1.0) for part in fitted.bins)
+
+    def _lower_of(
+        self, template: str, fitted: PredicateCalibration, part: BinCalibration, guarantee: Guarantee
+    ) -> Callable[[float], float]:
+        """p_ref by score for a bin; made once."""
+        if guarantee == "each":
+            return part.calibrator.lower
+        known = self._lower.get((template, part.first))
+        if known is None:
+            if self.delta is not None and part.pilot is not None:
+                known = part.pilot.steps(self.supported_share).at
+            else:
+                known = fitted.rate(part, self.supported_share).at
+            self._lower[template, part.first] = known
+        return known
+
+    def _language_outside(self, case: Case) -> str:
+        """What is said in a language that the labelled items were not; empty where nothing is."""
+        assert isinstance(self.calibration, CalibrationArtefact)
+        known = self.calibration.belongs_to.languages
+        if not known:
+            return ""
+        texts = {"what is judged": case.predicate.query, "evidence": " ".join(chunk.text for chunk in case.chunks)}
+        for name, text in texts.items():
+            language = foreign_language(text, known)
+            if language is not None:
+                return f"{name} not in a calibrated language ({', '.join(known)}) but likely in {language!r}"
+        return ""
+
+
+def _chunks_outside(fitted: PredicateCalibration, chunks: int) -> str:
+    ranges = ", ".join(f"{part.first} to {part.last or 'more'}" for part in fitted.bins)
+    return f"{chunks} chunks; calibrated were {ranges}"

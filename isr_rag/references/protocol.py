@@ -23,6 +23,13 @@ class Case:
         m: number of orderings the gate stands for.
         focus: words of evidence the gate reads; None for all.
         h_star: the gate's target hallucination rate.
+        bands: number of bands of the `banded` family.
+        seed: seed of the orderings.
+        looks: most looks of the acquisition loop that this decision is part of; 1 outside a loop.
+        read: number of chunks that the scorer read; None: all.
+        alone: probability of g = 1 for each chunk read by itself, in the order of those that were read; empty where
+            the reference does not ask for it (`CloseReference`) and where there is one chunk, which is read alone
+            anyway.
     """
 
     predicate: Predicate
@@ -33,6 +40,11 @@ class Case:
     m: int
     focus: int | None
     h_star: float
+    bands: int = 6
+    seed: int = 0
+    looks: int = 1
+    read: int | None = None
+    alone: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +52,23 @@ class Estimate:
     """A reference's word about one case.
 
     Attributes:
-        p_ref: probability of g = 1 in [0, 1]; a lower confidence bound where it is calibrated.
+        p_ref: probability of g = 1 in [0, 1]; where it is calibrated, what `guarantee` says.
         source: where it comes from, in words.
         target: index of the label that means g = 1, for predicates that leave it open (`Choice`).
         guaranteed: whether a calibrated cut with a finite-sample guarantee is reached; None when none was asked for.
+        guarantee: what a calibrated p_ref promises, `rate` or `each`; empty where nothing was calibrated.
+        outside: what about the case lies outside of what was calibrated; then p_ref means nothing and the gate
+            abstains. Empty where nothing does.
+        remark: what a user should know beyond the numbers, e.g. that no evidence could reach the target.
     """
 
     p_ref: float
     source: str
     target: int | None = None
     guaranteed: bool | None = None
+    guarantee: str = ""
+    outside: str = ""
+    remark: str = ""
 
 
 @runtime_checkable
@@ -66,6 +85,32 @@ class Reference(Protocol):
 
     def estimate(self, case: Case) -> Estimate:
         """P_ref(g = 1) for this case."""
+        ...
+
+
+@runtime_checkable
+class CloseReference(Reference, Protocol):
+    """A reference that also wants to know what the model says of each chunk by itself (`Case.alone`)."""
+
+    def reads_alone(self, predicate: str) -> bool:
+        """Whether it does for this predicate's template; each chunk then costs a pass of its own."""
+        ...
+
+
+@runtime_checkable
+class CalibratedReference(Reference, Protocol):
+    """A reference that knows the highest p_ref it can give, so that targets out of reach are refused at once."""
+
+    def ceiling(self, predicate: str | None, *, looks: int = 1) -> float | None:
+        """The highest p_ref that any evidence can bring.
+
+        Args:
+            predicate: template of the predicate; None: the best of all that were calibrated.
+            looks: most looks of the loop of acquisition; 1: a single decision.
+
+        Returns:
+            None where the loop was not calibrated, or the reference does not know its ceiling.
+        """
         ...
 
 
@@ -130,3 +175,21 @@ def probability(value: object, source: str) -> float:
     if not 0.0 <= number <= 1.0:  # also False for NaN
         raise ReferenceFailedError(f"{source} returned {number!r}, which is not a probability in [0, 1]")
     return number
+
+
+def below_target(predicate: str, highest: float, h_star: float) -> str:
+    """That a target is out of reach, and what to do."""
+    return (
+        f"no evidence can reach 1 - h* = {1.0 - h_star:.4g} for {predicate}: the highest p_ref of its calibration is "
+        f"{highest:.4f}. Choose h_star >= {1.0 - highest:.2g}, or calibrate on more labelled items"
+    )
+
+
+def loop_below_target(predicate: str, single: float, whole: float | None, h_star: float, looks: int) -> str:
+    """That a loop's target is out of reach, and what to do."""
+    reached = min(looks * (1.0 - single), 1.0 if whole is None else 1.0 - whole)
+    return (
+        f"no evidence can bring a loop of {looks} looks to h* = {h_star:g} for {predicate}: each look may spend "
+        f"{h_star / looks:.3g}, and the highest p_ref of its calibration is {single:.4f}. Choose h_star >= "
+        f"{reached:.2g}, fewer looks, or calibrate on more labelled items (whole loops: isr_rag.labelled.score_loops)"
+    )

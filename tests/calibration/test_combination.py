@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
-from isr_rag import Chunk, ISRGate, Sufficient, Supported
+from isr_rag import Chunk, ISRGate, Supported
 from isr_rag.calibration import (
     BelongsTo,
     CalibrationArtefact,
@@ -26,7 +24,7 @@ from isr_rag.calibration import (
 from isr_rag.calibration.metrics import auroc
 from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
-from isr_rag.wording import Wording, compare
+from isr_rag.wording import FEATURES, Wording, compare
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +38,7 @@ def records(n: int = 1400, *, telling: bool = True, seed: int = 0) -> list[Calib
     for i in range(n):
         x, words = rng.normal(), rng.uniform()
         label = int(rng.random() < 1 / (1 + np.exp(-2 * x - (8 * words - 4 if telling else 0))))
-        wording = Wording(absent=float(1 - words) / 2, nearest=float(words), answered=1.0)
+        wording = Wording(((float(1 - words), 0.0, 0.0, 0.0),))
         score = float(1 / (1 + np.exp(-x)))
         made.append(CalibrationRecord(str(i), "claim", score, label, f"page {i // 2}", wording=wording))
     return made
@@ -58,7 +56,7 @@ def fitted() -> FittedCalibration:
 
 def test_words_that_tell_are_weighed_and_the_calibrated_scores_separate_better(fitted: FittedCalibration) -> None:
     part, held = fitted.artefact.predicates["claim"], fitted.held_out["claim"]
-    assert part.combination is not None and part.combination.weights["nearest"] > 0
+    assert part.combination is not None and part.combination.weights["missing"] > 0
     assert auroc(held.mean, held.labels) > auroc(held.q_bar, held.labels) + 0.05
     assert np.abs(held.mean.mean() - held.labels.mean()) < 0.02
     sure = held.lower >= 0.9
@@ -80,7 +78,7 @@ def test_few_items_or_one_without_its_wording_leave_the_score_alone() -> None:
 def test_it_survives_the_disk_and_counts_as_content(fitted: FittedCalibration, tmp_path: Path) -> None:
     loaded = CalibrationArtefact.load(fitted.artefact.save(tmp_path / "calibration.json"))
     assert loaded == fitted.artefact and loaded.predicates["claim"].combination is not None
-    other = [replace(record, wording=Wording(0.0, 1.0, 1.0)) for record in records()]
+    other = [replace(record, wording=Wording(((0.5, 0.0, 0.0, 0.0),))) for record in records()]
     assert fit(other).artefact.predicates["claim"].data_sha256 != loaded.predicates["claim"].data_sha256
 
 
@@ -106,26 +104,19 @@ def test_the_gates_reference_reads_the_evidence_as_given() -> None:
     claim = "Kepler published the harmonic law in 1619."
     near = gate.decide(["Kepler published the harmonic law in 1619, late in May.", "Lyon is a city."], claim=claim)
     far = gate.decide(["Newton was born in Woolsthorpe that winter.", "Lyon is a city."], claim=claim)
-    assert near.p_ref is not None and far.p_ref is not None and near.p_ref > far.p_ref + 0.1
-    assert near.reference == "calibrated mixture and wording (100% of the words in one chunk, 0% in none), lower bound"
-    assert "0% of the words in one chunk, 100% in none" in str(far.reference)
+    assert near.p_ref is not None and far.p_ref is not None and near.p_ref > far.p_ref + 0.05
+    assert near.reference == (
+        "calibrated mixture and wording (100% of the words in the nearest sentence), rate among the answered"
+    )
+    assert "0% of the words in the nearest sentence" in str(far.reference)
     part = calibrated.predicates["supported-claim/1"]
     evidence = [Chunk("Kepler published the harmonic law in 1619, late in May."), Chunk("Lyon is a city.")]
     wording = compare(Supported(claim=claim), evidence)
-    assert near.p_ref == part.calibrator.lower(part.score(0.9, wording))
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_the_score_never_falls_when_a_q_rises(
-    a: float, b: float, absent: float, nearest: float, answered: float
-) -> None:
-    combination = Combination(-0.4, 0.7, {"absent": -2.0, "nearest": 3.0, "answered": -1.0})
-    low, high = (combination.score(q, Wording(absent, nearest, answered)) for q in sorted((a, b)))
-    assert 0.0 <= low <= high <= 1.0
+    assert near.p_ref == part.rate(part.bins[0]).at(part.score(0.9, wording))
 
 
 def test_what_could_not_be_a_combination_is_refused() -> None:
-    weights = {"absent": 1.0, "nearest": 1.0, "answered": 1.0}
+    weights = dict.fromkeys(FEATURES, 1.0)
     for bad in ((0.0, 0.0, weights), (0.0, -1.0, weights), (float("nan"), 1.0, weights)):
         with pytest.raises(CalibrationError, match="slope above 0"):
             Combination(*bad)
@@ -138,33 +129,16 @@ def test_what_could_not_be_a_combination_is_refused() -> None:
         part.score(0.5, None)
 
 
-@pytest.mark.parametrize(
-    ("text", "chunks", "absent", "nearest"),
-    [
-        ("Kepler published in 1619.", ["Kepler was published.", "In 1619 it rained."], 0.0, 2 / 3),
-        ("Kepler published in 1620.", ["KEPLER publishes", "1619"], 1 / 3, 2 / 3),
-        ("It cost 1,200 dollars", ["1200 dollars"], 2 / 3, 1 / 3),
-        ("Is it so?", ["anything"], 0.0, 1.0),
-    ],
-)
-def test_wording_by_hand(text: str, chunks: list[str], absent: float, nearest: float) -> None:
-    found = compare(Supported(claim=text), [Chunk(chunk) for chunk in chunks])
-    assert found.absent == pytest.approx(absent) and found.nearest == pytest.approx(nearest)
-    assert found.answered == 1.0
-
-
-def test_titles_count_and_order_does_not() -> None:
-    chunks = [Chunk("He was born in Weil.", "Johannes Kepler"), Chunk("Lyon is a city.")]
-    assert compare(Supported(claim="Kepler was born in Weil"), chunks).nearest == 1.0
-    claim = Supported(claim="Kepler was born in Lyon")
-    assert compare(claim, chunks) == compare(claim, chunks[::-1])
-
-
-def test_an_answer_is_looked_for_where_the_question_is() -> None:
-    chunks = [Chunk("Kepler was born in Weil der Stadt."), Chunk("Lyon is a city.")]
-    shares = [
-        compare(Supported(question="Where was Kepler born?", answer=answer), chunks).answered
-        for answer in ("In Weil", "Lyon", "in Lyon")
-    ]
-    assert shares == [1.0, 0.0, 0.5]
-    assert compare(Sufficient("Where was Kepler born?"), chunks).answered == 1.0
+def test_words_that_help_on_the_sources_seen_only_are_left_out() -> None:
+    """In two sources words tell, in the third they mislead: fitted on the others they make its answers worse."""
+    items = [replace(record, source="abc"[i % 3]) for i, record in enumerate(records(2400))]
+    assert fit(items).artefact.predicates["claim"].combination is not None
+    rng = np.random.default_rng(1)
+    misled = []
+    for record in items:
+        q = float(rng.random())
+        label = int(rng.random() < q)
+        told = float(rng.random() < (0.9 if label else 0.1))
+        words = told if record.source == "c" else 1.0 - told
+        misled.append(replace(record, q_bar=q, label=label, wording=Wording(((words, 0.0, 0.0, 0.0),))))
+    assert fit(misled).artefact.predicates["claim"].combination is None

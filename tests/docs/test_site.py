@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from isr_rag import Reason
+from isr_rag.adjudicators import adjudicator_named
 from isr_rag.labelled import read_labelled
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -53,18 +54,19 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_the_coverage_page_has_the_figures_of_the_card() -> None:
-    card = (DOCS.parent / "isr_rag/data/adjudicators/small/README.md").read_text("utf-8")
+    card = (adjudicator_named().directory / "README.md").read_text("utf-8")
     names = {"claim": "claim", "draft": "question with a drafted answer", "sufficiency": "question alone"}
-    rows = re.findall(
-        r"^\| Test split of the Factuality Slice \| (\w+) \| ([\d.]+) \| (\d+) \| (\d+) \| ([\d.]+)", card, flags=re.M
-    )
-    assert rows
-    page = (DOCS / "coverage.md").read_text("utf-8")
-    for task, h_star, answered, wrong, share in rows:
-        row = (
-            rf"^\| {names[task]} \| {h_star} \| [\d,]+ \| {int(answered):,} \| {wrong} \| {100 * float(share):.0f}% \|$"
-        )
-        assert re.search(row, page, flags=re.M), f"coverage.md lacks {task}, {h_star}, {answered}, {wrong}, {share}"
+    tested = r"^\| (\w+) +\| (\w+) +\| ([\d.]+) +\| (\d+) of (\d+) +\| (\d+) +\| ([\d.]+)%"
+    rows = re.findall(tested, card, flags=re.M)
+    assert {row[0] for row in rows} == {"test", "unseen"} and len(rows) == 18
+    page = re.sub(r" +", " ", (DOCS / "coverage.md").read_text("utf-8"))
+    for part, task, h_star, answered, items, wrong, share in rows:
+        before = "" if part == "test" else r"(?:[^|]*\|){3}"
+        told = rf" {answered} of {items} \| {wrong}(?: \([^)]*\))? \| (\d+)% \|"
+        row = rf"^\| {names[task]} \| {h_star} \|{before}{told}"
+        found = re.search(row, page, flags=re.M)
+        assert found is not None, f"coverage.md lacks {part}, {task}, {h_star}: {answered} of {items}"
+        assert abs(float(found[1]) - float(share)) <= 0.55
 
 
 def test_the_sample_of_labelled_items_is_what_calibrate_reads() -> None:

@@ -16,6 +16,7 @@ from langgraph.types import Command, interrupt
 from lc_fakes import ScriptedModel, gate, rivers
 
 from isr_rag import Decision
+from isr_rag import ISRGate as Gate
 from isr_rag.adjudicators import adjudicator_named
 from isr_rag.errors import ConfigurationError, RetrieverFailedError
 from langchain_isr import create_isr_graph, isr_node
@@ -191,7 +192,8 @@ def test_bad_settings_are_refused() -> None:
 
 @pytest.mark.model
 def test_the_embedded_model_decides_in_the_loop() -> None:
-    built = create_isr_graph(retriever, RunnableLambda(lambda state: "The Seine."), looks=2, when="after")
+    gate = Gate(h_star=0.4)  # two looks share it
+    built = create_isr_graph(retriever, RunnableLambda(lambda state: "The Seine."), gate, looks=2, when="after")
     state = built.invoke(ASKED)
     assert all(0.0 < decision["q_bar"] < 1.0 for decision in state["decisions"])
     assert state["isr"]["scorer"].startswith(adjudicator_named().base)

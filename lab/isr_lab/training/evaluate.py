@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from isr_rag.scorers.protocol import Scorer, ScoreRequest
 
 @dataclass(frozen=True, slots=True)
 class ScoredItem:
-    """One item with its probability of "yes"."""
+    """One item with its probability of "yes"; `alone`: the highest of any chunk by itself, where that was asked."""
 
     id: str
     task: str
@@ -37,6 +38,7 @@ class ScoredItem:
     n: int
     label: int
     q: float
+    alone: float | None = None
 
 
 def first_chunks(item: SliceItem, most: int | None) -> list[SliceChunk]:
@@ -71,6 +73,7 @@ def evaluate(
     *,
     chunks: Callable[[SliceItem], int] | None = None,
     batch: int = 16,
+    alone: bool = False,
 ) -> list[ScoredItem]:
     """Score items in the order in which they come and append each batch to `out` (JSONL).
 
@@ -83,6 +86,7 @@ def evaluate(
         chunks: how many chunks an item shows at most; None for 3 to 6, the lengths the figures are stated for.
             Items of a source that does not mark its support show all.
         batch: items per call of the scorer.
+        alone: also have each chunk read by itself.
 
     Returns:
         The scored items, those read from `out` included.
@@ -96,7 +100,7 @@ def evaluate(
     with out.open("a", encoding="utf-8") as lines:
         for start in range(0, len(missing), batch):
             some = missing[start : start + batch]
-            for scored in _score(scorer, some, lambda item: None if item.source in whole else most(item)):
+            for scored in _score(scorer, some, lambda item: None if item.source in whole else most(item), alone):
                 done[scored.id] = scored
                 lines.write(json.dumps(asdict(scored), ensure_ascii=False) + "\n")
             lines.flush()
@@ -110,13 +114,21 @@ def read_scored(path: Path) -> Iterator[ScoredItem]:
             yield ScoredItem(**json.loads(line))
 
 
-def _score(scorer: Scorer, items: Sequence[SliceItem], most: Callable[[SliceItem], int | None]) -> Iterator[ScoredItem]:
+def _score(
+    scorer: Scorer, items: Sequence[SliceItem], most: Callable[[SliceItem], int | None], alone: bool
+) -> Iterator[ScoredItem]:
     requests: list[ScoreRequest] = []
+    counts: list[int] = []
     for item in items:
         evidence = shown(item, most(item))
-        prompt = predicate(item).render(evidence, topic_first=scorer.layout != "late")
-        requests.append(ScoreRequest(prompt, (tuple(range(len(evidence))),)))
-    for item, request, scores in zip(items, requests, scorer.score(requests), strict=True):
+        parts = [evidence, *([chunk] for chunk in evidence if alone and len(evidence) > 1)]
+        prompts = [predicate(item).render(part, topic_first=scorer.layout != "late") for part in parts]
+        requests += [ScoreRequest(prompt, (tuple(range(len(prompt.chunks))),)) for prompt in prompts]
+        counts.append(len(prompts))
+    found = iter(zip(requests, scorer.score(requests), strict=True))
+    for item, count in zip(items, counts, strict=True):
+        own = list(islice(found, count))
+        q, *each = [float(np.exp(scores.logprobs[0, 0])) for _, scores in own]
         yield ScoredItem(
             id=item.id,
             task=item.task,
@@ -124,9 +136,10 @@ def _score(scorer: Scorer, items: Sequence[SliceItem], most: Callable[[SliceItem
             kind=item.kind,
             multi_hop=item.multi_hop,
             template=predicate(item).template,
-            n=len(request.prompt.chunks),
+            n=len(own[0][0].prompt.chunks),
             label=item.label,
-            q=float(np.exp(scores.logprobs[0, 0])),
+            q=q,
+            alone=max(each, default=q) if alone else None,
         )
 
 

@@ -18,27 +18,32 @@ from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.card import table, write_card
 from isr_lab.training.evaluate import ScoredItem, evaluate, shown, summary
 from isr_lab.training.network import write_description
+from isr_lab.training.trust import gate_figures, training_hashes, trust_parts
 from isr_rag import __version__
 from isr_rag.adjudicators import AdjudicatorName
-from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration import (
     BelongsTo,
     CalibrationArtefact,
     CalibrationRecord,
     FittedCalibration,
+    LoopRecord,
+    TrainingHashes,
     VennAbers,
     fit_artefact,
 )
-from isr_rag.calibration.metrics import wilson_interval
+from isr_rag.doctor import TARGETS
 from isr_rag.files import write_json
+from isr_rag.labelled import fingerprint
 from isr_rag.scorers.embedded import FOCUS_WORDS, adjudicator_directory, embedded_scorer, model_directory
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS
 from isr_rag.scorers.local.obtaining import ShowLine
 from isr_rag.scorers.protocol import Layout, Scorer
 from isr_rag.wording import compare
 
-TARGETS = (0.05, 0.1, 0.2)
-"""Target hallucination rates that a card states coverage and risk for."""
+DELTA = 0.1
+"""Probability that a Learn-then-Test cut may fail with."""
+TRAINED = "trained.u64"
+"""File of the hashes of what an adapter was trained on."""
 FEW, MANY = 3, 20
 """Chunks that the same support is among when distractor drift is measured."""
 
@@ -101,7 +106,9 @@ def ship(
     scorer = embedded_scorer(out, adjudicator=adjudicator)
     scored = scored_by(scorer, list(read_items(*held.validation)), work / "validation.jsonl", each=held.each)
     report(f"scored {len(scored.scores)} validation items")
-    fitted = calibrate(scored, scorer.identity, out)
+    training = training_hashes(trained_on)
+    training.save(out / TRAINED)
+    fitted = calibrate(scored, scorer.identity, out, training=training)
     test = scored_by(scorer, list(read_items(*held.test)), work / "test.jsonl", most=held.tested)
     report(f"scored {len(test.scores)} test items")
     tested = {"Test split of the Factuality Slice": test}
@@ -114,11 +121,10 @@ def ship(
         results[f"{name}, calibrated"] = summary(part.calibrated(fitted.artefact))
     drift = distractor_drift(scorer, test.items, work)
     report("measured distractor drift")
-    gate = {name: gate_figures(part, fitted.artefact) for name, part in tested.items()}
+    gate = {name: gate_figures(part.records(), fitted.artefact) for name, part in tested.items()}
     write_json(work / "figures.json", {"results": results, "drift": drift, "gate": gate})
     parts = [
-        *_calibration_part(fitted),
-        *_gate_part(gate),
+        *trust_parts(fitted.artefact, gate),
         *_drift_part(drift),
         *notes,
         *_licences_part(trained_on),
@@ -184,8 +190,13 @@ class Scored:
                 q_bar=score.q,
                 label=score.label,
                 group=item.group,
+                text=fingerprint(predicate(item).query, [chunk.text for chunk in item.chunks]),
                 q=(score.q,),
-                wording=compare(predicate(item), shown(item, score.n)),
+                wording=compare(predicate(item), shown(item, None)),
+                source=item.source,
+                chunks=score.n,
+                language=" ".join(chunk.text for chunk in item.chunks),
+                alone=score.alone,
             )
             for item, score in zip(self.items, self.scores, strict=True)
         ]
@@ -194,9 +205,11 @@ class Scored:
         """The scores with the calibrated mean probability in place of q."""
         found: list[ScoredItem] = []
         for score, record in zip(self.scores, self.records(), strict=True):
-            part = artefact.predicates[record.predicate]
-            assert isinstance(part.calibrator, VennAbers)
-            mean = part.calibrator.mean(np.asarray([part.score(record.q_bar, record.wording)]))
+            fitted = artefact.predicates[record.predicate]
+            part = fitted.bin(score.n)
+            calibrator = (part or fitted.bins[-1]).calibrator
+            assert isinstance(calibrator, VennAbers)
+            mean = calibrator.mean(np.asarray([fitted.score(record.q_bar, record.wording, record.alone)]))
             found.append(replace(score, q=float(mean[0])))
         return found
 
@@ -206,54 +219,40 @@ def scored_by(
 ) -> Scored:
     """Score a choice of items; what `out` holds already is not scored again."""
     wanted = chosen(items, each=each, most=most)
-    return Scored(tuple(wanted), tuple(evaluate(scorer, wanted, out)))
+    scores = evaluate(scorer, wanted, out, chunks=lambda item: len(item.chunks), alone=True)
+    return Scored(tuple(wanted), tuple(scores))
 
 
-def calibrate(scored: Scored, identity: str, out: Path) -> FittedCalibration:
+def calibrate(
+    scored: Scored,
+    identity: str,
+    out: Path,
+    *,
+    training: TrainingHashes | None = None,
+    loops: Sequence[LoopRecord] = (),
+    retriever: str = "",
+) -> FittedCalibration:
     """Fit and save the calibration that `ISRGate()` uses: one calibrator a predicate, for any m (one pass decides).
 
     Args:
         scored: validation items, which training has not seen.
         identity: of the scorer.
         out: the folder the package ships.
+        training: hashes of what the adapter was trained on; items among them are refused.
+        loops: labelled loops of acquisition.
+        retriever: how those retrieved, in words.
     """
     fitted = fit_artefact(
         scored.records(),
         belongs_to=BelongsTo(identity, orderings=None, m=None, focus=FOCUS_WORDS),
         created_by=f"isr-rag {__version__}",
-        targets=(),
+        targets=[(h_star, DELTA) for h_star in TARGETS],
+        loops=loops,
+        retriever=retriever,
+        training=training,
     )
     fitted.artefact.save(out / "calibration.json")
     return fitted
-
-
-def gate_figures(test: Scored, artefact: CalibrationArtefact) -> dict[str, dict[str, dict[str, float]]]:
-    """What the gate with its calibration does on test items, by task and target hallucination rate.
-
-    The layout is invariant to order, so the gate answers where the lower probability reaches `1 - h_star`; no
-    single ordering's q could rank differently.
-
-    Returns:
-        task -> h_star -> answered, wrong, coverage of supported items, risk and its Wilson interval.
-    """
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    records = test.records()
-    for task in sorted({score.task for score in test.scores}):
-        own = [record for record, score in zip(records, test.scores, strict=True) if score.task == task]
-        fitted = [artefact.predicates[record.predicate] for record in own]
-        lower = np.asarray(
-            [part.calibrator.lower(part.score(r.q_bar, r.wording)) for part, r in zip(fitted, own, strict=True)]
-        )
-        labels = np.asarray([record.label for record in own])
-        for h_star in TARGETS:
-            answered = lower >= 1.0 - h_star - TOLERANCE
-            count, wrong = int(answered.sum()), int((answered & (labels == 0)).sum())
-            entry = {"answered": float(count), "wrong": float(wrong), "coverage": float(answered[labels == 1].mean())}
-            if count:
-                risk = wilson_interval(wrong, count)
-                entry |= {"risk": risk.estimate, "low": risk.lower, "high": risk.upper}
-            found.setdefault(task, {})[f"{h_star:g}"] = entry
-    return found
 
 
 def distractor_drift(scorer: Scorer, items: Sequence[SliceItem], work: Path, most: int = 100) -> dict[str, float]:
@@ -283,50 +282,6 @@ def _among(item: SliceItem, strangers: Sequence[tuple[str, SliceChunk]], rng: ra
         if group != item.group:
             chunks.append(chunk)
     return item.model_copy(update={"chunks": tuple(chunks)})
-
-
-def _calibration_part(fitted: FittedCalibration) -> list[str]:
-    rows: list[tuple[str, ...]] = [
-        (
-            "predicate",
-            "items",
-            "AUROC of the model",
-            "calibrated",
-            "surest fifth of the model",
-            "calibrated",
-            "ECE, calibrated",
-            "weighs the wording",
-            "highest lower probability",
-        )
-    ]
-    for name, found in fitted.artefact.predicates.items():
-        raw, calibrated = found.metrics["q_bar"], found.metrics["calibrated"]
-        pairs = ((part[key][0] for part in (raw, calibrated)) for key in ("auroc", "precision_surest_fifth"))
-        highest = max(found.calibrator.lower(score / 1000) for score in range(1001))
-        rows.append(
-            (
-                name,
-                str(found.n_true + found.n_false),
-                *(f"{value:.3f}" for pair in pairs for value in pair),
-                f"{calibrated['ece_mass'][0]:.3f}",
-                "no" if found.combination is None else "yes",
-                f"{highest:.3f}",
-            )
-        )
-    return ["## Calibration (validation items, figures held out by group)", table(rows)]
-
-
-def _gate_part(figures: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> list[str]:
-    rows: list[tuple[str, ...]] = [
-        ("items", "task", "h*", "answered", "wrong", "share of supported answered", "risk among answered (95% Wilson)")
-    ]
-    for name, tasks in figures.items():
-        for task, targets in tasks.items():
-            for h_star, found in targets.items():
-                risk = f"{found['risk']:.3f} ({found['low']:.3f} to {found['high']:.3f})" if "risk" in found else ""
-                counts = (f"{found['answered']:.0f}", f"{found['wrong']:.0f}", f"{found['coverage']:.3f}")
-                rows.append((name, task, h_star, *counts, risk))
-    return ["## The gate with this calibration", table(rows)]
 
 
 def _drift_part(drift: Mapping[str, float]) -> list[str]:

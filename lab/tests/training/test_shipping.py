@@ -17,8 +17,9 @@ pytest.importorskip("torch")
 
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training import shipping
-from isr_lab.training.shipping import Held, Scored, chosen, distractor_drift, gate_figures, ship
-from isr_rag.calibration import CalibrationArtefact
+from isr_lab.training.shipping import Held, Scored, chosen, distractor_drift, ship
+from isr_lab.training.trust import gate_figures
+from isr_rag.calibration import CalibrationArtefact, CalibrationError
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS, read_adapter
 from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
@@ -95,7 +96,8 @@ def test_a_run_becomes_an_adapter_with_calibration_and_card(
     monkeypatch.setattr(shipping, "embedded_scorer", lambda folder, adjudicator: reader)
     held = Held((write_items(tmp_path / "val.jsonl", "val", 240),), (write_items(tmp_path / "test.jsonl", "test", 80),))
     out, work = tmp_path / "out", tmp_path / "work"
-    card = ship(run, held, work, trained_on=held.validation, out=out)
+    trained = write_items(tmp_path / "train.jsonl", "train", 40)
+    card = ship(run, held, work, trained_on=(trained,), out=out)
 
     assert read_adapter(out).layout == "late"
     artefact = CalibrationArtefact.load(out / "calibration.json")
@@ -104,14 +106,17 @@ def test_a_run_becomes_an_adapter_with_calibration_and_card(
     text = card.read_text("utf-8")
     cells = re.sub(" +", " ", text)
     assert "| Some set | CC0 |" in cells
-    assert "| claim | 0.05 | " in cells
+    assert "| claim | rate | 0.05 | " in cells
     assert "/somewhere" not in text
     assert (out / "curve.png").stat().st_size > 1000
     figures = json.loads((work / "figures.json").read_text("utf-8"))
     assert figures["results"]["Test split of the Factuality Slice"]["claim"]["auroc"] == 1.0
-    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["0.05"]["wrong"] == 0
-    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["0.05"]["coverage"] > 0.8
+    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["rate"]["0.05"]["wrong"] == 0
+    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["rate"]["0.05"]["coverage"] > 0.8
     assert figures["drift"]["mean"] == pytest.approx(-0.017, abs=1e-3)
+
+    with pytest.raises(CalibrationError, match="calibration ids also occur in the training data"):
+        ship(run, held, work, trained_on=held.validation, out=tmp_path / "leaking")
 
     asked = reader.asked
     ship(run, held, work, out=out)
@@ -136,7 +141,7 @@ def test_risk_and_coverage_are_counted_against_labels(tmp_path: Path) -> None:
     ).artefact
     called_unsupported = [one.model_copy(update={"label": 0}) if i % 20 == 5 else one for i, one in enumerate(items)]
     test = shipping.scored_by(quiet, called_unsupported, tmp_path / "again.jsonl")
-    found = gate_figures(Scored(test.items, test.scores), artefact)["claim"]["0.05"]
+    found = gate_figures(Scored(test.items, test.scores).records(), artefact)["claim"]["rate"]["0.05"]
     assert (found["answered"], found["wrong"], found["coverage"]) == (100, 10, 1.0)
     assert found["risk"] == 0.1
     assert 0.05 < found["low"] < 0.1 < found["high"] < 0.2

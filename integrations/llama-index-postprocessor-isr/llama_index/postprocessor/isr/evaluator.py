@@ -8,7 +8,7 @@ from typing import Any
 from llama_index.core.evaluation import BaseEvaluator, EvaluationResult
 from llama_index.core.prompts.mixin import PromptDictType
 
-from isr_rag import Decision, ISRGate
+from isr_rag import Decision, ISRGate, Reason
 from isr_rag.errors import InvalidInputError, ISRError
 from llama_index.postprocessor.isr.gate import core_gate
 
@@ -63,7 +63,7 @@ class ISREvaluator(BaseEvaluator):
 
 
 def _result(decision: Decision, query: str | None, response: str, contexts: Sequence[str]) -> EvaluationResult:
-    failed = bool(decision.detail)
+    failed = decision.p_ref is None and decision.reason is not Reason.NO_EVIDENCE
     return EvaluationResult(
         query=query,
         response=response,
@@ -72,5 +72,5 @@ def _result(decision: Decision, query: str | None, response: str, contexts: Sequ
         score=None if failed else decision.p_ref or 0.0,
         feedback=decision.to_json(),
         invalid_result=failed,
-        invalid_reason=decision.detail or None,
+        invalid_reason=decision.detail or decision.reason.value if failed else None,
     )

@@ -1,0 +1,44 @@
+"""Which language a text is in, by a small detector (py3langid, naive Bayes over byte n-grams)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+from typing import Any
+
+_IMPOSSIBLE = 0.002
+_SHARE = 0.05
+_READ = 2000
+
+
+def foreign_language(text: str, known: Collection[str]) -> str | None:
+    """The likeliest language of a text that is almost certainly in none of the known ones; None for any other text.
+
+    Almost certainly: the detector gives them less than 0.2% together. Of 1,984 English claims, questions and passages,
+    names and fragments among them, none lay that low; sentences of five words in German, French, Italian, Spanish,
+    Russian and Chinese do.
+
+    Args:
+        text: its first 2,000 characters count.
+        known: ISO 639-1 codes.
+    """
+    if not any(letter.isalpha() for letter in text):
+        return None
+    probabilities = dict(_identifier().rank(text[:_READ]))
+    if sum(probabilities.get(language, 0.0) for language in known) >= _IMPOSSIBLE:
+        return None
+    return str(max(probabilities, key=lambda language: float(probabilities[language])))
+
+
+def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """The languages that at least 5% of the texts are in, sorted; empty for no texts."""
+    counts = Counter(str(_identifier().classify(text[:_READ])[0]) for text in texts)
+    return tuple(sorted(language for language, count in counts.items() if count >= _SHARE * counts.total()))
+
+
+@lru_cache(maxsize=1)
+def _identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,0 +1,194 @@
+"""What a calibration is worth on items that nothing was chosen on: coverage and risk, as a card shows them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from isr_lab.training.card import table
+from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, Guarantee, TrainingHashes
+from isr_rag.calibration.metrics import wilson_interval
+from isr_rag.doctor import SHARES, TARGETS
+from isr_rag.labelled import fingerprint
+
+GUARANTEES: tuple[Guarantee, ...] = ("rate", "each")
+_BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, 10_000))
+_TASKS = {"supported-claim/1": "claim", "supported-answer/1": "draft", "sufficient/1": "sufficiency"}
+
+Row = dict[str, float]
+
+
+def p_refs(artefact: CalibrationArtefact, records: Sequence[CalibrationRecord], guarantee: Guarantee) -> list[float]:
+    """p_ref of each record as the shipped reference gives it; 0 outside of the calibrated numbers of chunks."""
+    known: dict[tuple[str, int], Callable[[float], float]] = {}
+    found: list[float] = []
+    for record in records:
+        fitted = artefact.predicates[record.predicate]
+        part = fitted.bin(record.chunks or 1)
+        if part is None:
+            found.append(0.0)
+            continue
+        key = (record.predicate, part.first)
+        if key not in known:
+            known[key] = fitted.rate(part).at if guarantee == "rate" else part.calibrator.lower
+        found.append(known[key](fitted.score(record.q_bar, record.wording, record.alone)))
+    return found
+
+
+def answered_and_wrong(p_ref: Sequence[float], labels: Sequence[int], h_star: float) -> Row:
+    """Counts, coverage of the supported, risk among the answered with its 95% Wilson interval."""
+    y = np.asarray(labels)
+    answered = np.asarray(p_ref) >= 1.0 - h_star - 1e-9
+    count, wrong = int(answered.sum()), int((answered & (y == 0)).sum())
+    supported = int(y.sum())
+    found: Row = {"items": float(len(y)), "answered": float(count), "wrong": float(wrong)}
+    if supported:
+        found["coverage"] = float((answered & (y == 1)).sum() / supported)
+    if supported < len(y):
+        found["false_answered"] = float(wrong / (len(y) - supported))
+    if count:
+        risk = wilson_interval(wrong, count)
+        found |= {"risk": risk.estimate, "low": risk.lower, "high": risk.upper}
+    return found
+
+
+def gate_figures(
+    records: Sequence[CalibrationRecord], artefact: CalibrationArtefact
+) -> dict[str, dict[str, dict[str, Row]]]:
+    """What the gate with its calibration does on labelled items.
+
+    The layout is invariant to order, so the gate answers where p_ref reaches `1 - h_star`.
+
+    Returns:
+        part -> guarantee -> h_star -> counts, coverage of supported items, risk and its Wilson interval. Parts are
+        tasks, tasks by source, and tasks by number of chunks.
+    """
+    parts: dict[str, list[int]] = {}
+    for row, record in enumerate(records):
+        task = _TASKS.get(record.predicate, record.predicate)
+        low, high = next(bounds for bounds in _BINS if bounds[0] <= (record.chunks or 1) <= bounds[1])
+        for name in (task, f"{task}, {record.source}", f"{task}, {_range(low, high)} chunks"):
+            parts.setdefault(name, []).append(row)
+    labels = np.array([record.label for record in records])
+    found: dict[str, dict[str, dict[str, Row]]] = {name: {} for name in sorted(parts)}
+    for guarantee in GUARANTEES:
+        values = np.asarray(p_refs(artefact, records, guarantee))
+        for name, rows in parts.items():
+            found[name][guarantee] = {
+                f"{h_star:g}": answered_and_wrong(values[rows].tolist(), labels[rows].tolist(), h_star)
+                for h_star in TARGETS
+            }
+    return found
+
+
+def trust_parts(
+    artefact: CalibrationArtefact, tested: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Row]]]]
+) -> list[str]:
+    """Paragraphs of a card: what was fitted, what it answers on new items, and what another base rate changes.
+
+    Args:
+        artefact: the calibration.
+        tested: `gate_figures` of each set of items, by the set's name.
+    """
+    return [
+        "## Calibration",
+        "One score per case (the model's probability, with the wording where the table says so); p_ref by predicate "
+        "and number of chunks. `rate`: at most h* of the answered are expected to be wrong. `each`: cases like each "
+        "answered one hold with 1 - h*. A source with 80 labelled items of each class also counts by itself, and the "
+        "lowest p_ref counts. Outside of these numbers of chunks, and in other languages "
+        f"than {', '.join(artefact.belongs_to.languages) or 'any known'}, the gate abstains.",
+        _fitted_table(artefact),
+        "Cuts on the score at h* = 0.05 and 0.1 (`rate`): over all items, and those of the sources by themselves; the "
+        "worst one ships.",
+        _cuts_table(artefact),
+        "## The gate on items that nothing was chosen on",
+        *(part for name, figures in tested.items() for part in (f"### {name}", _gate_table(figures))),
+        "## Other base rates",
+        "With the shipped cuts (`rate`), by the share of supported cases among those to decide; one error is counted "
+        "beyond those seen. State your own share as `supported_share=`, and the cuts move with it.",
+        _share_table(artefact),
+    ]
+
+
+def training_hashes(paths: Iterable[Path]) -> TrainingHashes:
+    """Hashes of ids and of judged texts with their evidence, of all items in these files."""
+    return TrainingHashes.of(text for path in paths for text in _identities(path))
+
+
+def _identities(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            item = json.loads(line)
+            query = item.get("claim") or " ".join(part for part in (item["question"], item.get("answer")) if part)
+            yield item["id"]
+            yield fingerprint(query, [chunk["text"] for chunk in item["chunks"]])
+
+
+def _range(low: int, high: int | None) -> str:
+    return str(low) if low == high else f"{low} to {high}" if high is not None and high < 10_000 else f"{low} or more"
+
+
+def _fitted_table(artefact: CalibrationArtefact) -> str:
+    rows: list[tuple[str, ...]] = [
+        ("predicate", "chunks", "supported", "not", "lowest h* reached: rate", "each", "weighs the wording")
+    ]
+    for name, fitted in artefact.predicates.items():
+        for part in fitted.bins:
+            tail = part.tail
+            counts = ("", "") if tail is None else (str(len(tail.true)), str(len(tail.false)))
+            rate, each = 1.0 - fitted.rate(part).ceiling, 1.0 - part.calibrator.lower(1.0)
+            weighs = "no" if fitted.combination is None else "yes"
+            rows.append((name, _range(part.first, part.last), *counts, f"{rate:.3f}", f"{each:.3f}", weighs))
+        for loop in fitted.loops:
+            kind = f"loop of {loop.looks} looks ({loop.retriever})"
+            rows.append((name, kind, str(loop.cases), "", f"{1.0 - loop.steps.ceiling:.3f}", "", ""))
+    return table(rows)
+
+
+def _cuts_table(artefact: CalibrationArtefact) -> str:
+    rows: list[tuple[str, ...]] = [("predicate", "items", "h* = 0.05", "h* = 0.1")]
+    for name, fitted in artefact.predicates.items():
+        for part in fitted.bins:
+            if part.tail is None:
+                continue
+            label = f"{_range(part.first, part.last)} chunks"
+            own, shipped = part.tail.steps(), fitted.rate(part)
+            rows.append((name, f"{label}, all sources", *(_cut(own.cut(1.0 - h)) for h in (0.05, 0.1))))
+            rows.append((name, f"{label}, shipped", *(_cut(shipped.cut(1.0 - h)) for h in (0.05, 0.1))))
+        for source, tail in fitted.sources.items():
+            steps = tail.steps(fitted.share)
+            rows.append((name, source, *(_cut(steps.cut(1.0 - h)) for h in (0.05, 0.1))))
+    return table(rows)
+
+
+def _cut(cut: float | None) -> str:
+    return "none" if cut is None else f"{cut:.4f}"
+
+
+def _gate_table(figures: Mapping[str, Mapping[str, Mapping[str, Row]]]) -> str:
+    rows: list[tuple[str, ...]] = [
+        ("part", "guarantee", "h*", "items", "answered", "wrong", "supported answered", "risk (95% Wilson)")
+    ]
+    for name, guarantees in figures.items():
+        for guarantee, targets in guarantees.items():
+            if guarantee == "each" and "," in name:
+                continue
+            for h_star, found in targets.items():
+                risk = f"{found['risk']:.3f} ({found['low']:.3f} to {found['high']:.3f})" if "risk" in found else ""
+                coverage = f"{found['coverage']:.3f}" if "coverage" in found else ""
+                counts = tuple(f"{found[key]:.0f}" for key in ("items", "answered", "wrong"))
+                rows.append((name, guarantee, h_star, *counts, coverage, risk))
+    return table(rows)
+
+
+def _share_table(artefact: CalibrationArtefact) -> str:
+    rows: list[tuple[str, ...]] = [("predicate", "h*", *(f"{share:.0%} supported" for share in SHARES))]
+    for name, fitted in artefact.predicates.items():
+        for h_star in TARGETS:
+            found = [fitted.at_share(h_star, share) for share in SHARES]
+            told = ("-" if one is None else f"risk {one[0]:.3f}, answered {one[1]:.3f}" for one in found)
+            rows.append((name, f"{h_star:g}", *told))
+    return table(rows)

@@ -1,0 +1,285 @@
+"""What a calibrated reference promises, where it does not hold, and what it refuses instead of abstaining for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
+
+from isr_rag import Action, ISRGate, Reason, acquire
+from isr_rag.acquisition import widen
+from isr_rag.calibration import (
+    BelongsTo,
+    CalibrationArtefact,
+    CalibrationError,
+    CalibrationMismatchError,
+    CalibrationRecord,
+    CalibrationWarning,
+    LoopRecord,
+    Tail,
+    TrainingHashes,
+    fit_artefact,
+)
+from isr_rag.errors import ConfigurationError
+from isr_rag.labelled import score_loops
+from isr_rag.references import CalibratedMixture, Lowest, Oracle
+from isr_rag.testing import FixedScorer
+
+CLAIM = "supported-claim/1"
+ENGLISH = "The river flows through the old town and on to the sea, where it was dammed long ago."
+
+
+def records(n: int = 1200, *, slope: float = 4.0, seed: int = 0, **fields: Any) -> list[CalibrationRecord]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(n):
+        x = rng.normal()
+        label, score = int(rng.random() < 1 / (1 + np.exp(-slope * x))), float(1 / (1 + np.exp(-6 * x)))
+        made.append(CalibrationRecord(f"{seed}-{i}", CLAIM, score, label, chunks=1 + i % 8, language=ENGLISH, **fields))
+    return made
+
+
+def fitted(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefact:
+    defaults: dict[str, Any] = {"targets": (), "resamples": 5, "belongs_to": BelongsTo("fixed", None, None)}
+    return fit_artefact(items, created_by="tests", **(defaults | settings)).artefact
+
+
+@pytest.fixture(scope="module")
+def artefact() -> CalibrationArtefact:
+    return fitted(records())
+
+
+def gate(reference: Any, q: float = 0.999, **settings: Any) -> ISRGate:
+    return ISRGate(scorer=FixedScorer([q], layout="late"), reference=reference, **settings)
+
+
+def test_rate_answers_more_than_each_and_decisions_say_which(artefact: CalibrationArtefact) -> None:
+    rate, each = (CalibratedMixture(artefact, guarantee=name) for name in ("rate", "each"))  # type: ignore[arg-type]
+    answered = {
+        name: [
+            gate(reference, q, h_star=0.1).decide([ENGLISH] * 3, claim="The river flows")
+            for q in np.arange(0, 1, 0.02).tolist()
+        ]
+        for name, reference in (("rate", rate), ("each", each))
+    }
+    counts = {name: sum(decision.answered for decision in found) for name, found in answered.items()}
+    assert counts["rate"] > counts["each"] > 0
+    for name, found in answered.items():
+        assert {decision.guarantee for decision in found} == {name}
+        assert {decision.decided_by for decision in found} == {"reference"}
+        assert all(decision.p_ref >= 0.9 - 1e-9 for decision in found if decision.answered)  # type: ignore[operator]
+    assert CalibratedMixture(artefact).guarantee_for(artefact.predicates[CLAIM]) == "rate"
+    with pytest.warns(CalibrationWarning, match="fewer than 50"):
+        few = fitted(records(80))
+    assert CalibratedMixture(few).guarantee_for(few.predicates[CLAIM]) == "each"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=2, max_size=60).filter(
+        lambda items: len({label for _, label in items}) == 2
+    ),
+    st.floats(0.02, 0.6),
+)
+def test_the_cut_of_the_tail_is_the_largest_set_with_errors_plus_one_in_h_star(
+    items: list[tuple[int, bool]], h_star: float
+) -> None:
+    scores = [score / 20 for score, _ in items]
+    true = sorted(score for score, (_, label) in zip(scores, items, strict=True) if label)
+    false = sorted(score for score, (_, label) in zip(scores, items, strict=True) if not label)
+    steps = Tail(tuple(true), tuple(false)).steps()
+    allowed = [
+        t
+        for t in sorted(set(scores))
+        if sum(s >= t for s in false) + 1 <= h_star * (sum(s >= t for s in scores) + 1) + 1e-9
+    ]
+    cut = steps.cut(1.0 - h_star)
+    assert (cut is None) == (not allowed)
+    for score in sorted(set(scores)):
+        assert (steps.at(score) >= 1.0 - h_star - 1e-9) == (bool(allowed) and score >= allowed[0])
+    assert all(steps.at(a) <= steps.at(b) for a in scores for b in scores if a <= b)
+
+
+def test_ranges_of_chunks_with_enough_items_are_calibrated_by_themselves() -> None:
+    own = fitted([replace(record, chunks=1 + i % 2) for i, record in enumerate(records(2000, seed=4))])
+    assert [(part.first, part.last) for part in own.predicates[CLAIM].bins] == [(1, 1), (2, 2)]
+
+
+def test_the_worst_sources_cut_counts() -> None:
+    good, bad = records(900, seed=1, source="good"), records(900, slope=1.5, seed=2, source="bad")
+    part = fitted([*good, *bad]).predicates[CLAIM]
+    assert set(part.sources) == {"good", "bad"}
+    own, shipped = part.bins[-1].tail, part.rate(part.bins[-1])
+    assert own is not None
+    for score in np.linspace(0, 1, 50):
+        worst = min(tail.steps(part.share).at(score) for tail in part.sources.values())
+        assert shipped.at(score) <= min(own.steps().at(score), worst) + 1e-12
+
+
+def test_a_smaller_share_of_supported_cases_asks_more(artefact: CalibrationArtefact) -> None:
+    p_ref = [
+        gate(CalibratedMixture(artefact, supported_share=share), 0.9, h_star=0.3)
+        .decide([ENGLISH] * 3, claim="The river flows")
+        .p_ref
+        for share in (0.1, 0.5, 0.9)
+    ]
+    assert p_ref == sorted(p_ref) and p_ref[0] < p_ref[2]  # type: ignore[type-var, operator]
+    part = artefact.predicates[CLAIM]
+    told = [part.at_share(0.1, share) for share in (0.1, 0.3, 0.7)]
+    risks = [one[0] for one in told if one is not None]
+    assert len(risks) == 3 and risks == sorted(risks, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "claim", "what"),
+    [
+        ([ENGLISH] * 13, "The river flows", "13 chunks; calibrated were 1 to 8"),
+        (["Der Fluss fließt durch die alte Stadt und mündet ins Meer."], "The river flows", "likely in 'de'"),
+        ([ENGLISH], "La rivière traverse la vieille ville et se jette dans la mer.", "what is judged"),
+    ],
+)
+def test_outside_of_what_was_calibrated_it_abstains_and_says_why(
+    artefact: CalibrationArtefact, evidence: list[str], claim: str, what: str
+) -> None:
+    for convention in ("safe", "paper"):
+        decision = gate(CalibratedMixture(artefact), h_star=0.2, convention=convention).decide(evidence, claim=claim)
+        assert (decision.action, decision.reason) == (Action.ABSTAIN, Reason.OUTSIDE_CALIBRATION)
+        assert what in decision.detail and decision.p_ref is None
+
+
+def test_bands_and_seed_belong_to_a_calibration_of_ordered_scores() -> None:
+    own = fitted(records(), belongs_to=BelongsTo("fixed", "banded", 6, bands=6, seed=0))
+    for settings in ({"bands": 1}, {"seed": 9}):
+        other = ISRGate(
+            scorer=FixedScorer([0.9]), reference=CalibratedMixture(own), orderings="banded", h_star=0.2, **settings
+        )
+        with pytest.raises(CalibrationMismatchError, match=f"{next(iter(settings))}: fitted for"):
+            other.decide([ENGLISH] * 3, claim="The river flows")
+
+
+def test_a_target_out_of_reach_is_refused_at_construction_with_the_ceiling(artefact: CalibrationArtefact) -> None:
+    ceiling = CalibratedMixture(artefact).ceiling(None)
+    assert ceiling is not None and 0.9 < ceiling < 0.9999
+    with pytest.raises(ConfigurationError, match=f"highest p_ref of its calibration is {ceiling:.4f}"):
+        gate(CalibratedMixture(artefact), h_star=0.0001)
+    with pytest.raises(ConfigurationError, match="no evidence can reach"):
+        gate(CalibratedMixture(artefact), h_star=0.1).with_h_star(0.0001)
+    with pytest.raises(ConfigurationError, match="no evidence can reach"):
+        gate(Lowest(Oracle(1.0), CalibratedMixture(artefact)), h_star=0.0001)
+
+
+def test_a_predicate_out_of_reach_says_so_in_each_decision(artefact: CalibrationArtefact) -> None:
+    worse = fitted([replace(r, predicate="sufficient/1", id=f"s{r.id}") for r in records(slope=0.5, seed=3)])
+    both = CalibrationArtefact(artefact.belongs_to, {**artefact.predicates, **worse.predicates}, "tests")
+    decision = gate(CalibratedMixture(both), h_star=0.05).decide([ENGLISH] * 3, question="Where does it flow to?")
+    assert decision.reason is Reason.REFERENCE_BELOW_TARGET
+    assert "no evidence can reach 1 - h* = 0.95 for sufficient/1" in decision.detail
+
+
+def loops(n: int = 300) -> list[LoopRecord]:
+    rng = np.random.default_rng(5)
+    made = []
+    for i in range(n):
+        labels = (int(rng.random() < 0.5), 1)
+        made.append(LoopRecord(f"l{i}", CLAIM, tuple(0.97 if y else 0.2 * float(rng.random()) for y in labels), labels))
+    return made
+
+
+def numbered(query: str, top_k: int) -> list[str]:
+    return [f"{ENGLISH} Part {i}." for i in range(top_k)]
+
+
+def test_a_loop_is_decided_by_its_own_calibration_without_a_split() -> None:
+    own = CalibratedMixture(fitted(records(), loops=loops(), retriever="bm25"))
+    trail = acquire(gate(own, 0.97, h_star=0.05), widen(numbered, top_k=2), claim="The river flows", looks=2)
+    assert trail.stop == "answered" and trail.h_star_per_look == 0.05
+    assert "h* = 0.05 for the whole loop" in str(trail)
+    assert "of a loop of 2 looks" in trail.decision.reference
+
+
+def test_a_loop_that_cannot_answer_is_refused_at_once_and_others_split_their_budget(
+    artefact: CalibrationArtefact,
+) -> None:
+    calls: list[str] = []
+
+    def watched(query: str, top_k: int) -> list[str]:
+        calls.append(query)
+        return numbered(query, top_k)
+
+    highest = CalibratedMixture(artefact).ceiling(CLAIM)
+    assert highest is not None and 0.95 < highest < 0.999
+    h_star = (1.0 - highest) * 1.5  # within reach of a single decision, and not of half of it
+    with pytest.raises(ConfigurationError, match="no evidence can bring a loop of 2 looks"):
+        acquire(gate(CalibratedMixture(artefact), h_star=h_star), widen(watched), claim="The river flows", looks=2)
+    assert not calls
+    shared = acquire(gate(CalibratedMixture(artefact), h_star=0.2), widen(watched), claim="The river flows", looks=2)
+    assert shared.stop == "answered" and shared.h_star_per_look == 0.1
+    short = CalibratedMixture(fitted(records(), loops=loops(6)))  # its loops reach less than its single decisions
+    assert acquire(gate(short, h_star=0.1), widen(watched), claim="The river flows").h_star_per_look == 0.05
+    split = acquire(gate(Oracle(1.0), h_star=0.1), widen(watched), claim="The river flows", looks=2)
+    assert split.h_star_per_look == 0.05
+
+
+def test_loops_are_scored_look_by_look_with_labels_that_follow_the_support() -> None:
+    def told(prompt: Any, ordering: Any) -> float:
+        return 0.9 if any("gold" in chunk for chunk in prompt.chunks) else 0.1
+
+    own = ISRGate(scorer=FixedScorer(told, layout="late"), reference=Oracle(1.0))
+    pool = ["a", "b", "the gold", "c"]
+    items = [
+        {"id": 1, "label": 1, "claim": "It is gold", "support": ["the gold"]},
+        {"id": 2, "label": 0, "claim": "It is silver", "support": []},
+    ]
+    found = score_loops(own, items, widen(lambda query, top_k: pool[:top_k], top_k=2), looks=3)
+    assert [record.labels for record in found] == [(0, 1), (0, 0)]  # the third look brings nothing new
+    assert found[0].q_bar == pytest.approx((0.1, 0.9))
+    assert all(len(record.wording) == len(record.q_bar) for record in found)
+
+
+def test_hashes_of_what_was_trained_on_keep_it_out(tmp_path: Any) -> None:
+    items = [replace(record, text=f"text {record.id}") for record in records(200)]
+    TrainingHashes.of(["0-7", "Text  0-9", "elsewhere"]).save(tmp_path / "trained.u64")
+    known = TrainingHashes.load(tmp_path / "trained.u64")
+    with pytest.raises(CalibrationError, match=r"1 calibration ids also occur in the training data.*0-7"):
+        fitted(items, training=known)
+    with pytest.raises(CalibrationError, match=r"1 calibration texts also occur in the training data.*0-9"):
+        fitted([record for record in items if record.id != "0-7"], training=known)
+    assert fitted([record for record in items if record.id not in ("0-7", "0-9")], training=known)
+    (tmp_path / "trained.u64").write_bytes(b"123")
+    with pytest.raises(CalibrationError, match="does not hold training hashes"):
+        TrainingHashes.load(tmp_path / "trained.u64")
+
+
+def test_lowest_claims_no_guarantee_for_a_part_of_what_was_calibrated(artefact: CalibrationArtefact) -> None:
+    own = gate(Lowest(Oracle(1.0), CalibratedMixture(artefact)), h_star=0.1)
+    decision = own.decide([ENGLISH] * 3, claim="The river flows")
+    assert decision.answered and decision.guarantee == ""
+
+
+def test_settings_of_a_reference_that_mean_nothing_are_refused(artefact: CalibrationArtefact) -> None:
+    wrong = ({"guarantee": "all"}, {"guarantee": "each", "delta": 0.1}, {"supported_share": 1.0}, {"delta": 0.0})
+    for settings in wrong:
+        with pytest.raises(ConfigurationError):
+            CalibratedMixture(artefact, **settings)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="give them to CalibratedMixture"):
+        gate(CalibratedMixture(artefact), guarantee="rate")
+
+
+def test_a_split_rate_keeps_its_promise_although_a_further_look_follows_a_refusal() -> None:
+    """Two looks at h*/2 each: over many calibrations at most h* of the answered are wrong, with looks as they come."""
+    rng, h_star, shares = np.random.default_rng(11), 0.2, []
+    for _ in range(300):
+        score = rng.random((2, 400))
+        cuts = [Tail.fit(look, rng.random(400) > 0.6 * (1 - look) ** 2).steps().cut(1.0 - h_star / 2) for look in score]
+        first, second = rng.random(20_000), rng.random(20_000)
+        wrong = [rng.random(20_000) < 0.6 * (1 - look) ** 2 for look in (first, second)]
+        early = first >= (2.0 if cuts[0] is None else cuts[0])
+        late = ~early & (second >= (2.0 if cuts[1] is None else cuts[1]))
+        answered = early.sum() + late.sum()
+        shares.append(((early & wrong[0]).sum() + (late & wrong[1]).sum()) / max(answered, 1))
+    assert 0.5 * h_star / 2 < np.mean(shares) <= h_star
