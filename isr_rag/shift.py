@@ -106,8 +106,7 @@ class ShiftWatch:
             ShiftWarning: once, when the evidence reaches 1 / level.
         """
         if decision.q_bar is not None:
-            alone: tuple[float, ...] = getattr(decision, "q_alone", ())
-            self.feed_score(min(decision.q_bar, max(alone, default=1.0)))
+            self.feed_score(min(decision.q_bar, max(decision.q_alone, default=1.0)))
         if not (self.abstain and self.shifted and decision.answered):
             return decision
         return replace(decision, action=Action.ABSTAIN, reason=Reason.SHIFTED, detail=self._finding())

@@ -82,6 +82,16 @@ def test_what_was_not_scored_does_not_count() -> None:
     assert (watch.fed, watch.evidence) == (0, 1.0)
 
 
+def test_a_decision_counts_with_at_most_its_best_chunk_alone(decision: Decision) -> None:
+    known = np.random.default_rng(2).random(100)
+    read_alone, alike, apart = (ShiftWatch(known) for _ in range(3))
+    for _ in range(5):
+        read_alone.feed(replace(decision, q_alone=(0.1, 0.3)))
+        alike.feed_score(0.3)
+        apart.feed(decision)
+    assert read_alone.evidence == alike.evidence != apart.evidence
+
+
 def test_equal_scores_are_no_shift() -> None:
     watch = ShiftWatch([0.5] * 50)
     for _ in range(300):

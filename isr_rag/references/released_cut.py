@@ -60,9 +60,9 @@ class ReleasedCut:
         own = self.release
         if not case.q:
             raise ConfigurationError("a released cut needs a predicate with a fixed target label")
-        if getattr(case, "looks", 1) > 1:
+        if case.looks > 1:
             raise ConfigurationError("a released cut is about single decisions, not about a loop of acquisition")
-        wrong = own.scored_by.differences(_scored_by(case, own.scored_by))
+        wrong = own.scored_by.differences(_scored_by(case))
         if case.predicate.template != own.predicate:
             wrong.append(f"predicate: {own.predicate!r} was labelled, not {case.predicate.template!r}")
         if wrong:
@@ -73,22 +73,21 @@ class ReleasedCut:
         target = own.target(case.h_star)
         score = math.fsum(case.q) / len(case.q)
         if own.close:
-            score = min(score, max(getattr(case, "alone", ()), default=score))
+            score = min(score, max(case.alone, default=score))
         source = f"cut released by {target.right + target.wrong} labels, {target.wrong} wrong"
-        read = getattr(case, "read", None)
-        chunks = len(case.chunks) if read is None else read
+        chunks = len(case.chunks) if case.read is None else case.read
         if not own.fewest <= chunks <= own.most:
             return Estimate(0.0, f"{source}; {chunks} chunks, where {own.fewest} to {own.most} were collected")
         answered = target.cut <= score
         return Estimate(1.0 - target.h_star if answered else 0.0, source, guaranteed=answered)
 
 
-def _scored_by(case: Case, own: ScoredBy) -> ScoredBy:
+def _scored_by(case: Case) -> ScoredBy:
     return ScoredBy(
         scorer=case.scorer,
         orderings=case.family,
         m=case.m,
-        bands=getattr(case, "bands", own.bands) if case.family == "banded" else None,
-        seed=getattr(case, "seed", own.seed),
+        bands=case.bands if case.family == "banded" else None,
+        seed=case.seed,
         focus=case.focus,
     )

@@ -365,9 +365,8 @@ def scored_by(gate: ISRGate) -> ScoredBy:
 
 
 def _best_alone(decision: Decision) -> float | None:
-    alone: tuple[float, ...] = getattr(decision, "q_alone", ())
-    if alone:
-        return max(alone)
+    if decision.q_alone:
+        return max(decision.q_alone)
     read = decision.chunks - len(decision.left_out)
     return decision.q_bar if read == 1 and decision.invariant else None
 

@@ -190,6 +190,8 @@ def test_an_order_sensitive_gate_answers_only_what_was_labelled_as_its_answer(tm
         ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), orderings="uniform").decide(
             ["a", "b"], claim="claim 1."
         )
+    with pytest.raises(CalibrationMismatchError, match="seed: collected with 0, not 1"):
+        ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), seed=1).decide(["a", "b"], claim="claim 1.")
 
 
 def test_a_released_cut_refuses_what_it_does_not_belong_to(labelled: tuple[World, ShadowLog]) -> None:
