@@ -407,8 +407,10 @@ class CalibrationArtefact:
                 "`isr-rag calibrate`, or fetch the original"
             )
         try:
+            belongs_to: dict[str, Any] = {**data["belongs_to"]}
+            belongs_to["languages"] = tuple(belongs_to["languages"])
             return cls(
-                BelongsTo(**{**data["belongs_to"], "languages": tuple(data["belongs_to"]["languages"])}),
+                BelongsTo(**belongs_to),
                 {name: PredicateCalibration.from_dict(part) for name, part in data["predicates"].items()},
                 str(data["created_by"]),
             )

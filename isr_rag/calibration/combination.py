@@ -219,8 +219,8 @@ def _gain(new: Floats, old: Floats, labels: NDArray[Any], groups: Sequence[str],
     tested = np.concatenate([unseen for _, unseen in parts])
     gain: dict[str, list[float]] = defaultdict(list)
     for row, value in zip(tested, (_log_loss(old, labels) - _log_loss(new, labels))[tested], strict=True):
-        gain[groups[row]].append(float(value))
-    return np.array([np.mean(values) for values in gain.values()])
+        gain[groups[int(row)]].append(float(value))
+    return np.array([float(np.mean(values)) for values in gain.values()])
 
 
 def _by_source(given: Sequence[int], sources: Sequence[str | None]) -> Parts:

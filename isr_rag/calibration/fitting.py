@@ -138,7 +138,7 @@ class FittedCalibration:
 
 
 def reference_at_target(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
-    """The gate's guard p_ref >= 1 - h_star: with no dispersion over orderings it is the whole rule (METHOD)."""
+    """The gate's guard p_ref >= 1 - h_star: with no dispersion over orderings it is the whole rule."""
     return p_ref >= 1.0 - h_star - TOLERANCE
 
 
