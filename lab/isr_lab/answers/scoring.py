@@ -173,13 +173,14 @@ def _read(path: Path) -> Iterator[ScoredAnswer]:
             plain: dict[str, Any] = json.loads(line)
         except json.JSONDecodeError:
             continue
-        statements = tuple(
-            ScoredStatement(
-                **{**one, "gold": None if one["gold"] is None else tuple(one["gold"]), "cited": tuple(one["cited"])}
-            )
-            for one in plain.pop("statements")
-        )
+        statements = tuple(_statement(one) for one in plain.pop("statements"))
         yield ScoredAnswer(**plain, statements=statements)
+
+
+def _statement(plain: dict[str, Any]) -> ScoredStatement:
+    gold, cited = plain["gold"], tuple(plain["cited"])
+    fields: dict[str, Any] = {**plain, "gold": None if gold is None else tuple(gold), "cited": cited}
+    return ScoredStatement(**fields)
 
 
 def _write(path: Path, answers: Sequence[ScoredAnswer], mode: str) -> None:
