@@ -9,7 +9,7 @@ invented word or number put into the claim, or by a further chunk that shares no
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from isr_rag.evidence import Chunk
@@ -150,7 +150,7 @@ class _Claim:
         long = [_key(word) for word in words if len(word) >= _LONG and word.casefold() not in _ASKING]
         self._words = frozenset([*long, *details])
         self._details = frozenset(details)
-        self._pairs = [(a, b) for i, a in enumerate(details) for b in details[i + 1 :] if a != b]
+        self._in_order = details if len(self._details) > 1 else []
         self._negatable, self._negated = negatable, _is_negated(text)
 
     def against(self, titled: str, sentence: str) -> Features:
@@ -162,13 +162,21 @@ class _Claim:
         if not shared:
             return NO_COMMON_WORD
         missing = len(self._details - places.keys())
-        turned = any(a not in places or b not in places or places[a][0] > places[b][-1] for a, b in self._pairs)
         return (
             1.0 - len(shared) / len(self._words),
             min(missing, _MANY) / _MANY,
             float(self._negatable and self._negated != _is_negated(sentence)),
-            float(turned),
+            float(self._turned(places)),
         )
+
+    def _turned(self, places: Mapping[str, Sequence[int]]) -> bool:
+        """Whether two details are not found in the claim's order: one is missing, or begins after the other's end."""
+        latest = -1
+        for detail in self._in_order:
+            if detail not in places or latest > places[detail][-1]:
+                return True
+            latest = max(latest, places[detail][0])
+        return False
 
 
 def _undominated(found: Collection[Features]) -> tuple[Features, ...]:

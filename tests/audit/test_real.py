@@ -65,5 +65,6 @@ def test_the_evidence_is_read_once() -> None:
 
     first, second = tokens(1), tokens(8)
     assert first > 8 * 6 * 10 / 2, "the first audit reads what it needs of the evidence"
-    assert second < first + 8 * 150, "the second one reads what was left, and short closings"
-    assert tokens(8) < 8 * 150, "what was read is kept"
+    # A statement costs its closing after all chunks and one after each of the eight: far less than the evidence again.
+    assert second < first + 8 * 350, "the second one reads what was left, and short closings"
+    assert tokens(8) < 8 * 350, "what was read is kept"
