@@ -15,6 +15,7 @@ demo: install
 
 test: install
 	$(BIN)/isr-rag setup
+	$(BIN)/isr-rag setup --adjudicator small
 	$(BIN)/python -m pytest
 	for package in $(INTEGRATIONS); do (cd $$package && $(CURDIR)/$(BIN)/python -m pytest) || exit 1; done
 

@@ -41,8 +41,10 @@ def test_calibrated_and_then_checked_through_the_server(
         capsys.readouterr()
         artefact = str(out / "calibration.json")
         asked = ("--claim", "Statement 1 holds.", "--evidence", str(evidence), "--calibration", artefact)
-        assert command(monkeypatch, "check", *asked, "--server", url, "--json") == 3
+        # Labels that say nothing give no high probability, and a target that nothing reaches is refused.
+        assert command(monkeypatch, "check", *asked, "--server", url) == 2
+        assert "no evidence can reach" in capsys.readouterr().err
+        assert command(monkeypatch, "check", *asked, "--server", url, "--json", "--h-star", "0.5") == 3
     decision = json.loads(capsys.readouterr().out)
-    assert decision["reason"] == "reference_below_target"  # labels that say nothing give no high probability
-    assert 0.2 < decision["p_ref"] < 0.6
+    assert decision["reason"] == "outside_calibration"  # one chunk is read, and two were in every labelled case
     assert json.loads(Path(artefact).read_text("utf-8"))["belongs_to"]["scorer"] == decision["scorer"]

@@ -180,7 +180,7 @@ def test_names_of_models_control_no_terminal() -> None:
         )
         connection.sendall(body)
 
-    with raw_server(name) as url, pytest.raises(ServerError, match="a name that is none"):
+    with raw_server(name) as url, pytest.raises(ServerError, match="not a name"):
         remote_scorer(url, timeout=2.0, deadline=2.0, retries=0)
 
 
