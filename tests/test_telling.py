@@ -25,8 +25,11 @@ def gate(p_ref: float = 1.0, **settings: Any) -> ISRGate:
 
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, LOGGER)
+    for name in (LOGGER, "isr_rag"):  # whatever a program or server of an earlier test set
+        monkeypatch.setattr(logging.getLogger(name), "disabled", False)
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     return caplog
 
 

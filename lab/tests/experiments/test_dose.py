@@ -333,7 +333,7 @@ def test_a_slope_that_is_not_identified_is_refused(
 def test_a_missing_library_is_named_with_the_extra_that_brings_it(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     outcome, budget, dose, clusters = clustered_world(4)
-    with pytest.raises(MissingDependencyError, match=rf"'{module.partition('.')[0]}'.*isr-rag\[experiments\]"):
+    with pytest.raises(MissingDependencyError, match=rf"'{module.partition('.')[0]}'.*\[experiments\]"):
         two_stage(outcome, budget, dose, clusters)
 
 
