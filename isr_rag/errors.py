@@ -94,27 +94,27 @@ class OutputError(ISRError, ValueError):
 
 
 class MissingDependencyError(ISRError, ImportError):
-    """An optional dependency is not installed; the message names the extra that installs it."""
+    """A dependency is not installed; the message names the extra, or the distribution, that installs it."""
 
-    def __init__(self, feature: str, package: str, extra: str) -> None:
+    def __init__(self, feature: str, package: str, extra: str | None, distribution: str = "isr-rag") -> None:
         super().__init__(
             f"{feature} needs the package {package!r}, which is not installed. "
-            f"Install it with: {install_command(extra)}"
+            f"Install it with: {install_command(extra, distribution)}"
         )
-        self._given = feature, package, extra
+        self._given = feature, package, extra, distribution
 
-    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str | None, str]]:
         return type(self), self._given
 
 
-def install_command(extra: str, distribution: str = "isr-rag") -> str:
+def install_command(extra: str | None, distribution: str = "isr-rag") -> str:
     """The command that installs an extra from where the distribution itself came from.
 
     The name alone is advised only for what was installed by name: as long as nothing is released, anybody could have
     registered that name on a package index.
 
     Args:
-        extra: name of the extra.
+        extra: name of the extra; None for what the distribution always needs.
         distribution: name of the distribution that has it.
     """
     import importlib.metadata
@@ -122,15 +122,16 @@ def install_command(extra: str, distribution: str = "isr-rag") -> str:
     from urllib.parse import urlparse
     from urllib.request import url2pathname
 
+    part = "" if extra is None else f"[{extra}]"
     try:
         origin = json.loads(importlib.metadata.distribution(distribution).read_text("direct_url.json") or "null")
     except importlib.metadata.PackageNotFoundError:
-        return f"pip install '.[{extra}]', in a checkout of {distribution}"
+        return f"pip install '.{part}', in a checkout of {distribution}"
     if origin is None:
-        return f"pip install '{distribution}[{extra}]'"
+        return f"pip install '{distribution}{part}'"
     if origin.get("dir_info", {}).get("editable"):
-        return f"pip install --editable '{url2pathname(urlparse(origin['url']).path)}[{extra}]'"
-    url, part = origin["url"], origin.get("subdirectory")
+        return f"pip install --editable '{url2pathname(urlparse(origin['url']).path)}{part}'"
+    url, folder = origin["url"], origin.get("subdirectory")
     if "vcs_info" in origin:
         url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    return f"pip install '{distribution}[{extra}] @ {url}{f'#subdirectory={part}' if part else ''}'"
+    return f"pip install '{distribution}{part} @ {url}{f'#subdirectory={folder}' if folder else ''}'"

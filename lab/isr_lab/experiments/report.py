@@ -208,7 +208,7 @@ def _template(name: str) -> Any:
     try:
         import jinja2
     except ImportError as error:
-        raise MissingDependencyError("a report", "jinja2", "experiments") from error
+        raise MissingDependencyError("a report", "jinja2", None, "isr-lab") from error
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("isr_lab", "data"), autoescape=True, undefined=jinja2.StrictUndefined
     )

@@ -203,7 +203,7 @@ def _sole_writer(scores: Path) -> Generator[None]:
     try:
         from filelock import FileLock, Timeout
     except ImportError as error:
-        raise MissingDependencyError("an experiment", "filelock", "experiments") from error
+        raise MissingDependencyError("an experiment", "filelock", None, "isr-lab") from error
     lock = FileLock(scores.with_name(f".{scores.name}.lock"))
     try:
         lock.acquire(timeout=0)

@@ -53,7 +53,7 @@ def _pipeline() -> Any:
             return importlib.import_module(name).load()
         except ImportError:
             continue
-    raise MissingDependencyError("building the training mix", "spacy with en_core_web_sm", "mix")
+    raise MissingDependencyError("building the training mix", "spacy with en_core_web_sm", "mix", "isr-lab")
 
 
 def annotate(texts: Sequence[str], *, names_only: bool = False) -> Iterator[Annotated]:

@@ -128,7 +128,7 @@ def fetch_originals(
     try:
         import httpx
     except ImportError as error:
-        raise MissingDependencyError("downloading the sources", "httpx", "slice") from error
+        raise MissingDependencyError("downloading the sources", "httpx", None, "isr-lab") from error
     raw.mkdir(parents=True, exist_ok=True)
     lock = _read_lock(raw / LOCK)
     hashes: dict[str, str] = {}

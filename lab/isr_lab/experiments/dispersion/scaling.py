@@ -201,7 +201,7 @@ def statsmodels() -> Any:
     try:
         import statsmodels.api as sm
     except ImportError as error:
-        raise MissingDependencyError("Experiment 1", "statsmodels", "experiments") from error
+        raise MissingDependencyError("Experiment 1", "statsmodels", None, "isr-lab") from error
     return cast(Any, sm)
 
 

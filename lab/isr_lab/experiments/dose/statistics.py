@@ -291,7 +291,7 @@ def least_squares(outcome: NDArray[Any], regressor: NDArray[Any], clusters: Sequ
     try:
         from statsmodels.api import OLS, add_constant
     except ImportError as error:
-        raise MissingDependencyError("the support-dose regression", "statsmodels", "experiments") from error
+        raise MissingDependencyError("the support-dose regression", "statsmodels", None, "isr-lab") from error
     y, x, codes = _columns(outcome, regressor, clusters)
     fit = OLS(y, add_constant(x)).fit(cov_type="cluster", cov_kwds={"groups": codes})
     return _slope(float(fit.params[1]), float(np.sqrt(fit.cov_params()[1, 1])), codes)
@@ -316,7 +316,7 @@ def two_stage(
         from linearmodels.iv import IV2SLS
     except ImportError as error:
         package = (error.name or "linearmodels").partition(".")[0]  # pandas comes with it
-        raise MissingDependencyError("the instrumented support dose", package, "experiments") from error
+        raise MissingDependencyError("the instrumented support dose", package, None, "isr-lab") from error
     y, x, codes = _columns(outcome, endogenous, clusters)
     z = np.asarray(instrument, dtype=np.float64).ravel()
     first = least_squares(endogenous, instrument, clusters)
