@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress
 
 from isr_rag.cli.options import (
     STDIO,
     AdjudicatorOption,
     Cache,
+    CalibrationFile,
+    Focus,
     Model,
+    Orderings,
     Servers,
     Tokenizer,
     check_scorer_options,
@@ -22,7 +23,7 @@ from isr_rag.cli.options import (
     output_file,
     words,
 )
-from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_INTERRUPTED, EXIT_LINES, columns, console, say
+from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_LINES, console, note, over_file, say, tell
 from isr_rag.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -71,15 +72,13 @@ def audit(
         bool, typer.Option(help="Also ask what each chunk, and their order, does to each statement.")
     ] = False,
     h_star: Annotated[float, typer.Option(help="Error budget of a whole answer.")] = 0.05,
-    m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
-    focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
+    m: Orderings = 6,
+    focus: Focus = "auto",
     adjudicator: AdjudicatorOption = None,
     model: Model = None,
     server: Servers = None,
     tokenizer: Tokenizer = None,
-    calibration: Annotated[
-        Path | None, typer.Option(callback=input_file, help="Calibration that belongs to the model.")
-    ] = None,
+    calibration: CalibrationFile = None,
     cache: Cache = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
 ) -> None:
@@ -124,7 +123,7 @@ def audit(
 
     with console.status("reading the evidence") as status:
         text = _read_answer(answer)
-        chunks = read_evidence(evidence or [], note=_note)
+        chunks = read_evidence(evidence or [], note=note)
         status.update("loading the model")
         gate = make_gate()
         status.update("auditing")
@@ -132,13 +131,9 @@ def audit(
     released = found.releasable()
     if html is not None:
         found.to_html(html)
-        _note(f"report: {html}")
+        note(f"report: {html}")
     say(found.to_json() if as_json else f"{found}\n\nWhat may go out: {released.note}\n\n{released}")
     raise typer.Exit(0 if found.action == "answer" else EXIT_ABSTAIN)
-
-
-def _note(line: str) -> None:
-    console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _read_answer(path: Path) -> str:
@@ -156,29 +151,17 @@ def _read_answer(path: Path) -> str:
 def _audit_file(gate: ISRGate, source: Path, target: Path, *, effects: bool, force: bool) -> int:
     from isr_rag.items import audit_file
 
-    started, done, total = perf_counter(), 0, 0
-    try:
-        with Progress(*columns("auditing"), console=console) as bar:
-            task = bar.add_task("", total=None)
-
-            def progress(finished: int, items: int) -> None:
-                nonlocal done, total
-                done, total = finished, items
-                bar.update(task, completed=done, total=total)
-
-            summary = audit_file(gate, source, target, effects=effects, progress=progress, force=force)
-    except KeyboardInterrupt:
-        _note(f"stopped at {done} of {total}; run the same command to resume")
-        return EXIT_INTERRUPTED
+    summary, seconds = over_file(
+        "auditing",
+        lambda progress: audit_file(gate, source, target, effects=effects, progress=progress, force=force),
+        after="run the same command to resume",
+    )
     before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
-    console.print(
-        f"{summary.decided + summary.bad} answers in {perf_counter() - started:.1f} s{before}: {summary.answered} may "
+    tell(
+        f"{summary.decided + summary.bad} answers in {seconds:.1f} s{before}: {summary.answered} may "
         f"go out whole, {summary.abstained.get('trim', 0)} in part, {summary.abstained.get('abstain', 0)} not, "
-        f"{summary.bad} bad lines",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        f"{summary.bad} bad lines"
     )
     if summary.bad:
-        _note(f"bad lines with their errors: {target}.errors.jsonl")
+        note(f"bad lines with their errors: {target}.errors.jsonl")
     return EXIT_LINES if summary.bad else 0

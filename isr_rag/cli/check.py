@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.progress import Progress
 
 from isr_rag.cli.options import (
     STDIO,
     AdjudicatorOption,
     Cache,
+    CalibrationFile,
+    Focus,
     Model,
+    Orderings,
+    PRef,
     Servers,
     Tokenizer,
     check_scorer_options,
@@ -24,7 +27,7 @@ from isr_rag.cli.options import (
     output_file,
     words,
 )
-from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_INTERRUPTED, EXIT_LINES, columns, console, say
+from isr_rag.cli.terminal import EXIT_ABSTAIN, EXIT_LINES, console, note, over_file, say, tell
 
 if TYPE_CHECKING:
     from isr_rag.items import Summary
@@ -81,19 +84,17 @@ def check(
         int | None, typer.Option(min=1, help="Workers of the engine ray. Default: one a GPU, else one a CPU.")
     ] = None,
     h_star: Annotated[float, typer.Option(help="Target hallucination rate.")] = 0.05,
-    m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
+    m: Orderings = 6,
     orderings: Annotated[str, typer.Option(help="auto, uniform, banded, exhaustive, latin or antithetic.")] = "auto",
     convention: Annotated[str, typer.Option(help="safe, or paper (the paper's literal rule).")] = "safe",
     cascade: Annotated[bool, typer.Option(help="Start with 3 orderings, go on near the boundary.")] = False,
-    focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
+    focus: Focus = "auto",
     adjudicator: AdjudicatorOption = None,
     model: Model = None,
     server: Servers = None,
     tokenizer: Tokenizer = None,
-    calibration: Annotated[
-        Path | None, typer.Option(callback=input_file, help="Calibration that belongs to the model.")
-    ] = None,
-    p_ref: Annotated[float | None, typer.Option(help="An oracle's probability that the predicate holds.")] = None,
+    calibration: CalibrationFile = None,
+    p_ref: PRef = None,
     cache: Cache = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:
@@ -158,17 +159,13 @@ def check(
     from isr_rag.sources import read_evidence
 
     with console.status("reading the evidence") as status:
-        chunks = read_evidence(evidence or [], note=_note)
+        chunks = read_evidence(evidence or [], note=note)
         status.update("loading the model")
         gate = make_gate()
         status.update("deciding")
         decision = gate.decide(chunks, question=question, answer=answer, claim=claim)
     say(decision.to_json() if as_json else decision)
     raise typer.Exit(0 if decision.answered else EXIT_ABSTAIN)
-
-
-def _note(line: str) -> None:
-    console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _check_file(
@@ -185,47 +182,33 @@ def _check_file(
     """Decide about a file; where `shown`, the target is a temporary one that is shown in the end."""
     from isr_rag.items import check_file, check_file_on_ray
 
-    started, done, total = perf_counter(), 0, 0
-    try:
-        with Progress(*columns("deciding"), console=console) as bar:
-            task = bar.add_task("", total=None)
+    def run(progress: Callable[[int, int], None]) -> Summary:
+        if engine == "ray":
+            return check_file_on_ray(
+                make_gate, source, target, workers=workers, gpus=gpus, progress=progress, force=force
+            )
+        return check_file(make_gate(), source, target, progress=progress, force=force)
 
-            def progress(finished: int, items: int) -> None:
-                nonlocal done, total
-                done, total = finished, items
-                bar.update(task, completed=done, total=total)
-
-            if engine == "ray":
-                summary = check_file_on_ray(
-                    make_gate, source, target, workers=workers, gpus=gpus, progress=progress, force=force
-                )
-            else:
-                summary = check_file(make_gate(), source, target, progress=progress, force=force)
-    except KeyboardInterrupt:
-        after = "nothing was written" if shown else "run the same command to resume"
-        _note(f"stopped at {done} of {total}; {after}")
-        return EXIT_INTERRUPTED
+    after = "nothing was written" if shown else "run the same command to resume"
+    summary, seconds = over_file("deciding", run, after=after)
     errors = Path(f"{target}.errors.jsonl")
     if shown:
         sys.stdout.write(target.read_text("utf-8"))
         sys.stdout.flush()
-    _note_summary(summary, perf_counter() - started)
+    _tell_summary(summary, seconds)
     if summary.bad:
-        _note(errors.read_text("utf-8").rstrip() if shown else f"bad lines with their errors: {errors}")
+        note(errors.read_text("utf-8").rstrip() if shown else f"bad lines with their errors: {errors}")
     return EXIT_LINES if summary.bad else 0
 
 
-def _note_summary(summary: Summary, seconds: float) -> None:
+def _tell_summary(summary: Summary, seconds: float) -> None:
     """How many lines were answered, abstained from and why, and bad."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.abstained.items(), key=_most_first))
     abstained = sum(summary.abstained.values())
     before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
-    console.print(
+    tell(
         f"{summary.decided + summary.bad} lines in {seconds:.1f} s{before}: {summary.answered} answered, "
-        f"{abstained} abstained{f' ({reasons})' if reasons else ''}, {summary.bad} bad",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        f"{abstained} abstained{f' ({reasons})' if reasons else ''}, {summary.bad} bad"
     )
 
 

@@ -12,7 +12,9 @@ from isr_rag.adjudicators import DEFAULT, AdjudicatorName
 from isr_rag.cli.options import (
     AdjudicatorOption,
     Cache,
+    Focus,
     Model,
+    Orderings,
     Servers,
     Tokenizer,
     check_scorer_options,
@@ -20,7 +22,7 @@ from isr_rag.cli.options import (
     input_file,
     words,
 )
-from isr_rag.cli.terminal import columns, console
+from isr_rag.cli.terminal import columns, console, tell
 
 CALIBRATE_EXAMPLES = """[bold]Examples[/bold]
 
@@ -53,9 +55,9 @@ def calibrate(
     ] = None,
     h_star: Annotated[float, typer.Option(help="Target hallucination rate of the cut.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability that the cut fails to keep to it.")] = 0.1,
-    m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
+    m: Orderings = 6,
     orderings: Annotated[str, typer.Option(help="Family of orderings.")] = "auto",
-    focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
+    focus: Focus = "auto",
     adjudicator: AdjudicatorOption = None,
     model: Model = None,
     server: Servers = None,
@@ -92,14 +94,14 @@ def calibrate(
         calibration_report(held_out.mean, held_out.labels, folder, groups=held_out.groups, title=predicate)
         part = fitted.artefact.predicates[predicate]
         weighed = "" if part.combination is None else ", the wording is weighed as well"
-        console.print(f"{predicate}: {len(held_out.labels)} items held out{weighed}, report in {folder}")
+        tell(f"{predicate}: {len(held_out.labels)} items held out{weighed}, report in {folder}")
         highest = part.ceiling("rate")
-        console.print(f"  rate among the answered: h* down to {1.0 - highest:.3f} can be reached", markup=False)
+        tell(f"  rate among the answered: h* down to {1.0 - highest:.3f} can be reached")
         for own in part.bins:
-            console.print(f"  {own.first} to {own.last or 'more'} chunks:", markup=False)
+            tell(f"  {own.first} to {own.last or 'more'} chunks:")
             for cut in own.cuts:
-                console.print(f"    {cut.scope}: {cut.reason}", markup=False)
-    console.print(f"calibration: {out / 'calibration.json'}")
+                tell(f"    {cut.scope}: {cut.reason}")
+    tell(f"calibration: {out / 'calibration.json'}")
 
 
 def setup(
@@ -131,7 +133,7 @@ def setup(
 
         for name in names:
             set_up(
-                lambda line: console.print(line, markup=False, highlight=False),
+                tell,
                 adjudicator=name,
                 file=file,
                 show_progress=show_progress,

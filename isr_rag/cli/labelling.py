@@ -16,7 +16,9 @@ from rich.prompt import Prompt
 from isr_rag.cli.options import (
     AdjudicatorOption,
     Cache,
+    Focus,
     Model,
+    Orderings,
     Servers,
     Tokenizer,
     check_scorer_options,
@@ -25,7 +27,7 @@ from isr_rag.cli.options import (
     output_file,
     words,
 )
-from isr_rag.cli.terminal import EXIT_LINES, columns, console, say
+from isr_rag.cli.terminal import EXIT_LINES, columns, console, note, say, tell
 
 if TYPE_CHECKING:
     from isr_rag.shadow import Plan, ShadowLog
@@ -79,9 +81,9 @@ def collect(
         Literal["texts", "hashes"] | None,
         typer.Option(help="Keep texts, or hashes and scores alone. Default: texts, or as the file does."),
     ] = None,
-    m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6,
+    m: Orderings = 6,
     orderings: Annotated[str, typer.Option(help="Family of orderings.")] = "auto",
-    focus: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto",
+    focus: Focus = "auto",
     adjudicator: AdjudicatorOption = None,
     model: Model = None,
     server: Servers = None,
@@ -128,9 +130,9 @@ def collect(
             on_bad=lambda id, error: bad.append(f"item {id}: {error}"),
         )
     for complaint in bad[:20]:
-        console.print(complaint, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        note(complaint)
     there = ", ".join(f"{count:,} of {name}" for name, count in sorted(log.predicates().items())) or "none"
-    console.print(f"{new:,} new decisions, {len(bad)} bad lines; {into} holds {there}", markup=False, soft_wrap=True)
+    tell(f"{new:,} new decisions, {len(bad)} bad lines; {into} holds {there}")
     raise typer.Exit(EXIT_LINES if bad else 0)
 
 
@@ -161,7 +163,7 @@ def draw(
             say(line.rstrip("\n"))
     else:
         write_atomically(out, lines)
-    console.print(f"{len(lines)} to label. {standing.advice()}", markup=False, highlight=False, soft_wrap=True)
+    tell(f"{len(lines)} to label. {standing.advice()}")
 
 
 def label(
@@ -183,7 +185,7 @@ def label(
     if labels is not None:
         read = _read_labels(labels)
         opened.label(read)
-        console.print(f"{len(read)} labels read", markup=False)
+        tell(f"{len(read)} labels read")
     elif opened.keep == "hashes":
         raise typer.BadParameter(f"{log} keeps hashes, no texts to show: label elsewhere, and give --labels")
     else:
@@ -192,9 +194,9 @@ def label(
         asked = True
         while asked:
             standing = assess(opened, plan)
-            console.print(standing.advice(), style="bold", markup=False, highlight=False, soft_wrap=True)
+            tell(standing.advice(), "bold")
             asked = bool(standing.next) and _ask_about(opened, list(standing.next), plan.predicate)
-    console.print(assess(opened, plan).advice(), markup=False, highlight=False, soft_wrap=True)
+    tell(assess(opened, plan).advice())
 
 
 def report(
@@ -215,14 +217,11 @@ def report(
     found = shadow_report(opened, plan)
     found.write(out)
     for row in found.targets:
-        console.print(f"h* = {row.h_star:g}: {row.advice}", markup=False, highlight=False, soft_wrap=True)
+        tell(f"h* = {row.h_star:g}: {row.advice}")
     released = write_release(opened, plan, out / "calibration.json")
-    console.print(
+    tell(
         f"report: {out / 'report.html'}; "
-        + (f"calibration: {out / 'calibration.json'}" if released else "no cut is released, so no calibration"),
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        + (f"calibration: {out / 'calibration.json'}" if released else "no cut is released, so no calibration")
     )
 
 
@@ -254,11 +253,11 @@ def _ask_about(log: ShadowLog, ids: list[str], predicate: str) -> bool:
         shown = card(cases[id].item or {})
         console.rule()
         for line in shown.asked:
-            console.print(line, style="bold", markup=False, highlight=False, soft_wrap=True)
+            tell(line, "bold")
         for sentence in shown.sentences:
-            console.print(f"  - {sentence}", markup=False, highlight=False, soft_wrap=True)
+            tell(f"  - {sentence}")
         if shown.others:
-            console.print(f"  ({shown.others} more sentences)", style="dim", markup=False)
+            tell(f"  ({shown.others} more sentences)", "dim")
         try:
             said = Prompt.ask(
                 escape(f"{shown.task} (y)es, (n)o, (s)kip, (q)uit"),

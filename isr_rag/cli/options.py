@@ -90,6 +90,17 @@ AdjudicatorOption = Annotated[
     typer.Option("--adjudicator", help=f"The model of this package that judges. Default: {DEFAULT}."),
 ]
 
+CalibrationFile = Annotated[
+    Path | None,
+    typer.Option("--calibration", callback=input_file, help="Calibration that belongs to the model."),
+]
+
+PRef = Annotated[float | None, typer.Option("--p-ref", help="An oracle's probability that the predicate holds.")]
+
+Orderings = Annotated[int, typer.Option("--m", help="Number of orderings.")]
+
+Focus = Annotated[str, typer.Option("--focus", help="Words of evidence to read: a number, auto, or none.")]
+
 Cache = Annotated[Path | None, typer.Option("--cache", file_okay=False, help="Directory that remembers every score.")]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isr_rag.cli.options import input_file, output_file
-from isr_rag.cli.terminal import console
+from isr_rag.cli.terminal import note, tell
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -45,8 +45,6 @@ def report(
     for path in out:
         found.write(path)
     for line in read.complaints:
-        console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        note(line)
     answered = found.answered
-    console.print(
-        f"{found.decisions:,} decisions, {answered.count:,} answered; {found.bad_lines} bad lines", markup=False
-    )
+    tell(f"{found.decisions:,} decisions, {answered.count:,} answered; {found.bad_lines} bad lines")

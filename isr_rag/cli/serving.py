@@ -10,15 +10,18 @@ import typer
 from isr_rag.cli.options import (
     AdjudicatorOption,
     Cache,
+    CalibrationFile,
+    Focus,
     Model,
+    Orderings,
+    PRef,
     Servers,
     Tokenizer,
     check_scorer_options,
-    input_file,
     output_file,
     words,
 )
-from isr_rag.cli.terminal import console
+from isr_rag.cli.terminal import console, tell
 from isr_rag.errors import MissingDependencyError
 
 if TYPE_CHECKING:
@@ -42,10 +45,6 @@ isr-rag mcp --folder notes/
 claude mcp add isr-rag -- isr-rag mcp --folder notes/"""
 
 HStar = Annotated[float, typer.Option("--h-star", help="Target hallucination rate where a request names none.")]
-Calibration = Annotated[Path | None, typer.Option(callback=input_file, help="Calibration that belongs to the model.")]
-PRef = Annotated[float | None, typer.Option("--p-ref", help="An oracle's probability that the predicate holds.")]
-FocusWords = Annotated[str, typer.Option("--focus", help="Words of evidence to read: a number, auto, or none.")]
-Orders = Annotated[int, typer.Option("--m", help="Number of orderings.")]
 
 
 Folder = Annotated[
@@ -59,13 +58,13 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to bind to. A public one needs a key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any that is free.")] = 8000,
     h_star: HStar = 0.05,
-    m: Orders = 6,
-    focus: FocusWords = "auto",
+    m: Orderings = 6,
+    focus: Focus = "auto",
     adjudicator: AdjudicatorOption = None,
     model: Model = None,
     server: Servers = None,
     tokenizer: Tokenizer = None,
-    calibration: Calibration = None,
+    calibration: CalibrationFile = None,
     p_ref: PRef = None,
     cache: Cache = None,
     log: Annotated[
@@ -109,20 +108,20 @@ def serve(
         h_star=h_star, m=m, focus=focus, adjudicator=adjudicator, model=model, server=server, tokenizer=tokenizer,
         calibration=calibration, p_ref=p_ref, cache=cache,
     )  # fmt: skip
-    run(gate, settings, started=lambda address: _say(f"serving {gate.scorer.identity} at {address}"))
+    run(gate, settings, started=lambda address: tell(f"serving {gate.scorer.identity} at {address}"))
 
 
 def mcp(
     folder: Folder = None,
     looks: LooksOption = 12,
     h_star: HStar = 0.05,
-    m: Orders = 6,
-    focus: FocusWords = "auto",
+    m: Orderings = 6,
+    focus: Focus = "auto",
     adjudicator: AdjudicatorOption = None,
     model: Model = None,
     server: Servers = None,
     tokenizer: Tokenizer = None,
-    calibration: Calibration = None,
+    calibration: CalibrationFile = None,
     p_ref: PRef = None,
     cache: Cache = None,
 ) -> None:
@@ -177,7 +176,3 @@ def build(
         )
         gate.decide(["Paris is the capital of France."], claim="Paris is the capital of France.")
     return gate
-
-
-def _say(line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import sqlite3
 import sys
-from typing import Any
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, TypeVar
 
 import typer
 
@@ -14,7 +16,7 @@ from isr_rag.printable import printable
 
 try:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 except ImportError as error:
     raise MissingDependencyError("the command line", error.name or "rich", "cli") from error
 
@@ -25,6 +27,8 @@ EXIT_STOPPED = 5
 """The scorer, the reference, a disk or the network failed; the same command goes on from there."""
 EXIT_INTERRUPTED = 130
 """Stopped from the keyboard, as shells count it."""
+
+_Summary = TypeVar("_Summary")
 
 _WRONG_PATH = (
     errno.ENOENT,
@@ -52,9 +56,52 @@ def say(text: object) -> None:
     print(printable(str(text), None))
 
 
+def tell(line: str, style: str | None = None) -> None:
+    """Print a message beside the result, as it is and unwrapped."""
+    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def note(line: str) -> None:
+    """Print a message that should be noticed."""
+    tell(line, "yellow")
+
+
 def columns(doing: str) -> tuple[ProgressColumn, ...]:
     """A progress bar that says what is being done."""
     return TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+
+
+def over_file(
+    doing: str, run: Callable[[Callable[[int, int], None]], _Summary], *, after: str
+) -> tuple[_Summary, float]:
+    """Work through a file behind a progress bar.
+
+    Args:
+        doing: what is being done, for the bar.
+        run: does it; it is given a function to call with how many lines are done, and of how many.
+        after: how to go on after Ctrl-C.
+
+    Returns:
+        what `run` returned, and the seconds it took.
+
+    Raises:
+        typer.Exit: with `EXIT_INTERRUPTED`, when stopped from the keyboard.
+    """
+    started, done, total = perf_counter(), 0, 0
+    try:
+        with Progress(*columns(doing), console=console) as bar:
+            task = bar.add_task("", total=None)
+
+            def progress(finished: int, items: int) -> None:
+                nonlocal done, total
+                done, total = finished, items
+                bar.update(task, completed=done, total=total)
+
+            summary = run(progress)
+    except KeyboardInterrupt:
+        note(f"stopped at {done} of {total}; {after}")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    return summary, perf_counter() - started
 
 
 def run_app(app: typer.Typer) -> None:
@@ -89,5 +136,5 @@ def run_app(app: typer.Typer) -> None:
 
 
 def _complain(text: str, error: BaseException | None = None) -> None:
-    for line in (text, *(f"  {note}" for note in getattr(error, "__notes__", []))):
-        console.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+    for line in (text, *(f"  {added}" for added in getattr(error, "__notes__", []))):
+        tell(line, "red")
