@@ -21,7 +21,7 @@ from isr_rag.errors import (
 from isr_rag.evidence import Chunk, EvidenceLike, as_chunks
 from isr_rag.predicates import Predicate, predicate_for
 from isr_rag.references.protocol import Reference
-from isr_rag.scorers.protocol import ScoreRequest, Scores, checked_probabilities
+from isr_rag.scorers.protocol import ScoreRequest, Scores
 
 OnError = Literal["raise", "abstain"]
 Steps: TypeAlias = Generator[Sequence[ScoreRequest], Sequence[Scores], Decision]
@@ -55,9 +55,6 @@ class Item(Asked, total=False):
     evidence: Sequence[EvidenceLike]
     can_acquire: bool
 
-
-ARGUMENTS = ("evidence", *Asked.__annotations__, "can_acquire")
-"""The names of an item's arguments."""
 
 Decides = TypeVar("Decides", bound=Callable[..., Any])
 
@@ -93,8 +90,9 @@ class Batch:
     """
 
     def __init__(self, items: Sequence[CheckedItem], steps: Callable[[CheckedItem], Steps]) -> None:
-        self._started = time.perf_counter()
-        self._steps = [steps(item) for item in items]
+        self._items, self._of_item = items, steps
+        self._started = 0.0
+        self._steps: list[Steps] = []
         self._done: dict[int, Decision] = {}
         self._waiting: dict[int, int] = {}  # how many results each waiting item asked for
 
@@ -104,6 +102,8 @@ class Batch:
         Raises:
             ISRError: for the first item that cannot be decided; a note names its position.
         """
+        self._started = time.perf_counter()
+        self._steps = [self._of_item(item) for item in self._items]
         return self._advance([(position, next) for position in range(len(self._steps))])
 
     def resume(self, results: Sequence[ScoresOrError]) -> list[ScoreRequest]:
@@ -155,37 +155,6 @@ def _note(error: ISRError, position: int, size: int) -> None:
         error.add_note(f"in item {position} of the batch of {size}")
 
 
-class Probabilities:
-    """The label probabilities of one prompt, ordering by ordering, as they come in.
-
-    Attributes:
-        rows: for each ordering scored the least that each label's probability can be.
-        tops: the most; the same as the rows where every probability is exact.
-        passes: forward passes spent.
-    """
-
-    def __init__(self, labels: int) -> None:
-        self._labels = labels
-        self.rows: list[list[float]] = []
-        self.tops: list[list[float]] = []
-        self.passes = 0
-
-    def add(self, scores: Scores, m: int) -> None:
-        """Take in the scores of `m` further orderings.
-
-        Raises:
-            ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
-        """
-        low, high = checked_probabilities(scores, m, self._labels)
-        self.rows, self.tops, self.passes = self.rows + low, self.tops + high, self.passes + scores.passes
-
-    def of(self, target: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The least and the most that q can be for each ordering; empty while the target label is open."""
-        if target is None:
-            return (), ()
-        return tuple(row[target] for row in self.rows), tuple(top[target] for top in self.tops)
-
-
 def read_items(items: Sequence[Item | Mapping[str, Any]], default: Reference | None) -> list[CheckedItem]:
     """Check the items of one call.
 
@@ -212,9 +181,9 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
     """
     if not isinstance(item, Mapping):
         raise InvalidTypeError(f"an item is a mapping of the arguments of decide(), not {type(item).__name__}")
-    unknown = sorted(set(item) - set(ARGUMENTS))
+    unknown = sorted(set(item) - set(Item.__annotations__))
     if unknown:
-        raise InvalidInputError(f"unknown arguments {unknown}; an item has {sorted(ARGUMENTS)}")
+        raise InvalidInputError(f"unknown arguments {unknown}; an item has {sorted(Item.__annotations__)}")
     if "evidence" not in item:
         raise InvalidInputError("an item needs evidence: a list of chunks, which may be empty")
     chunks = as_chunks(item["evidence"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,7 +185,7 @@ def decide_lines(gate: ISRGate, lines: Sequence[ItemLine]) -> list[Record]:
         ConfigurationError: if the gate cannot decide about anything.
     """
     good = [line for line in lines if line.error is None]
-    outcomes = dict(zip((line.number for line in good), _decide(_abstaining(gate), good), strict=True))
+    outcomes = dict(zip((line.number for line in good), _decide(gate.with_on_error("abstain"), good), strict=True))
     if gate.on_error == "raise":
         outcomes = {number: _failure(outcome) for number, outcome in outcomes.items()}
         stop_for_good(gate, list(outcomes.values()))
@@ -240,13 +239,6 @@ def stop_for_good(gate: ISRGate, outcomes: Sequence[object]) -> None:
             raise failed[0] from None
     elif len(failed) == len(outcomes):
         raise failed[0]
-
-
-def _abstaining(gate: ISRGate) -> ISRGate:
-    """The same gate, which abstains where one item fails and decides about the others."""
-    other = copy.copy(gate)
-    other.on_error = "abstain"
-    return other
 
 
 def _stamp(path: Path) -> tuple[int, int]:

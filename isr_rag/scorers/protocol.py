@@ -200,3 +200,33 @@ def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[lis
     if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
         raise ScorerError("the scorer returned bounds that are not intervals of probabilities")
     return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())
+
+
+class LabelProbabilities:
+    """The label probabilities of orderings, as they come in.
+
+    Attributes:
+        rows: for each ordering scored the least that each label's probability can be.
+        tops: the most; the same as the rows where every probability is exact.
+        passes: forward passes spent.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[list[float]] = []
+        self.tops: list[list[float]] = []
+        self.passes = 0
+
+    def add(self, request: ScoreRequest, scores: Scores) -> None:
+        """Take in the scores of a request.
+
+        Raises:
+            ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
+        """
+        low, high = checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
+        self.rows, self.tops, self.passes = self.rows + low, self.tops + high, self.passes + scores.passes
+
+    def of(self, target: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The least and the most that a label's probability can be for each ordering; empty while the label is open."""
+        if target is None:
+            return (), ()
+        return tuple(row[target] for row in self.rows), tuple(top[target] for top in self.tops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -283,8 +283,7 @@ class AnsweringOnError(Adapter):
 
 class RaisingAnyway(Adapter):
     def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.setup.gate.on_error = "raise"
+        super().__init__(replace(setup, gate=setup.gate.with_on_error("raise")))
 
 
 class SwallowingCancellation(Adapter):

@@ -21,7 +21,6 @@ from pydantic import ValidationError
 
 from isr_rag import Decision, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.references import Oracle
 from llama_index.postprocessor.isr import (
     AbstainedError,
     ISRDecisionEvent,
@@ -170,8 +169,7 @@ def test_nodes_without_any_text_are_no_evidence() -> None:
 
 def test_what_the_llm_reads_is_judged_and_nothing_else() -> None:
     judged: list[str] = []
-    gate = fixed(1)
-    gate.reference = Oracle(lambda case: float(not judged.append(case.chunks[0].text)))
+    gate = fixed(lambda case: float(not judged.append(case.chunks[0].text)))
     shown, hidden = node("It flows through Paris.", title="Seine"), node("It flows through Paris.", title="Loire")
     hidden.node.excluded_llm_metadata_keys = ["title"]
     for one in (shown, hidden):
