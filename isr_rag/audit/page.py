@@ -136,7 +136,7 @@ def _evidence(audit: AnswerAudit, chunk: int, cited: list[Citation]) -> str:
             at = b
     found += [_h(text[at:last]), "…" if last < len(text) else ""]
     numbers = "; ".join(_carried(citation) for citation in cited)
-    head = f"Evidence {chunk}" + (f": {_h(_text(title))}" if title else "")
+    head = f"Chunk {chunk + 1}" + (f": {_h(_text(title))}" if title else "")
     quoted = f'<blockquote dir="auto">{"".join(found)}</blockquote>'
     return f"<p><small>{head}</small></p>{quoted}<p><small>{_h(numbers)}</small></p>"
 
@@ -159,14 +159,14 @@ def _rows(one: Statement) -> list[tuple[str, str]]:
         knew = "; the model says yes also without what is cited" if one.known else ""
         rows.append(("without what is cited", f"q {one.prior:.3f}: it brings {one.lift:+.2f} nats{knew}"))
     for marker in one.markers:
-        named = "names no chunk" if marker.chunk is None else f"evidence {marker.chunk}"
+        named = "names no chunk" if marker.chunk is None else f"chunk {marker.chunk + 1}"
         should = "should name " if marker.status is MarkerStatus.MISSING else ""
         rows.append((f"marker {marker.text}".strip(), f"{marker.status.value.replace('_', ' ')} ({should}{named})"))
     for effect in one.chunk_effects:
         without = "" if effect.without is None else f", without it {effect.without:.3f}"
         rows.append(
             (
-                f"evidence {effect.chunk}",
+                f"chunk {effect.chunk + 1}",
                 f"q alone {effect.alone:.3f}{without}{', distracts' if effect.distracts else ''}",
             )
         )

@@ -442,7 +442,7 @@ class AnswerAudit:
         lines = [self.headline()]
         for number, one in enumerate(self.statements, start=1):
             lines.append(f"{number:>4}  {_label(one):<14}{_short(one.text)}")
-            lines += [f"          [{c.chunk}] {_short(c.sentence)}" for c in one.citations]
+            lines += [f"          chunk {c.chunk + 1}: {_short(c.sentence)}" for c in one.citations]
             lines += [
                 f"          marker {m.text or '(none)'}: {m.status.value.replace('_', ' ')}"
                 for m in one.markers
