@@ -35,6 +35,52 @@ class ShiftWarning(UserWarning):
     """Live scores no longer look like those before."""
 
 
+class RankMartingale:
+    """Bets against the scores coming in no particular order.
+
+    Args:
+        scores: those that came before, in [0, 1]; no bet is made on them.
+        seed: of the random order of ties.
+
+    Raises:
+        InvalidInputError: for a score outside [0, 1].
+        MissingDependencyError: if online-cp is not installed.
+    """
+
+    def __init__(self, scores: Iterable[float] = (), *, seed: int = 0) -> None:
+        try:
+            from online_cp.martingale import SimpleJumper
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "online_cp":
+                raise
+            raise MissingDependencyError("looking for a shift", "online-cp", "shift") from error
+        self._known = sorted(_checked(score) for score in scores)
+        self._jumper = cast(Any, SimpleJumper)(J=_JUMPS, store_p_values=False)  # untyped
+        self._chance = np.random.default_rng(seed)
+
+    @property
+    def known(self) -> int:
+        """How many scores came so far."""
+        return len(self._known)
+
+    def bet(self, score: float) -> float:
+        """Bet on the rank of one more score among all before it.
+
+        Returns:
+            The martingale's value after the bet, as a natural logarithm.
+
+        Raises:
+            InvalidInputError: if it is not in [0, 1].
+        """
+        score = _checked(score)
+        low, high = bisect_left(self._known, score), bisect_right(self._known, score)
+        p_value = (low + self._chance.random() * (high - low + 1)) / (len(self._known) + 1)
+        insort(self._known, score)
+        self._jumper.update(float(p_value))
+        self._jumper.log_martingale_values.clear()  # a history without end, which nobody reads
+        return float(self._jumper.logM)
+
+
 class ShiftWatch:
     """Watches the scores of live decisions; feed it every decision of one predicate, in their order.
 
@@ -56,18 +102,10 @@ class ShiftWatch:
     def __init__(self, scores: Iterable[float], *, level: float = 0.01, abstain: bool = False, seed: int = 0) -> None:
         if not 0.0 < level < 1.0:
             raise ConfigurationError(f"level must lie in (0, 1), got {level!r}")
-        try:
-            from online_cp.martingale import SimpleJumper
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "online_cp":
-                raise
-            raise MissingDependencyError("ShiftWatch", "online-cp", "shift") from error
-        self._known = sorted(_checked(score) for score in scores)
-        if len(self._known) < _LEAST:
-            raise InvalidInputError(f"{len(self._known)} scores to compare with, where {_LEAST} are needed at least")
+        self._martingale = RankMartingale(scores, seed=seed)
+        if self._martingale.known < _LEAST:
+            raise InvalidInputError(f"{self._martingale.known} scores to compare with: at least {_LEAST} are needed")
         self.level, self.abstain = level, abstain
-        self._martingale = cast(Any, SimpleJumper)(J=_JUMPS, store_p_values=False)  # untyped
-        self._chance = np.random.default_rng(seed)
         self._lock = threading.Lock()
         self._fed, self._highest = 0, 0.0
         self._alarm_after: int | None = None
@@ -123,15 +161,10 @@ class ShiftWatch:
         Warns:
             ShiftWarning: as `feed`.
         """
-        score, alarm = _checked(score), False
+        alarm = False
         with self._lock:
-            low, high = bisect_left(self._known, score), bisect_right(self._known, score)
-            p_value = (low + self._chance.random() * (high - low + 1)) / (len(self._known) + 1)
-            insort(self._known, score)
-            self._martingale.update(float(p_value))
-            self._martingale.log_martingale_values.clear()  # a history without end, which nobody reads
+            self._highest = max(self._highest, self._martingale.bet(score))
             self._fed += 1
-            self._highest = max(self._highest, float(self._martingale.logM))
             if self._alarm_after is None and self._highest >= -math.log(self.level):
                 self._alarm_after, alarm = self._fed, True
         if alarm:

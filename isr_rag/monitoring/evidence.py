@@ -1,18 +1,9 @@
-"""What may be concluded while decisions still come in: intervals and tests that hold whenever one looks."""
+"""What may be concluded while decisions still come in: an interval that holds whenever one looks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
-
-_BINS = 4096
-_JUMP = 0.01
-"""How readily the martingale changes its bet."""
+from collections.abc import Callable
 
 
 def anytime_interval(wrong: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -53,34 +44,3 @@ def _edge(excluded: Callable[[float], bool], outside: float, inside: float) -> f
         middle = (outside + inside) / 2.0
         outside, inside = (middle, inside) if excluded(middle) else (outside, middle)
     return outside
-
-
-def shift_evidence(scores: Sequence[float], seed: int = 0) -> Floats:
-    """How strongly a sequence speaks against coming in no particular order: a conformal test martingale.
-
-    The Simple Jumper (Vovk et al., 2021) bets on the rank of each score among those before it. While the scores are
-    exchangeable it exceeds c at any time with probability at most 1 / c, however often one looks.
-
-    Args:
-        scores: in [0, 1], in their order.
-        seed: of the draws that break ties.
-
-    Returns:
-        log10 of the martingale after each score, shape (n,).
-    """
-    draws = np.random.default_rng(seed).random(len(scores))
-    seen = np.zeros(_BINS, dtype=np.int64)
-    bets = np.array([-1.0, 0.0, 1.0])
-    capital = np.full(3, 1.0 / 3.0)
-    log_total, found = 0.0, np.empty(len(scores))
-    for n, score in enumerate(scores):
-        place = min(int(score * _BINS), _BINS - 1)
-        seen[place] += 1
-        rank = (seen[:place].sum() + draws[n] * seen[place]) / (n + 1)
-        capital = (1.0 - _JUMP) * capital + _JUMP / 3.0
-        capital *= 1.0 + bets * (rank - 0.5)
-        total = capital.sum()
-        log_total += math.log10(total)
-        capital /= total
-        found[n] = log_total
-    return found

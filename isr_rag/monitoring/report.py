@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,8 +14,9 @@ import numpy as np
 
 from isr_rag.calibration.errors import fitting_libraries
 from isr_rag.files import write_atomically
-from isr_rag.monitoring.evidence import anytime_interval, shift_evidence
+from isr_rag.monitoring.evidence import anytime_interval
 from isr_rag.monitoring.records import Log, Record
+from isr_rag.shift import RankMartingale
 
 WINDOWS = 24
 _CURVE = 200
@@ -185,7 +187,7 @@ def report_of(log: Log, *, windows: int = WINDOWS) -> Report:
         windows: spans of equal time (without times, of equally many decisions) at most.
 
     Raises:
-        MissingDependencyError: if scipy is not installed.
+        MissingDependencyError: if scipy or online-cp is not installed (both come with the extra `calibrate`).
     """
     records = log.records
     decisions = [record.decision for record in records]
@@ -287,7 +289,8 @@ def _shift(name: str, values: Sequence[float | None]) -> Shift | None:
     places = [i for i, value in enumerate(values) if value is not None]
     if len(places) < 2:
         return None
-    logs = shift_evidence([float(values[i] or 0.0) for i in places])
+    martingale = RankMartingale()
+    logs = np.array([martingale.bet(float(values[i] or 0.0)) for i in places]) / math.log(10.0)
     loud = np.flatnonzero(logs > _LOUD)
     curve = tuple((places[i] + 1, float(logs[i])) for i in _shown(len(logs)))
     since = places[int(loud[0])] + 1 if len(loud) else None

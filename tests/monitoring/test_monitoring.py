@@ -16,7 +16,7 @@ pytest.importorskip("scipy", reason="pip install 'isr-rag[calibrate]'")
 from isr_rag import Decision, ISRGate
 from isr_rag.errors import InvalidInputError
 from isr_rag.monitoring import read_log, report_of
-from isr_rag.monitoring.evidence import anytime_interval, shift_evidence
+from isr_rag.monitoring.evidence import anytime_interval
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -86,13 +86,14 @@ def test_the_interval_for_any_time_holds_at_all_times_together() -> None:
     assert anytime_interval(1000, 1000)[1] == 1.0
 
 
-def test_a_shift_is_found_where_there_is_one_and_only_there() -> None:
+def test_a_shift_is_found_where_there_is_one_and_only_there(tmp_path: Path) -> None:
     random = np.random.default_rng(2)
-    steady = [shift_evidence(list(random.beta(5, 2, 600)), seed).max() for seed in range(60)]
-    assert sum(peak > 2.0 for peak in steady) <= 3  # expected: at most one in a hundred
-    assert shift_evidence([0.5] * 500).max() < 2.0
-    moved = [*random.beta(5, 2, 300), *random.beta(2, 5, 300)]
-    assert shift_evidence(moved).max() > 6.0
+    drawn = [float(one) for one in random.beta(5, 2, 300)]
+    for values, found in (([0.5] * 100, False), (drawn, False), ([*drawn, *random.beta(2, 5, 300)], True)):
+        log = write(tmp_path / "log.jsonl", rows([float(value) for value in values]))
+        for shift in report_of(read_log(log)).shifts:
+            assert shift.count == len(values) and (shift.since is not None) is found
+            assert not found or (shift.strongest > 6.0 and 300 < (shift.since or 0) < 400)
 
 
 def test_the_page_stands_alone_and_shows_texts_as_text(tmp_path: Path) -> None:
