@@ -16,7 +16,7 @@ from isr_rag.labelled import fingerprint
 
 GUARANTEES: tuple[Guarantee, ...] = ("rate", "each")
 _BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, 10_000))
-_TASKS = {"supported-claim/1": "claim", "supported-answer/1": "draft", "sufficient/1": "sufficiency"}
+TASKS = {"supported-claim/1": "claim", "supported-answer/1": "draft", "sufficient/1": "sufficiency"}
 
 Row = dict[str, float]
 
@@ -68,7 +68,7 @@ def gate_figures(
     """
     parts: dict[str, list[int]] = {}
     for row, record in enumerate(records):
-        task = _TASKS.get(record.predicate, record.predicate)
+        task = TASKS.get(record.predicate, record.predicate)
         low, high = next(bounds for bounds in _BINS if bounds[0] <= (record.chunks or 1) <= bounds[1])
         for name in (task, f"{task}, {record.source}", f"{task}, {_range(low, high)} chunks"):
             parts.setdefault(name, []).append(row)
