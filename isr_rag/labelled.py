@@ -14,7 +14,8 @@ from isr_rag.algorithm import weigh
 from isr_rag.calibration.artefact import BelongsTo
 from isr_rag.calibration.checks import TrainingHashes, normalised
 from isr_rag.calibration.errors import CalibrationError
-from isr_rag.calibration.fitting import CalibrationRecord, FittedCalibration, LoopRecord, fit_artefact
+from isr_rag.calibration.fitting import FittedCalibration, fit_artefact
+from isr_rag.calibration.records import CalibrationRecord, LoopRecord
 from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.evidence import Chunk, as_chunks, one_line

@@ -24,8 +24,9 @@ from isr_rag.calibration.errors import (
     CalibrationMismatchError,
     CalibrationWarning,
 )
-from isr_rag.calibration.fitting import CalibrationRecord, FittedCalibration, HeldOut, LoopRecord, fit_artefact
+from isr_rag.calibration.fitting import FittedCalibration, HeldOut, fit_artefact
 from isr_rag.calibration.ltt import Cut, LearnThenTest
+from isr_rag.calibration.records import CalibrationRecord, LoopRecord
 from isr_rag.calibration.tail import Steps, Tail
 from isr_rag.calibration.venn_abers import VennAbers
 

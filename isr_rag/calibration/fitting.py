@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,73 +23,16 @@ from isr_rag.calibration.checks import (
     TrainingHashes,
     enough_of_each_class,
     labelled_scores,
-    normalised,
-    refuse_duplicates,
-    refuse_leakage,
 )
 from isr_rag.calibration.combination import Cases, Combination
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
 from isr_rag.calibration.ltt import Cut, LearnThenTest
+from isr_rag.calibration.records import CalibrationRecord, LoopRecord, check_records, data_hash, groups_of
 from isr_rag.calibration.tail import Tail, loop_steps
 from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.languages import languages_of
-from isr_rag.wording import Wording
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationRecord:
-    """One labelled item, scored.
-
-    Attributes:
-        id: names the item; unique within its predicate.
-        predicate: id of the predicate's template.
-        q_bar: mean probability over the orderings (or a verifier's score), in [0, 1].
-        label: 1 if the predicate holds, 0 if not.
-        group: items that are not independent of each other (same page, same question) share it; None: alone.
-        text: what was judged, for finding duplicates and leakage; optional.
-        q: probability of each ordering, for a rule that needs them; optional.
-        wording: what the words of claim and evidence show; optional.
-        source: where the item comes from (a data set, a product); each source that is large enough counts by itself.
-        chunks: number of chunks that were read; None: unknown, and the calibration then holds for any number.
-        language: the text whose language counts, as a rule the evidence; optional.
-        alone: the highest probability that any chunk gets when it is read by itself; optional.
-    """
-
-    id: str
-    predicate: str
-    q_bar: float
-    label: int
-    group: str | None = None
-    text: str | None = None
-    q: tuple[float, ...] = ()
-    wording: Wording | None = None
-    source: str | None = None
-    chunks: int | None = None
-    language: str | None = None
-    alone: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LoopRecord:
-    """One labelled loop of acquisition, scored at each look until it ran out of looks or of new evidence.
-
-    Attributes:
-        id: names the item.
-        predicate: id of the predicate's template.
-        q_bar: of each look, at least one.
-        labels: 1 where the predicate holds for the evidence gathered by that look, same length.
-        wording: of each look, same length; empty where none was taken.
-        alone: of each look the highest probability of any chunk read by itself, same length; empty where none was.
-    """
-
-    id: str
-    predicate: str
-    q_bar: tuple[float, ...]
-    labels: tuple[int, ...]
-    wording: tuple[Wording, ...] = ()
-    alone: tuple[float, ...] = ()
 
 
 BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))
@@ -202,7 +143,7 @@ def fit_artefact(
         CalibrationWarning: under 50 items of a class.
     """
     items = sorted(records, key=lambda record: (record.predicate, record.id))
-    _check_records(items, list(training_ids), list(training_texts), training)
+    check_records(items, list(training_ids), list(training_texts), training)
     if folds < 2 or not 0.0 < cut_share < 1.0:
         raise CalibrationError(f"folds must be >= 2 and cut_share in (0, 1), not {folds} and {cut_share}")
     tests = [LearnThenTest(h_star, delta) for h_star, delta in targets]
@@ -223,7 +164,7 @@ def fit_artefact(
             bins,
             n_true,
             len(own) - n_true,
-            _data_hash(own),
+            data_hash(own),
             _figures(held_out[predicate], [test.h_star for test in tests], resamples, seed),
             sources=_sources(scored),
             loops=_loops([record for record in looped if record.predicate == predicate], scored, retriever),
@@ -234,34 +175,13 @@ def fit_artefact(
     return FittedCalibration(CalibrationArtefact(known, calibrations, created_by), held_out)
 
 
-def _check_records(
-    items: list[CalibrationRecord],
-    training_ids: list[str],
-    training_texts: list[str],
-    training: TrainingHashes | None,
-) -> None:
-    if not items:
-        raise CalibrationError("no labelled items: a calibration needs at least 50 of each class for each predicate")
-    refuse_duplicates((f"{r.predicate}: {r.id}" for r in items), "ids")
-    refuse_duplicates((f"{r.predicate}: {normalised(r.text)}" for r in items if r.text is not None), "texts")
-    refuse_leakage((r.id for r in items), training_ids, what="ids")
-    refuse_leakage((r.text for r in items if r.text is not None), training_texts, what="texts")
-    if training is not None:
-        training.refuse((r.id for r in items), what="ids")
-        training.refuse((r.text for r in items if r.text is not None), what="texts")
-
-
-def _groups(records: Sequence[CalibrationRecord]) -> list[str]:
-    return [f"item {record.id}" if record.group is None else f"group {record.group}" for record in records]
-
-
 def _split(
     records: list[CalibrationRecord], share: float, seed: int
 ) -> tuple[list[CalibrationRecord], list[CalibrationRecord]]:
     with fitting_libraries():
         from sklearn.model_selection import GroupShuffleSplit
 
-    groups = _groups(records)
+    groups = groups_of(records)
     if len(set(groups)) < 2:
         raise CalibrationError("all items share one group, so nothing independent is left to test a cut on")
     splitter = cast(Any, GroupShuffleSplit)(n_splits=1, test_size=share, random_state=seed)
@@ -338,7 +258,7 @@ def _weight(pilot: list[CalibrationRecord], folds: int, seed: int) -> float:
     """How much the best chunk read alone should count."""
     alone = [record.q_bar if record.alone is None else record.alone for record in pilot]
     labels, sources = [r.label for r in pilot], [r.source for r in pilot]
-    return combination.best_weight([r.q_bar for r in pilot], alone, labels, _groups(pilot), sources, folds, seed)
+    return combination.best_weight([r.q_bar for r in pilot], alone, labels, groups_of(pilot), sources, folds, seed)
 
 
 def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:
@@ -434,7 +354,7 @@ def _cases(records: Sequence[CalibrationRecord]) -> Cases | None:
     if len(wordings) < len(records):
         return None
     labels, sources = [r.label for r in records], [r.source for r in records]
-    return Cases([r.q_bar for r in records], wordings, labels, _groups(records), sources)
+    return Cases([r.q_bar for r in records], wordings, labels, groups_of(records), sources)
 
 
 def _fit(records: list[CalibrationRecord], joined: bool, folds: int, seed: int) -> _Fitted:
@@ -450,7 +370,7 @@ def _fit(records: list[CalibrationRecord], joined: bool, folds: int, seed: int) 
 def _cross_validate(records: list[CalibrationRecord], joined: bool, folds: int, seed: int) -> HeldOut:
     scores = np.array([record.q_bar for record in records], dtype=np.float64)
     labels = np.array([record.label for record in records], dtype=np.int64)
-    groups = _groups(records)
+    groups = groups_of(records)
     lower, upper, mean = np.empty_like(scores), np.empty_like(scores), np.empty_like(scores)
     for seen, unseen in combination.split([record.label for record in records], groups, folds, seed):
         with warnings.catch_warnings():
@@ -470,7 +390,7 @@ def _cuts(test: LearnThenTest, seen: Tail, pilot: _Scored, tested: _Scored, rule
         pairs = zip(part.records, part.scores, strict=True)
         return [bool(rule(record, steps.at(score), test.h_star)) for record, score in pairs]
 
-    groups = _groups(tested.records)
+    groups = groups_of(tested.records)
     cuts: list[Cut] = []
     for may_pilot, may in ((None, None), (answered(pilot), answered(tested))):
         thresholds = test.plan(pilot.scores, pilot.labels, items=len(set(groups)), answerable=may_pilot)
@@ -500,14 +420,3 @@ def _figures(held: HeldOut, h_stars: Sequence[float], resamples: int, seed: int)
             entry["risk"] = [interval.estimate, interval.lower, interval.upper]
         figures[f"p_ref_at_h_star_{h_star:g}"] = entry
     return figures
-
-
-def _data_hash(records: Sequence[CalibrationRecord]) -> str:
-    rows = [
-        [r.id, float(r.q_bar), r.alone, int(r.label), r.group, r.source, r.chunks, _values(r.wording)] for r in records
-    ]
-    return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
-
-
-def _values(wording: Wording | None) -> tuple[tuple[float, ...], ...]:
-    return () if wording is None else wording.sentences
