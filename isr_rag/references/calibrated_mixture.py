@@ -10,11 +10,13 @@ from isr_rag.calibration.artefact import (
     BinCalibration,
     CalibrationArtefact,
     Guarantee,
+    LoopCalibration,
     PredicateCalibration,
 )
+from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.errors import ConfigurationError
 from isr_rag.languages import foreign_language
-from isr_rag.references.protocol import Calibration, Case, Estimate, below_target, probability
+from isr_rag.references.protocol import Calibration, Case, Estimate, below_target, checked_calibration, probability
 from isr_rag.wording import compare
 
 ENOUGH_OF_A_CLASS = 50
@@ -46,7 +48,7 @@ class CalibratedMixture:
         calibration: an artefact fitted on labelled data (see `isr_rag.calibration`), refused where it does not belong
             to the gate's scorer, predicate, orderings, m and focus; or a bare calibration, for which you vouch.
         guarantee: `rate` or `each`; by default `rate` where the artefact has 50 labelled items of each class,
-            else `each`.
+            else `each`; `rate` with delta or supported_share.
         delta: also hold the answer to the artefact's Learn-then-Test cut for (the gate's h*, delta), so that the
             hallucination rate among the answered exceeds h* with probability at most delta over the labelled items.
             p_ref then comes from the labelled items that the cut was not tested on.
@@ -69,6 +71,8 @@ class CalibratedMixture:
         supported_share: float | None = None,
     ) -> None:
         fitted = isinstance(calibration, CalibrationArtefact)
+        if not fitted:
+            checked_calibration(calibration)
         if delta is not None and not (0.0 < delta < 1.0 and fitted):
             raise ConfigurationError(f"delta needs a CalibrationArtefact and a value in (0, 1), got {delta!r}")
         if supported_share is not None and not (0.0 < supported_share < 1.0 and fitted):
@@ -79,6 +83,11 @@ class CalibratedMixture:
             raise ConfigurationError(f"guarantee needs a CalibrationArtefact and 'rate' or 'each', got {guarantee!r}")
         if guarantee == "each" and (delta is not None or supported_share is not None):
             raise ConfigurationError("delta and supported_share belong to guarantee='rate'")
+        if delta is not None and supported_share is not None:
+            raise ConfigurationError(
+                "the cut of delta was tested at the share of supported cases among the labelled items: give delta "
+                "where yours is at least that, or supported_share alone"
+            )
         self.calibration = calibration
         self.guarantee: Guarantee | None = guarantee
         self.delta = delta
@@ -135,12 +144,14 @@ class CalibratedMixture:
         score = fitted.score(mean, wording, best)
         guarantee = self.guarantee_for(fitted)
         if case.looks > 1:
-            loop = fitted.loop(case.looks)
+            loop = self._loop(fitted, case.looks)
             if loop is None:
                 raise ConfigurationError(
-                    f"the calibration of {template} knows no loop of {case.looks} looks; isr_rag.acquire splits h* then"
+                    f"the calibration of {template} knows no loop of {case.looks} looks with guarantee="
+                    f"{self.guarantee!r}, delta={self.delta} and supported_share={self.supported_share}; "
+                    "isr_rag.acquire splits h* then"
                 )
-            p_ref, guaranteed = loop.steps.at(score), None
+            p_ref, guaranteed, guarantee = loop.steps.at(score), None, "rate"
             source = f"{source}, of a loop of {case.looks} looks, rate among the answered"
         else:
             guaranteed = None
@@ -159,6 +170,8 @@ class CalibratedMixture:
         """The guarantee that holds for a predicate: the one asked for, else by the number of labels."""
         if self.guarantee is not None:
             return self.guarantee
+        if self.supported_share is not None:  # only a rate can be weighed by it
+            return "rate"
         enough = min(fitted.n_true, fitted.n_false) >= ENOUGH_OF_A_CLASS
         rated = all(part.tail is not None for part in fitted.bins)
         return "rate" if rated and (enough or self.delta is not None) else "each"
@@ -167,7 +180,7 @@ class CalibratedMixture:
         """The highest p_ref that any evidence can bring; see `CalibratedReference`."""
         calibration = self.calibration
         if not isinstance(calibration, CalibrationArtefact):
-            return 1.0
+            return calibration.lower(1.0) if isinstance(calibration, VennAbers) and looks == 1 else None
         if predicate is None:
             found = [self.ceiling(name, looks=looks) for name in calibration.predicates]
             return max((value for value in found if value is not None), default=None)
@@ -175,10 +188,15 @@ class CalibratedMixture:
         if fitted is None:
             return None
         if looks > 1:
-            loop = fitted.loop(looks)
+            loop = self._loop(fitted, looks)
             return None if loop is None else loop.steps.ceiling
         guarantee = self.guarantee_for(fitted)
         return max(self._lower_of(predicate, fitted, part, guarantee)(1.0) for part in fitted.bins)
+
+    def _loop(self, fitted: PredicateCalibration, looks: int) -> LoopCalibration | None:
+        """The calibration of a loop; it is a rate over loops as they were labelled, and stands for nothing else."""
+        plain = self.guarantee != "each" and self.delta is None and self.supported_share is None
+        return fitted.loop(looks) if plain else None
 
     def _lower_of(
         self, template: str, fitted: PredicateCalibration, part: BinCalibration, guarantee: Guarantee
@@ -189,7 +207,7 @@ class CalibratedMixture:
         known = self._lower.get((template, part.first))
         if known is None:
             if self.delta is not None and part.pilot is not None:
-                known = part.pilot.steps(self.supported_share).at
+                known = part.pilot.steps().at
             else:
                 known = fitted.rate(part, self.supported_share).at
             self._lower[template, part.first] = known

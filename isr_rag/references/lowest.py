@@ -16,6 +16,10 @@ class Lowest:
     def __init__(self, *references: Reference) -> None:
         if len(references) < 2:
             raise ConfigurationError("Lowest combines two or more references")
+        given: tuple[object, ...] = references  # callers do not all check types
+        for one in given:
+            if not isinstance(one, Reference):
+                raise ConfigurationError(f"{one!r:.80} is not a reference: wrap it in Oracle(...) or Verifier(...)")
         self._references = references
 
     def __repr__(self) -> str:
@@ -32,6 +36,8 @@ class Lowest:
 
     def ceiling(self, predicate: str | None, *, looks: int = 1) -> float | None:
         """The lowest of the highest values; None where a loop was not calibrated for one of them."""
+        if looks > 1 and not all(isinstance(reference, CalibratedReference) for reference in self._references):
+            return None
         own = [r.ceiling(predicate, looks=looks) for r in self._references if isinstance(r, CalibratedReference)]
         known = [value for value in own if value is not None]
         return min(known, default=1.0) if len(known) == len(own) else None

@@ -123,6 +123,19 @@ class Calibration(Protocol):
         ...
 
 
+def checked_calibration(calibration: object) -> None:
+    """Refuse what has no `lower(score)`.
+
+    Raises:
+        ConfigurationError: if it is not a calibration.
+    """
+    if isinstance(calibration, str) or not isinstance(calibration, Calibration):  # a str also has `lower`
+        raise ConfigurationError(
+            f"{calibration!r:.80} is not a calibration: give what was fitted (VennAbers, NoisyChannel), or for a file "
+            "CalibrationArtefact.load(path)"
+        )
+
+
 def consult(reference: Reference, case: Case) -> Estimate:
     """A reference's estimate, checked.
 

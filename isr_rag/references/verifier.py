@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isr_rag.errors import ConfigurationError, ReferenceFailedError
-from isr_rag.references.protocol import Calibration, Case, Estimate, probability
+from isr_rag.references.protocol import Calibration, Case, Estimate, checked_calibration, probability
 
 
 class Verifier:
@@ -24,6 +24,8 @@ class Verifier:
     def __init__(self, verify: Callable[[Case], float], *, calibration: Calibration | None = None) -> None:
         if not callable(verify):
             raise ConfigurationError("verify must be a callable that takes a Case")
+        if calibration is not None:
+            checked_calibration(calibration)
         self._verify, self._calibration = verify, calibration
 
     def __repr__(self) -> str:

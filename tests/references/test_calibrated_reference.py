@@ -24,11 +24,12 @@ from isr_rag.calibration import (
     LoopRecord,
     Tail,
     TrainingHashes,
+    VennAbers,
     fit_artefact,
 )
 from isr_rag.errors import ConfigurationError
 from isr_rag.labelled import score_loops
-from isr_rag.references import CalibratedMixture, Lowest, Oracle
+from isr_rag.references import CalibratedMixture, Lowest, Oracle, Verifier
 from isr_rag.testing import FixedScorer
 
 CLAIM = "supported-claim/1"
@@ -262,7 +263,8 @@ def test_lowest_claims_no_guarantee_for_a_part_of_what_was_calibrated(artefact: 
 
 
 def test_settings_of_a_reference_that_mean_nothing_are_refused(artefact: CalibrationArtefact) -> None:
-    wrong = ({"guarantee": "all"}, {"guarantee": "each", "delta": 0.1}, {"supported_share": 1.0}, {"delta": 0.0})
+    wrong = ({"guarantee": "all"}, {"guarantee": "each", "delta": 0.1}, {"supported_share": 1.0}, {"delta": 0.0},
+             {"delta": 0.1, "supported_share": 0.4})  # fmt: skip
     for settings in wrong:
         with pytest.raises(ConfigurationError):
             CalibratedMixture(artefact, **settings)  # type: ignore[arg-type]
@@ -283,3 +285,54 @@ def test_a_split_rate_keeps_its_promise_although_a_further_look_follows_a_refusa
         answered = early.sum() + late.sum()
         shares.append(((early & wrong[0]).sum() + (late & wrong[1]).sum()) / max(answered, 1))
     assert 0.5 * h_star / 2 < np.mean(shares) <= h_star
+
+
+def test_only_a_reference_calibrated_on_loops_decides_them_without_a_split() -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.random(600)
+    bare = VennAbers.fit(scores, rng.random(600) < scores**0.2 * (scores > 0.3))
+    looped = fitted(records(), targets=((0.05, 0.1), (0.1, 0.1)), loops=loops())
+    for reference in (
+        CalibratedMixture(bare),
+        Lowest(Oracle(0.95), Verifier(lambda case: 1.0)),
+        Lowest(Oracle(1.0), CalibratedMixture(looped)),
+        CalibratedMixture(looped, guarantee="each"),
+        CalibratedMixture(looped, delta=0.1),
+        CalibratedMixture(looped, supported_share=0.4),
+    ):
+        own = gate(reference, h_star=0.1)
+        trail = acquire(own, widen(numbered, top_k=2), claim="The river flows", looks=2)
+        assert trail.h_star_per_look == 0.05, reference
+    decision = gate(CalibratedMixture(looped), h_star=0.05).in_loop(2).decide([ENGLISH] * 3, claim="The river flows")
+    assert decision.guarantee == "rate"
+
+
+def test_the_ceiling_of_a_bare_calibration_is_known_for_single_decisions() -> None:
+    labels = [1] * 18 + [0] * 18
+    with pytest.warns(CalibrationWarning):
+        bare = VennAbers.fit([0.9] * 18 + [0.1] * 18, labels)
+    with pytest.raises(ConfigurationError, match="no evidence can reach 1 - h"):
+        gate(CalibratedMixture(bare), h_star=0.01)
+
+
+def test_a_stated_share_counts_however_few_the_labels_are() -> None:
+    with pytest.warns(CalibrationWarning):
+        few = fitted([replace(record, chunks=None) for record in records(80, seed=4)])
+    assert gate(CalibratedMixture(few), h_star=0.3).decide([ENGLISH], claim="The river flows").guarantee == "each"
+    answers = [
+        gate(CalibratedMixture(few, supported_share=share), h_star=0.3).decide([ENGLISH], claim="The river flows")
+        for share in (0.8, 0.5, 0.3)
+    ]
+    assert [decision.guarantee for decision in answers] == ["rate"] * 3
+    assert answers[0].p_ref > answers[1].p_ref > answers[2].p_ref  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("wrong", ["calibration.json", None, 0.9])
+def test_what_is_not_a_calibration_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not a calibration"):
+        CalibratedMixture(wrong)
+    if wrong is not None:
+        with pytest.raises(ConfigurationError, match="is not a calibration"):
+            Verifier(lambda case: 1.0, calibration=wrong)
+    with pytest.raises(ConfigurationError, match="is not a reference"):
+        Lowest(Oracle(1.0), wrong)
