@@ -17,7 +17,9 @@ def score(scorer: Scorer, requests: Sequence[ScoreRequest]) -> Sequence[ScoresOr
             raise ScorerError(f"the scorer returned {len(results)} results for {len(requests)} requests")
         return results
     except PartialScoresError as error:
-        return error.outcomes
+        if len(error.outcomes) == len(requests):
+            return error.outcomes
+        return [as_scorer_error(error)] * len(requests)
     except Exception as error:
         if len(requests) == 1:
             return [as_scorer_error(error)]
@@ -27,7 +29,12 @@ def score(scorer: Scorer, requests: Sequence[ScoreRequest]) -> Sequence[ScoresOr
 async def ascore(scorer: AsyncScorer, request: ScoreRequest) -> ScoresOrError:
     """Score one request without blocking the event loop."""
     try:
-        return (await scorer.ascore([request]))[0]
+        results = await scorer.ascore([request])
+        if len(results) != 1:
+            raise ScorerError(f"the scorer returned {len(results)} results for 1 request")
+        return results[0]
+    except PartialScoresError as error:
+        return error.outcomes[0] if len(error.outcomes) == 1 else error
     except Exception as error:
         return as_scorer_error(error)
 

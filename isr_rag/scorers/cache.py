@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, ISRError
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.scorers.protocol import (
     AsyncScorer,
     IndexingScorer,
     Layout,
+    PartialScoresError,
     Scorer,
     ScoreRequest,
     Scores,
@@ -96,22 +97,32 @@ class CachedScorer:
         return noise_floor_of(self.scorer)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As the inner scorer, with `passes` counting only what was computed."""
+        """As the inner scorer, with `passes` counting only what was computed.
+
+        Raises:
+            PartialScoresError: as the inner scorer; it also holds the scores that were there already.
+        """
         lookups = [self._look_up(request) for request in requests]
         wanted = _wanted(lookups)
-        return self._merge(lookups, self.scorer.score(wanted) if wanted else [])
+        try:
+            fresh: Sequence[Scores | ISRError] = self.scorer.score(wanted) if wanted else []
+        except PartialScoresError as error:
+            fresh = error.outcomes
+        return _whole(self._merge(lookups, fresh))
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As `score`, awaiting the inner scorer where it can be awaited."""
         lookups = await asyncio.to_thread(lambda: [self._look_up(request) for request in requests])
         wanted = _wanted(lookups)
-        if not wanted:
-            fresh: list[Scores] = []
-        elif isinstance(self.scorer, AsyncScorer):
-            fresh = await self.scorer.ascore(wanted)
-        else:
-            fresh = await asyncio.to_thread(self.scorer.score, wanted)
-        return await asyncio.to_thread(self._merge, lookups, fresh)
+        fresh: Sequence[Scores | ISRError] = []
+        try:
+            if wanted and isinstance(self.scorer, AsyncScorer):
+                fresh = await self.scorer.ascore(wanted)
+            elif wanted:
+                fresh = await asyncio.to_thread(self.scorer.score, wanted)
+        except PartialScoresError as error:
+            fresh = error.outcomes
+        return _whole(await asyncio.to_thread(self._merge, lookups, fresh))
 
     def index(self, prompts: Sequence[Prompt]) -> int:
         """As the inner scorer's.
@@ -136,14 +147,17 @@ class CachedScorer:
                 missing.append(k)
         return _Lookup(keys, rows, missing, request)
 
-    def _merge(self, lookups: list[_Lookup], fresh: list[Scores]) -> list[Scores]:
+    def _merge(self, lookups: list[_Lookup], fresh: Sequence[Scores | ISRError]) -> list[Scores | ISRError]:
         answers = iter(fresh)
-        results: list[Scores] = []
+        results: list[Scores | ISRError] = []
         entries: dict[str, bytes] = {}
         for lookup in lookups:
             passes = 0
             if lookup.missing:
                 scores = next(answers)
+                if isinstance(scores, ISRError):
+                    results.append(scores)
+                    continue
                 passes = scores.passes
                 for i, (k, row) in enumerate(zip(lookup.missing, scores.logprobs, strict=True)):
                     lookup.rows[k] = row
@@ -166,6 +180,16 @@ class CachedScorer:
             prompt.labels,
         ]
         return hashlib.sha256(json.dumps(segments, ensure_ascii=False).encode()).hexdigest()
+
+
+def _whole(outcomes: list[Scores | ISRError]) -> list[Scores]:
+    """The scores of every request; an error where some of them have none."""
+    failed = [outcome for outcome in outcomes if isinstance(outcome, ISRError)]
+    if failed:
+        if len(outcomes) == 1:
+            raise failed[0]
+        raise PartialScoresError(f"{len(failed)} of {len(outcomes)} requests failed: {failed[0]}", outcomes)
+    return [outcome for outcome in outcomes if isinstance(outcome, Scores)]
 
 
 def _wanted(lookups: list[_Lookup]) -> list[ScoreRequest]:

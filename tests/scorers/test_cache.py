@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import sqlite3
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,12 +16,12 @@ import numpy as np
 import pytest
 
 import isr_rag
-from isr_rag import CachedScorer, Chunk, ISRGate, Supported
-from isr_rag.errors import ConfigurationError
+from isr_rag import CachedScorer, Chunk, ISRGate, Reason, Supported
+from isr_rag.errors import ConfigurationError, ISRError, ScorerError
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import Oracle
 from isr_rag.scorers import store
-from isr_rag.scorers.protocol import ScoreRequest
+from isr_rag.scorers.protocol import PartialScoresError, ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 
 
@@ -73,6 +74,41 @@ def test_a_gate_decides_the_same_with_and_without_sync_and_async(tmp_path: Path)
     assert cached.decide(["a", "bb", "ccc"], claim="c") == expected
     again = asyncio.run(cached.adecide(["a", "bb", "ccc"], claim="c"))
     assert (again.q, again.passes) == (expected.q, 0)
+
+
+class Partly(FixedScorer):
+    """Fails at claims with the word "bad", as servers do: the others of a call need not be asked again."""
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        outcomes: list[Scores | ISRError] = [
+            ScorerError("no") if "bad" in request.prompt.suffix else super(Partly, self).score([request])[0]
+            for request in requests
+        ]
+        failed = [outcome for outcome in outcomes if isinstance(outcome, ISRError)]
+        if failed:
+            raise failed[0] if len(outcomes) == 1 else PartialScoresError("some failed", outcomes)
+        return [outcome for outcome in outcomes if isinstance(outcome, Scores)]
+
+
+class PartlyAwaited(Partly):
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        return self.score(requests)
+
+
+@pytest.mark.parametrize("make", [Partly, PartlyAwaited])
+def test_one_failure_spoils_neither_what_is_known_nor_what_is_scored_beside_it(
+    tmp_path: Path, make: type[Partly]
+) -> None:
+    inner = make([0.99])
+    gate = ISRGate(scorer=CachedScorer(inner, tmp_path), reference=Oracle(1.0), on_error="abstain")
+    gate.decide(["a"], claim="one")
+    items = [{"evidence": ["a"], "claim": claim} for claim in ("one", "bad one", "two", "bad two")]
+    for decided in (gate.decide_batch(items), asyncio.run(gate.adecide_batch(items))):
+        assert [decision.reason for decision in decided] == [
+            Reason.SUFFICIENT, Reason.SCORER_FAILED, Reason.SUFFICIENT, Reason.SCORER_FAILED
+        ]  # fmt: skip
+    scored = [one.prompt.suffix for one in inner.requests]
+    assert len(scored) == len(set(scored)) == 2
 
 
 def test_scores_that_are_not_finite_are_not_remembered(tmp_path: Path) -> None:
