@@ -59,7 +59,7 @@ class Trail:
 
     Attributes:
         decision: the last decision: ANSWER, or ABSTAIN with its reason; never ACQUIRE.
-        decisions: every decision, one a look.
+        decisions: every decision, one per look.
         evidence: all evidence gathered, in the order it was first seen: the caller's own objects.
         stop: why the loop ended.
         h_star: the error budget of the whole loop.
@@ -78,7 +78,7 @@ class Trail:
         head = f"{len(self.decisions)} look(s), {self.stop.replace('_', ' ')}; {len(self.evidence)} chunks; " + (
             f"h* = {self.h_star:.3g} for the whole loop"
             if self.h_star_per_look == self.h_star
-            else f"h* = {self.h_star:.3g} split into {self.h_star_per_look:.3g} a look"
+            else f"h* = {self.h_star:.3g} split into {self.h_star_per_look:.3g} per look"
         )
         return "\n".join([head, *(f"look {i}: {decision}" for i, decision in enumerate(self.decisions))])
 
@@ -151,7 +151,7 @@ def widen(search: Search, *, top_k: int = 5, factor: int = 2) -> Retrieve:
 
 
 def reformulate(retrieve: Retrieve, rewrite: Callable[[str, int, Decision], str]) -> Retrieve:
-    """A retriever that asks in other words after each decision that was not enough.
+    """A retriever that rewords the query after each decision that was not enough.
 
     Args:
         retrieve: the retriever to ask.

@@ -65,8 +65,8 @@ class Adjudicator:
         base: name of the base model.
         file: name of the base model's GGUF file.
         size: bytes of that file.
-        sha256: its hash, which decides whatever place it comes from.
-        places: where it may be fetched, in the order of trying.
+        sha256: its hash, which must match wherever the file comes from.
+        places: where it may be fetched, in the order in which places are tried.
         conversion: version of the conversion, part of the converted folder's name.
         converted: hash of every file of the converted folder. The conversion is deterministic.
         bfloat16: whether the linear layers compute in bfloat16 on processors that have it.

@@ -22,7 +22,7 @@ class Bm25:
         import bm25s
 
         own = logging.getLogger("bm25s")
-        if own.level == logging.DEBUG:  # as it sets itself when imported, below whatever the application wants
+        if own.level == logging.DEBUG:  # bm25s sets this level itself when it is imported
             own.setLevel(logging.NOTSET)
         corpus = _tokens(texts)
         self._size = len(corpus)

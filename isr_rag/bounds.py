@@ -78,7 +78,7 @@ def bernoulli_kl(p: ArrayLike, q: ArrayLike, *, eps: float = EPS) -> Float:
     Args:
         p: probability, any shape.
         q: probability, broadcast against p.
-        eps: smoothing in [0, 0.5). With `eps=0` the exact divergence, which may be infinite.
+        eps: smoothing in [0, 0.5). `eps=0` gives the exact divergence, which may be infinite.
 
     Returns:
         Divergence >= 0, of the broadcast shape.
@@ -239,7 +239,7 @@ def jensen_gap(q: ArrayLike, label: ArrayLike | None = None) -> Float:
 def partial_sum(n: int, alpha: float) -> float:
     """Sum of t^-alpha for t = 1 .. n-1, exactly; H_{n-1} for alpha = 1 (Theorem 1).
 
-    Exact sums stand in for the paper's asymptotics, whose sign for alpha = 1 (log n - gamma) is a slip and whose
+    Exact sums replace the paper's asymptotics, whose sign for alpha = 1 (log n - gamma) is a slip and whose
     form for alpha < 1 lacks a + 1.
 
     Raises:

@@ -1,8 +1,8 @@
 """When a decision can be made before all orderings are scored.
 
-Two different things, and a decision says which happened: an *exact* stop, after which no remaining ordering could
-have changed the action, so the decision is that of all m; and an *early* stop far from the boundary, after which
-it stands for the orderings scored (Section 4.4 and Appendix E: start at 3, escalate near ISR = 1).
+There are two different stops, and a decision says which happened: an *exact* stop, after which no remaining ordering
+could have changed the action, which makes the decision that of all m; and an *early* stop far from the boundary, after
+which it stands for the orderings scored (Section 4.4 and Appendix E: start at 3, escalate near ISR = 1).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Choosing what is read: whole chunks, or the sentences that matter for the question, under a budget of words.
 
-Chunks as people have them are long, and a small model on a CPU cannot read thirty of them in a second. Sentences
+The chunks that people retrieve are long, and a small model on a CPU cannot read thirty of them in a second. Sentences
 are ranked by BM25 (k1 = 1.2, b = 0.75) against the predicate's words. The best sentence of each chunk comes first, as
 long as the budget lasts; the rest of the budget goes to the best sentences anywhere. Chunks keep their places. What is
 left out of the middle is marked with an ellipsis, and the decision says how much was read and which chunks were not.

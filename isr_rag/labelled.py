@@ -44,7 +44,7 @@ def score_labelled(
         progress: told how many items are scored.
 
     Raises:
-        CalibrationError: if the gate has a cascade, or an item no id or label.
+        CalibrationError: if the gate has a cascade, or an item has no id or label.
         ISRError: as the gate's `decide`, with a note that names the item.
     """
     if gate.cascade:
@@ -185,12 +185,12 @@ def calibrate(
             calibrator.
         loops: labelled loops from `score_loops`, for `isr_rag.acquire`.
         retriever: how those loops retrieved, in words.
-        training_texts: what the scorer was trained on, held against the records.
+        training_texts: what the scorer was trained on, compared with the records.
         training: hashes of what it was trained on; for the embedded model those that ship with its adapter.
         seed: seed of splits and folds.
 
     Raises:
-        CalibrationError: if the records cannot carry a calibration; says why.
+        CalibrationError: if the records cannot carry a calibration; the message says why.
     """
     invariant = gate.scorer.layout != "full"
 

@@ -10,7 +10,7 @@ SEGMENTED = 600
 """Characters given to the sentence splitter at a time: its time grows with the square of what it is given."""
 
 MOST = 30
-"""Sentences in so many characters above which they are none, but numbers, abbreviations or marks."""
+"""More sentences than this in so many characters are not sentences, but numbers, abbreviations or marks."""
 
 _ENCLOSING = re.compile(r"""["'()\[\]{}<>‘’“”„«»‹›「」『』（）]""")
 _MOSTLY_ENCLOSING = 5

@@ -101,7 +101,7 @@ def chunks_of_document(raw: bytes, name: str) -> Iterator[Chunk]:
         name: the file's name: its ending says what it is, its stem is a title, and messages repeat it.
 
     Raises:
-        InvalidInputError: if it is empty or no text, or a line is not a chunk.
+        InvalidInputError: if it is empty or not a text, or a line is not a chunk.
         MissingDependencyError: for HTML or PDF without the extra "documents".
     """
     path = Path(name)
@@ -144,7 +144,7 @@ def _checked(text: str, name: str) -> str:
 
 
 def _json_list(text: str, name: str) -> tuple[Chunk, ...] | None:
-    """The chunks of a JSON list; None where the text is none."""
+    """The chunks of a JSON list; None where the text is not one."""
     try:
         plain = strict_json.loads(text)
     except ValueError:

@@ -47,7 +47,7 @@ def test_splits_the_error_budget_over_the_looks_and_says_so() -> None:
     assert trail.h_star == 0.06
     assert trail.h_star_per_look == pytest.approx(0.02)
     assert {d.h_star for d in trail.decisions} == {trail.h_star_per_look}
-    assert "0.06 split into 0.02 a look" in str(trail)
+    assert "0.06 split into 0.02 per look" in str(trail)
 
 
 def test_the_gate_itself_keeps_its_target() -> None:

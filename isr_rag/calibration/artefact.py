@@ -159,7 +159,7 @@ class PredicateCalibration:
         sources: the labelled scores of each source that is large enough; with `rate` the lowest p_ref counts, so
             that the cut is the worst source's.
         loops: calibrated loops of acquisition, by their number of looks.
-        combination: joins q_bar with the wording to the score that everything here belongs to; None: q_bar is it.
+        combination: joins q_bar with the wording to the score that everything here belongs to; None: it is q_bar.
         close: how much the best chunk read alone counts where it says less than all chunks together: the share of the
             difference in log-odds that is taken off q_bar, from 0 (each chunk need not be read alone) to 1 (the lower
             of the two counts).
@@ -234,7 +234,7 @@ class PredicateCalibration:
         return Steps.highest_so_far(breaks, values)
 
     def at_share(self, h_star: float, share: float, supported_share: float | None = None) -> tuple[float, float] | None:
-        """Risk and coverage of the cuts at h* where the share of supported cases is another one than they assume.
+        """Risk and coverage of the cuts at h* where the share of supported cases differs from the one they assume.
 
         Args:
             h_star: target rate.

@@ -8,9 +8,9 @@ Section 2.5.1 wants a learned verifier "debiased or lower-bounded from calibrati
 * **For one decision**, the verdict is known and the truth is not. Debiasing is Bayes' rule, so it needs the base rate:
   P(g=1 | v=1) = sens * pi / (sens * pi + (1 - spec) * (1 - pi)). This is `p_ref`: `NoisyChannel.lower`.
   Putting the batch's inverted rate in its place (a verdict of 1 "debiased" to spec / (sens + spec - 1), which can
-  exceed 1) would be no probability of this item at all.
+  exceed 1) would not give a probability of this item at all.
 
-The base rate therefore has to be said, see `Prior`; there is no default, and no silent one half.
+The base rate therefore has to be given, see `Prior`: there is no default, and one half is never assumed.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ REFUSED_OF_A_CLASS = 10
 def scored_labels(
     scores: ArrayLike, labels: ArrayLike, *, error: type[ISRError] = CalibrationError
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Scores as float64 and labels as bool, shape (n,) each: the check that whatever reads labelled scores begins with.
+    """Scores as float64 and labels as bool, shape (n,) each; all code that reads labelled scores begins with it.
 
     Args:
         scores: in [0, 1], shape (n,).
@@ -86,7 +86,7 @@ def enough_of_each_class(positive: int, negative: int, *, least: int = REFUSED_O
     """Refuse one class only or fewer than `least` of one; warn under 50.
 
     Raises:
-        CalibrationError: as said.
+        CalibrationError: in both of these cases.
     """
     counts = f"{positive} items with label 1 and {negative} with label 0"
     fewest = min(positive, negative)
@@ -165,7 +165,7 @@ class TrainingHashes:
 
         Raises:
             FileNotFoundError: if there is no such file.
-            CalibrationError: if its length is no multiple of 8 bytes, or the hashes are not ascending.
+            CalibrationError: if its length is not a multiple of 8 bytes, or the hashes are not ascending.
         """
         data = Path(path).read_bytes()
         values = np.frombuffer(data[: len(data) // 8 * 8], dtype="<u8")

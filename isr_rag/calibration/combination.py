@@ -173,9 +173,9 @@ def best_weight(
 ) -> float:
     """How much the best chunk read alone should count: the one of `WEIGHTS` that predicts best, or 0.
 
-    A weight is held against q_bar by itself at the places of `helps`: not wrong more often at any of `COVERAGES`, and a
-    lower log loss, averaged within groups, where a logistic curve for each was fitted without one source (or fold) at
-    a time. 0 under `LEAST_FOR_A_WEIGHT` items of a class.
+    A weight is compared with q_bar by itself as in `helps`, by logistic curves that were fitted without one source (or
+    fold) at a time: it must not be wrong more often at any of `COVERAGES`, and must have a lower log loss, averaged
+    within groups. 0 under `LEAST_FOR_A_WEIGHT` items of a class.
     """
     y, old = np.asarray(labels), np.asarray(q_bar)
     if min(y.sum(), len(y) - y.sum()) < LEAST_FOR_A_WEIGHT or len(set(groups)) < folds:

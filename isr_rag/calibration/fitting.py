@@ -39,7 +39,8 @@ BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))
 """Ranges of chunks that are calibrated by themselves, where they hold enough items."""
 LEAST_OF_A_BIN = 150
 """Items of each class that a bin needs; with fewer it is pooled with the next one. To reach 1 - h* = 0.95 a bin needs
-19 right answers above a cut without a wrong one, which 150 supported items give where an eighth of them stand apart."""
+19 right answers above a cut without a wrong one, which 150 supported items give where an eighth of them score above
+all others."""
 LEAST_OF_A_SOURCE = 80
 """Items of each class from which on a source counts by itself."""
 
@@ -198,7 +199,7 @@ class _Scored:
         scores: one each.
         tested: whether the item belongs to the part that tests the cuts.
         joined: what made the scores; None: they are q_bar.
-        close: how much the best chunk read alone counts in what stands in place of q_bar.
+        close: how much the best chunk read alone counts in what replaces q_bar.
     """
 
     records: list[CalibrationRecord]
@@ -245,7 +246,7 @@ def _score(
 
 
 def _closely(records: list[CalibrationRecord], weight: float) -> list[CalibrationRecord]:
-    """The records with what the best chunk read alone makes of q_bar in its place."""
+    """The records, each q_bar lowered by what the best chunk read alone says."""
     return [
         record
         if record.alone is None

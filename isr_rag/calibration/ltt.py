@@ -29,7 +29,7 @@ class Cut:
             answers by its own rule as well. A bound for one of the two says nothing about the other.
         cut: answer only when score >= cut; None: no valid cut.
         reason: in a sentence, what was found.
-        items: labelled items counted (one a group).
+        items: labelled items counted (one per group).
         answered: of these, items answered at the cut, or at the first threshold tested when there is no cut.
         errors: of the answered, items for which the predicate does not hold.
         p_value: of the test at that threshold.
@@ -82,7 +82,7 @@ class LearnThenTest:
     Thresholds are tested one after the other, each at level delta, until one is not rejected; the last rejected one is
     the cut. Then, over the draw of the labelled items, P(hallucination rate among answered > h_star) <= delta, for
     items independent of each other and drawn like those the gate will see. One item of each group is counted, so that
-    items that share a page or a question cannot stand for independent ones.
+    items that share a page or a question do not pass for independent ones.
 
     The bound is exact only if the thresholds were fixed without looking at the items tested: `plan` makes them
     from other labelled items (a pilot), and begins where the test is most likely to pass.
@@ -102,7 +102,7 @@ class LearnThenTest:
 
     @property
     def fewest(self) -> int:
-        """Answered items without a single error that a test needs at least to pass."""
+        """The fewest answered items with which a test can pass, none of them wrong."""
         return math.ceil(math.log(self.delta) / math.log1p(-self.h_star))
 
     def plan(
@@ -211,7 +211,7 @@ class LearnThenTest:
         return f"at these rates about {needed} independent labelled items would be needed for this test"
 
     def _power(self, items: int, coverage: Floats, error_rate: Floats) -> Floats:
-        """Chance that a test on this many items passes, if as few are answered as once in ten times; shape (k,)."""
+        """Chance that a test on this many items passes, if no more are answered than in one draw of ten; shape (k,)."""
         binom = _binomial()
         n = binom.ppf(0.1, items, coverage)
         allowed = binom.ppf(self.delta, n, self.h_star)  # smallest k with cdf >= delta: may be one too many

@@ -53,7 +53,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class RiskCoverage:
-    """The risk-coverage curve, one point a distinct score, from the surest down.
+    """The risk-coverage curve, one point per distinct score, from the surest down.
 
     Attributes:
         thresholds: answer when score >= threshold; strictly descending, shape (k,).
@@ -134,7 +134,7 @@ def brier(scores: ArrayLike, labels: ArrayLike) -> float:
 def log_loss(scores: ArrayLike, labels: ArrayLike, *, eps: float = 1e-9) -> float:
     """Mean negative log-likelihood in nats; scores are kept in [eps, 1 - eps] so that it stays finite."""
     s, y = scored_labels(scores, labels)
-    given = np.where(y == 1, s, 1.0 - s)  # probability given to what is so
+    given = np.where(y == 1, s, 1.0 - s)  # probability given to the true label
     return -float(np.mean(np.log(np.clip(given, eps, 1.0 - eps))))
 
 

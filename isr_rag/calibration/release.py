@@ -23,7 +23,7 @@ class ScoredBy:
 
     Attributes:
         scorer: identity of the scorer.
-        orderings: family of orderings; None: any, for scores that do not depend on the order. So the next three.
+        orderings: family of orderings; None: any, for scores that do not depend on the order. Likewise the next three.
         m: number of orderings.
         bands: number of bands.
         seed: seed of the orderings.
@@ -167,7 +167,7 @@ class Release:
 
 
 def is_release(path: Path) -> bool:
-    """Whether a file calls itself a release; what is no JSON does not."""
+    """Whether a file calls itself a release; what is not JSON does not."""
     try:
         return _parsed(path).get("kind") == KIND
     except CalibrationCorruptError:

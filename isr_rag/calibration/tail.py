@@ -101,10 +101,10 @@ class Tail:
     This is the argument of conformal risk control (Angelopoulos et al., "Conformal Risk Control", 2022, and for
     selection Jin and Candes, "Selection by Prediction with Conformal p-values", 2023): a wrong new case counts itself
     as the "+ 1", so that the cut does not depend on whether it was among the labelled ones. The share of wrong among
-    the answered, P(wrong | answered), is therefore at most h * P(score >= T) / P(score >= t): h, but for the cases
-    between T and t, whom one more error among the labelled items shuts out. They are few where many labelled items
-    are answered. The expectation is over the labelled items too, and counts nothing where no cut is found: one set
-    of labelled items may lie above h, on average they do not. `isr_lab.simulations` measures both; for a bound that
+    the answered, P(wrong | answered), is therefore at most h * P(score >= T) / P(score >= t): that is h, except for the
+    cases between T and t, which one more error among the labelled items shuts out. They are few where many labelled
+    items are answered. The expectation is over the labelled items too, and counts nothing where no cut is found: one
+    set of labelled items may lie above h, on average they do not. `isr_lab.simulations` measures both; for a bound that
     holds with a stated probability use `LearnThenTest` (`delta=`).
 
     A stated share of supported cases weighs the two classes: E + 1 with (1 - share) / n_false, C with share / n_true.

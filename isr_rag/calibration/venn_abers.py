@@ -25,8 +25,8 @@ class VennAbers:
 
     For each score it gives two probabilities, the isotonic fits with the item itself added as a 0 and as a 1. One of
     the two is perfectly calibrated, whatever the score's distribution, as long as items are exchangeable with the
-    calibration data. The lower one serves as `p_ref`. It is calibrated on average over the items, no confidence
-    bound for a single one; `LearnThenTest` gives the finite-sample bound.
+    calibration data. The lower one serves as `p_ref`. It is calibrated on average over the items, and is not a
+    confidence bound for a single one; `LearnThenTest` gives the finite-sample bound.
 
     With k correct items and no wrong one above a score the lower probability there is k / (k + 1): to reach 0.95, the
     surest part of the data needs 19 correct items without a wrong one.

@@ -89,7 +89,7 @@ def audit(
     if (answers is None) == (answer is None) or (answers is None) != (out is None):
         raise typer.BadParameter("give --answer for one audit, or --jsonl together with --out")
     if answer is not None and not evidence:
-        raise typer.BadParameter("--answer is held against evidence: give --evidence")
+        raise typer.BadParameter("--answer is judged against evidence: give --evidence")
     if answers is not None and (evidence or question is not None):
         raise typer.BadParameter("with --jsonl each line has its evidence and question: give neither here")
     if answers is not None and (html is not None or as_json):

@@ -81,7 +81,7 @@ def check(
         Literal["local", "ray"], typer.Option(help="Where --items is decided: in this process, or on Ray workers.")
     ] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers of the engine ray. Default: one a GPU, else one a CPU.")
+        int | None, typer.Option(min=1, help="Workers of the engine ray. Default: one per GPU, else one per CPU.")
     ] = None,
     h_star: Annotated[float, typer.Option(help="Target hallucination rate.")] = 0.05,
     m: Orderings = 6,

@@ -47,7 +47,7 @@ def calibrate(
         Path | None,
         typer.Option(
             callback=input_file,
-            help='Labelled items: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} a line.',
+            help='Labelled items: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} per line.',
         ),
     ] = None,
     out: Annotated[

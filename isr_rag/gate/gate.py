@@ -313,7 +313,7 @@ class ISRGate:
         Args:
             answer: the answer, plain or in markdown.
             evidence: the chunks that it should rest on, as for `decide`; with none nothing is judged.
-            question: what it answers, which short answers and pronouns lean on.
+            question: what it answers; short answers and pronouns cannot be read without it.
             h_star: error budget of the whole answer, in (0, 1); the gate's own for None.
             citations: also look for the sentences that carry each statement, and ask without them: about two thirds
                 of the cost of an audit.

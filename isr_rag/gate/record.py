@@ -181,8 +181,10 @@ class Record:
 
     def _below_noise_floor(self, q: Values) -> bool | None:
         """Whether the orderings differ by no more than the scorer's numerical noise, in log-odds."""
+        if len(q) < 2:  # measuring the noise costs passes
+            return None
         floor = noise_floor_of(self._gate.scorer)
-        if len(q) < 2 or floor is None:
+        if floor is None:
             return None
         clipped = np.clip(q, bounds.EPS, 1.0 - bounds.EPS)
         return bool(np.ptp(np.log(clipped) - np.log1p(-clipped)) <= floor)

@@ -98,7 +98,7 @@ def tables(
         ray: as `load_ray` gives it.
         worker: class of the workers; called with a table of one row, a task, and returns a table.
         arguments: of its constructor.
-        tasks: rows, one a task.
+        tasks: rows, one per task.
         size: number of workers.
         share: what each gets of a GPU.
     """

@@ -1,4 +1,4 @@
-"""The same run on a Ray cluster: one replica of the gate a worker, one journal, the same bits.
+"""The same run on a Ray cluster: one replica of the gate per worker, one journal, the same bits.
 
 The driver knows which batches are to do, Ray Data hands them to a pool of actors, and the driver alone writes what
 comes back into the journal. So nothing is written twice, and what is in the journal is never decided again, whichever
@@ -98,12 +98,12 @@ class Worker:
 
 
 def _describe(make_gate: MakeGate) -> str:
-    """What the journal must be held against: said by a worker, since this process may lack its device."""
+    """What the journal must match, as a worker says it: this process may lack a worker's device."""
     return repr(on_one_thread(make_gate))
 
 
 def _tasks(to_do: list[Extent]) -> Iterator[dict[str, list[list[int]]]]:
-    """Rows for Ray Data, one a task."""
+    """Rows for Ray Data, one per task."""
     size = -(-len(to_do) // TASKS) or 1
     for start in range(0, len(to_do), size):
         chosen = to_do[start : start + size]

@@ -27,7 +27,7 @@ _NOT_DONE = -1
 
 
 class Journal:
-    """The finished batches of one run, one a line of `<target>.part`, which no other process can write meanwhile.
+    """The finished batches of one run, one per line of `<target>.part`, which no other process can write meanwhile.
 
     A batch is there when its line is whole and its checksum right, and then stays: it is never decided again. What a
     crash cut short or a disk spoilt is dropped. The file beside it, `<target>.part.json`, says which run it belongs
@@ -156,7 +156,7 @@ class Decisions(Protocol):
 
 
 class JsonlDecisions:
-    """Writes `{"id", "decision"}` a line, or what else the run makes of an item by its name."""
+    """Writes one line per item: `{"id", "decision"}`, or under another name what the run makes of an item."""
 
     def __init__(self, path: Path, field: str = "decision") -> None:
         self._file, self._field = path.open("w", encoding="utf-8"), field

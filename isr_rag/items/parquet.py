@@ -26,7 +26,7 @@ _ROWS = 1024
 
 
 class ParquetItems:
-    """Items of a Parquet file, one a row.
+    """Items of a Parquet file, one per row.
 
     The columns are `id` (integer or string), `evidence` (a list of strings, or of structs with `text` and
     `title`), and any of `question`, `answer` and `claim`; null stands for a field that is not there.

@@ -214,7 +214,7 @@ class CalibratedMixture:
         return known
 
     def _language_outside(self, case: Case) -> str:
-        """What is said in a language that the labelled items were not; empty where nothing is."""
+        """Which texts are in a language in which no labelled item was; empty where none is."""
         assert isinstance(self.calibration, CalibrationArtefact)
         known = self.calibration.belongs_to.languages
         if not known:

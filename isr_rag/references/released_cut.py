@@ -12,7 +12,7 @@ from isr_rag.references.protocol import Case, Estimate
 
 
 class ReleasedCut:
-    """p_ref = 1 - h* from a cut on that was released for h* by labels of would-be answers, and 0 below it.
+    """p_ref = 1 - h* from a cut upwards, released for h* by labels of would-be answers, and 0 below the cut.
 
     Cases at or above the cut are wrong in more than a share h* with probability at most delta over the labels, for
     cases drawn like those collected (`isr_rag.shadow` says how). The labels were drawn from what this very gate

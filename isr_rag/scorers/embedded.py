@@ -1,6 +1,6 @@
 """The adjudicators that come with the package, as scorers: set up once, checked and loaded when they are first used.
 
-`isr_rag.adjudicators` describes them. `isr-rag setup` fetches the base model of one, holds it against its hash and
+`isr_rag.adjudicators` describes them. `isr-rag setup` fetches the base model of one, checks its hash and
 converts it into the user's cache folder; here it is read from there and merged with the adapter of this package.
 """
 
@@ -30,8 +30,8 @@ FOCUS_WORDS = 600
 """Words of evidence an adjudicator reads by default: a few seconds on two CPU cores."""
 
 STATES_MEMORY = 2**28
-"""Bytes of chunk states kept in memory (256 MB): some 5,800 tokens of evidence with the small adjudicator (46 kB a
-token), 10,900 with the standard one (25 kB a token)."""
+"""Bytes of chunk states kept in memory (256 MB): some 5,800 tokens of evidence with the small adjudicator (46 kB per
+token), 10,900 with the standard one (25 kB per token)."""
 
 MANIFEST = "manifest.json"
 
@@ -113,7 +113,7 @@ def is_ready(directory: Path) -> bool:
 
 
 def verify(adjudicator: AdjudicatorName | None = None) -> Path:
-    """Hold every file of an adjudicator's converted base model against the hash that this package knows.
+    """Check every file of an adjudicator's converted base model against the hash that this package knows.
 
     Returns:
         The folder.

@@ -153,7 +153,7 @@ class FocusedScorer(Scorer, Protocol):
 
 @runtime_checkable
 class MeasuredScorer(Scorer, Protocol):
-    """A scorer that knows its own numerical noise, from which a gate tells dispersion between orderings."""
+    """A scorer that knows its own numerical noise, from which a gate tells whether orderings really differ."""
 
     @property
     def noise_floor(self) -> float | None:

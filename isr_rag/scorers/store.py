@@ -100,7 +100,7 @@ class PrivateStore:
         return hashlib.blake2b(key.encode() + b"\0" + value, key=self._secret, digest_size=_SEALED).digest()
 
     def _safely(self, work: Callable[[], T], otherwise: T) -> T:
-        """Work with the file; a damaged one is made anew, and one that does not work is done without."""
+        """Work with the file; a damaged one is made anew, and without one that works the caller goes on."""
         with self._lock:
             try:
                 try:

@@ -84,7 +84,7 @@ class ShadowReport:
         targets: for each h*.
         shift: evidence that the scores changed since the first draw, at most 1 / level in a share `level` of logs
             without a change; None where nothing came since, or online-cp is not installed.
-        shift_cases: how many cases came since.
+        shift_cases: how many cases came since then.
     """
 
     predicate: str

@@ -24,10 +24,11 @@ from isr_rag.shadow.log import Kept, ShadowLog
 
 _CLIP = 6.0
 _GROWTH = 1.4
-"""Each cut answers so many times the cases of the one above it: fewer steps waste labels, more test the same cases."""
+"""Each cut answers this many times as many cases as the one above it: fewer steps waste labels, more test the same
+cases."""
 _LEAST, _FIRST = 2.0, 3.0
-"""How many times the fewest labels a log needs in would-be answers, and the highest cut has where there are so many: an
-error or two must not use up its cases."""
+"""A log needs this many times the fewest labels in would-be answers, and so does the highest cut where there are
+enough: one or two errors must not use up its cases."""
 _SHARE = 0.1
 
 
@@ -212,7 +213,7 @@ def assess(log: ShadowLog, plan: Plan, *, h_star: float | None = None, count: in
 
 
 def candidate_cuts(scores: Sequence[float], fewest: int) -> tuple[float, ...]:
-    """Cuts to test: at first above a tenth of the scores or enough for some errors, then above more, at last above all.
+    """Cuts to test: a tenth of the scores lie above the first, or enough for some errors; more above each next one.
 
     Args:
         scores: of would-be answers, in descending order, not empty.

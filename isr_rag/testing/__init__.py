@@ -1,4 +1,4 @@
-"""Fakes for testing code around a gate: never a stand-in for a model in production."""
+"""Fakes for testing code around a gate: never a replacement for a model in production."""
 
 from __future__ import annotations
 

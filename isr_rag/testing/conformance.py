@@ -54,7 +54,7 @@ _FAILURES: tuple[type[Exception], ...] = (RuntimeError, TimeoutError, concurrent
 
 
 class Conformance:
-    """The contract, a check a method: inherit it in a test module.
+    """The contract, one method per check: inherit it in a test module.
 
     Attributes:
         harness: drives the adapter.
@@ -76,6 +76,7 @@ class Conformance:
     keeps_evidence: ClassVar[bool] = True
 
     def _ways(self) -> Iterator[tuple[Place, str]]:
+        check(bool(self.places) and bool(self.paths), "a suite needs a place and a path: otherwise it checks nothing")
         return ((place, path) for place in self.places for path in self.paths)
 
     def test_a_sufficient_case_answers_with_the_draft(self) -> None:
@@ -113,8 +114,10 @@ class Conformance:
     def test_the_llm_never_reads_the_decision(self) -> None:
         """Nothing of a decision is in the prompt of the drafting LLM."""
         for place, path in self._ways():
-            world = World(self.harness, place)
+            looks = 2 if self.acquires else 1
+            world = World(self.harness, place, looks=looks, answers=at_least(passages_at(looks - 1)))
             world.run(path)
+            check(bool(world.prompts), f"{place}, {path}: the LLM was never asked")
             check(not any("bits_to_trust" in p or "p_ref" in p for p in world.prompts), f"{place}, {path}")
 
     def test_every_path_agrees(self) -> None:
@@ -179,6 +182,7 @@ class Conformance:
             world = World(self.harness, place, looks=3, answers=at_least(passages_at(1)))
             first, rounds = world.run(path), world.count("retrieve", 0)
             second = world.run(path)
+            check(rounds > 0, f"{place}, {path}: the retriever was never asked")
             check(
                 world.count("retrieve", 0) == 2 * rounds, f"{place}, {path}: another number of rounds at the second run"
             )
@@ -258,6 +262,7 @@ class Conformance:
         await asyncio.wait([task], timeout=PATIENCE / 2)
         leave.set()
         where = f"{place}, {path}, policy {policy}: {outcome}"
+        check(entered.is_set(), f"the scorer was never asked; {where}")
         check(task.done(), f"the run goes on after it was cancelled; {where}")
         check(task.cancelled() or task.exception() is not None, f"the cancellation was swallowed; {where}")
         await asyncio.sleep(0.02)

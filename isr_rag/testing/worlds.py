@@ -19,7 +19,7 @@ Place = Literal["before", "after"]
 """Where an adapter gates: before the LLM drafts (is the evidence sufficient?) or after (is the draft supported?)."""
 
 DRAFT = "draft-"
-"""Stands in every word that the drafting LLM writes, and nowhere else."""
+"""Part of every word that the drafting LLM writes, and of no other text."""
 
 Enough = Callable[[int, int], bool]
 """Whether the reference is satisfied: for a question's number and a number of chunks."""
@@ -150,7 +150,7 @@ def draft(n: int) -> str:
 
 
 def numbered_passages(n: int, look: int) -> list[Passage]:
-    """Two passages at the first look and two more at each further one; in no alphabetical order of id or text."""
+    """Two passages at the first look and two more at each further one; not in alphabetical order of id or text."""
     return [
         Passage(f"id-{(7 * i + n) % 10}-{i}", f"{(3 * i + 1) % 10} says text {i} on {n:02d}.")
         for i in range(passages_at(look))

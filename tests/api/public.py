@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from griffe import Alias, Attribute, Class, Function, GriffeLoader, Module, Object
@@ -17,6 +18,7 @@ PACKAGES = {
 }
 
 
+@cache
 def listing() -> str:
     """The whole listing, read from the source without importing it."""
     lines: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from isr_rag.calibration import (
     fit_artefact,
 )
 from isr_rag.errors import ScorerError
-from isr_rag.labelled import calibrate, score_labelled, score_loops
+from isr_rag.labelled import score_labelled, score_loops
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import CalibratedMixture, Lowest, Oracle
 from isr_rag.testing import FixedScorer
@@ -197,7 +198,7 @@ def test_a_gate_calibrated_closely_decides_by_it() -> None:
     truth = {f"claim {i}": int(rng.random() < 0.5) for i in range(900)}
 
     def q(prompt: Prompt, ordering: Ordering) -> float:
-        claim = next(name for name in truth if f'"{name}"' in prompt.suffix or f"{name}\n" in prompt.suffix)
+        claim = re.findall(r"claim \d+", prompt.suffix)[0]
         noise = (sum(map(ord, claim + prompt.chunks[0])) % 97) / 1000
         sure = 0.85 if truth[claim] or (len(prompt.chunks) > 1 and int(claim.split()[1]) % 3 == 0) else 0.1
         return sure + noise
@@ -207,7 +208,7 @@ def test_a_gate_calibrated_closely_decides_by_it() -> None:
         {"id": name, "label": label, "claim": name, "evidence": [f"{name} a.", f"{name} b."]}
         for name, label in truth.items()
     ]
-    artefact = calibrate(gate, score_labelled(gate, items), targets=()).artefact
+    artefact = fitted(score_labelled(gate, items), belongs_to=BelongsTo(gate.scorer.identity, None, None))
     own = ISRGate(scorer=gate.scorer, reference=CalibratedMixture(artefact), h_star=0.1)
     decisions = own.decide_batch([{k: item[k] for k in ("claim", "evidence")} for item in items])
     wrong = [not item["label"] for item, decision in zip(items, decisions, strict=True) if decision.answered]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -320,7 +321,120 @@ class SharedState(Adapter):
         return await super().arun(self.question)
 
 
+class DraftingTwice(Adapter):
+    def prompt(self, question: str, documents: Sequence[Document]) -> str:
+        self.setup.draft(super().prompt(question, documents))
+        return super().prompt(question, documents)
+
+
+class KeepingDecisionsToItself(Adapter):
+    def close(self, question: str, decision: Any, decisions: Any, documents: list[Document], text: str) -> Result:
+        return super().close(question, decision, [], documents, text)
+
+
+class SayingItAnswered(Adapter):
+    def plain(self, decision: Decision) -> dict[str, Any]:
+        return {**decision.to_dict(), "action": "answer"}
+
+
+class GivingTheFirstResultAgain(Adapter):
+    first: Result | None = None
+
+    def run(self, question: str) -> Result:
+        self.first = self.first or super().run(question)
+        return self.first
+
+
+class DroppingAField(Adapter):
+    def plain(self, decision: Decision) -> dict[str, Any]:
+        plain = decision.to_dict()
+        del plain["nearest"]
+        return plain
+
+
+class SilentOnError(Adapter):
+    def run(self, question: str) -> Result:
+        try:
+            return super().run(question)
+        except Exception:
+            return Result(MESSAGE)
+
+
+class LosingTheCause(Adapter):
+    def run(self, question: str) -> Result:
+        failed = False
+        try:
+            return super().run(question)
+        except Exception:
+            failed = True
+        assert failed
+        raise RuntimeError("something went wrong")
+
+
+class OtherReason(Adapter):
+    def plain(self, decision: Decision) -> dict[str, Any]:
+        plain = decision.to_dict()
+        return plain if plain["action"] == "answer" else {**plain, "reason": "insufficient_information"}
+
+
+class DraftingAfterCancellation(Adapter):
+    async def arun(self, question: str) -> Result:
+        try:
+            return await super().arun(question)
+        except asyncio.CancelledError:
+            self.setup.draft(self.prompt(question, []))
+            raise
+
+
+class ByIdAcrossLooks(Adapter):
+    def retrieve(self, question: str, look: int) -> list[Document]:
+        found = super().retrieve(question, look)
+        return found if look == 0 else list({document["id"]: document for document in found}.values())
+
+
+class DraftingWithoutEvidence(Adapter):
+    def run(self, question: str) -> Result:
+        result = super().run(question)
+        if not result.evidence:
+            self.setup.draft(self.prompt(question, []))
+        return result
+
+
+class NeverAsking(Adapter):
+    def run(self, question: str) -> Result:
+        return Result(MESSAGE)
+
+    async def arun(self, question: str) -> Result:
+        return Result(MESSAGE)
+
+
+class SharedStateOfThreads(Adapter):
+    question = ""
+
+    def run(self, question: str) -> Result:
+        self.question = question
+        time.sleep(0.001)
+        return super().run(self.question)
+
+
 BROKEN: list[tuple[type[Adapter], str]] = [
+    (DraftingTwice, "test_a_sufficient_case_answers_with_the_draft"),
+    (KeepingDecisionsToItself, "test_a_sufficient_case_answers_with_the_draft"),
+    (KeepingDecisionsToItself, "test_an_abstention_calls_no_llm_and_leaks_no_draft"),
+    (KeepingDecisionsToItself, "test_decisions_are_plain_data"),
+    (SayingItAnswered, "test_an_abstention_calls_no_llm_and_leaks_no_draft"),
+    (GivingTheFirstResultAgain, "test_every_path_agrees"),
+    (DroppingAField, "test_decisions_are_plain_data"),
+    (SilentOnError, "test_a_failing_scorer_follows_the_policy"),
+    (LosingTheCause, "test_a_failing_retriever_follows_the_policy"),
+    (OtherReason, "test_a_failing_scorer_follows_the_policy"),
+    (OtherReason, "test_no_evidence_means_abstain"),
+    (DraftingAfterCancellation, "test_a_cancelled_run_ends_without_an_answer"),
+    (ByIdAcrossLooks, "test_duplicate_ids_and_equal_texts_survive"),
+    (NeverAsking, "test_the_llm_never_reads_the_decision"),
+    (NeverAsking, "test_counters_are_fresh_on_every_run"),
+    (NeverAsking, "test_a_cancelled_run_ends_without_an_answer"),
+    (SharedStateOfThreads, "test_concurrent_requests_are_each_as_alone"),
     (Silent, "test_a_sufficient_case_answers_with_the_draft"),
     (Mutating, "test_inputs_are_not_mutated"),
     (Reordering, "test_the_retrievers_order_is_restored"),
@@ -351,7 +465,8 @@ BROKEN: list[tuple[type[Adapter], str]] = [
 def test_a_broken_adapter_fails_the_check_it_breaks(
     broken: type[Adapter], promise: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isr_rag.testing.conformance.PATIENCE", 0.5)
+    if "cancelled" in promise:  # these wait for as long as that
+        monkeypatch.setattr("isr_rag.testing.conformance.PATIENCE", 0.5)
     suite = type("Suite", (Conformance,), {"harness": PlainHarness(broken), "places": (place,)})()
     with pytest.raises(AssertionError) as failed:
         getattr(suite, promise)()
@@ -361,3 +476,16 @@ def test_a_broken_adapter_fails_the_check_it_breaks(
 def test_every_check_has_a_broken_adapter() -> None:
     checks = {name for name in vars(Conformance) if name.startswith("test_")}
     assert checks == {promise for _, promise in BROKEN}
+
+
+def test_a_suite_without_a_way_to_run_is_refused() -> None:
+    for nothing in ({"places": ()}, {"paths": ()}):
+        suite = type("Suite", (Conformance,), {"harness": PlainHarness(), **nothing})()
+        with pytest.raises(AssertionError, match="a place and a path"):
+            suite.test_a_sufficient_case_answers_with_the_draft()
+
+
+def test_before_drafting_no_evidence_means_no_draft() -> None:
+    suite = type("Suite", (Conformance,), {"harness": PlainHarness(DraftingWithoutEvidence)})()
+    with pytest.raises(AssertionError, match="the LLM was called"):
+        suite.test_no_evidence_means_abstain()

@@ -1,6 +1,6 @@
 """From prompt segments to token ids: the one careful place for token boundaries, role markers and labels.
 
-EncodedPrompt are tokenised apart and put together per ordering; the assembled ids are the prompt. For the templates of
+Segments are tokenised apart and put together per ordering; the assembled ids are the prompt. For the templates of
 this package (every chunk ends in exactly one newline, the suffix begins with no white space) that equals tokenising
 the whole text with the pre-tokenisers of GPT-2, Llama 3, Qwen 2 and SmolLM2. The head and tail of the chat template
 are the only text in which control tokens are recognised: evidence, questions and answers are neutralised first.

@@ -157,7 +157,7 @@ class Engine:
             return same(plain, self._plain(), self.network.dtype)
 
     def _why_not_packed(self, plain: torch.Tensor) -> str | None:
-        """Why the packed path cannot stand for the plain one; None where it gives the same for the probe."""
+        """Why the packed path cannot replace the plain one; None where it gives the same for the probe."""
         probe = EncodedPrompt(PROBE[:8], (PROBE[8:15],), PROBE[15:])
         try:
             with torch.inference_mode():

@@ -206,7 +206,7 @@ class LeanNetwork:
         return (h * scale).mul_(weight).to(self.dtype)
 
     def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
-        """(T, heads * D) rotated by position, key-value heads first: (key-value heads, T, heads a group * D)."""
+        """(T, heads * D) rotated by position, key-value heads first: (key-value heads, T, heads per group * D)."""
         d = self.dimensions
         halves = x.view(len(x), d.kv_heads, -1, 2, d.width // 2).permute(1, 0, 2, 3, 4)
         first, second = halves[..., 0, :], halves[..., 1, :]

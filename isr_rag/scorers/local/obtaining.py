@@ -1,4 +1,4 @@
-"""The file of a base model: found on this machine, or fetched from the places that have it, held against its hash."""
+"""The file of a base model: found here or fetched from the places that have it, and checked by its hash."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def forget_downloads(wanted: Adjudicator, cache: Path) -> None:
 
 
 def check_hash(path: Path, expected: str, remedy: str = "") -> None:
-    """Hold a file against its hash.
+    """Check a file against its hash.
 
     Raises:
         ModelCorruptError: if it has another.

@@ -14,7 +14,7 @@ from isr_rag.errors import ConfigurationError, QueueFullError, ScorerError
 from isr_rag.scorers.protocol import ScoreRequest, Scores
 
 TOGETHER = 32
-"""Requests a turn takes along at most, which bounds how long the next caller waits."""
+"""The most requests of one turn, which bounds how long the next caller waits."""
 
 
 WAITING = 1024
@@ -30,13 +30,14 @@ class _Waiting:
 
 
 class ScoringQueue:
-    """Lets concurrent callers share one model without waiting for one another in vain.
+    """Lets concurrent callers share one model, and none waits for another without need.
 
     A caller who finds the model idle starts at once. One who finds it busy waits for that turn to end, and is then
     scored together with all that wait, first come first served. Threads serve themselves: a caller computes for
     everybody whose turn it is, itself included. Tasks of event loops share one worker thread. A request whose caller
-    was cancelled is dropped before it is scored. What fails together is scored apart, and one caller's error
-    reaches nobody else. In a fork the queue begins anew, empty and idle, whatever it was doing in the parent.
+    was cancelled is dropped before it is scored. Requests that fail together are scored again one by one, and one
+    caller's error reaches nobody else. In a fork the queue begins anew, empty and idle, whatever it was doing in the
+    parent.
 
     Args:
         score: scores requests; never called by two threads at a time.

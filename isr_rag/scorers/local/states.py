@@ -40,7 +40,7 @@ class StateCache:
     """Keeps chunk states in memory and, if a directory is given, on disk; the least recently used go first.
 
     Args:
-        memory: bytes in memory. The small adjudicator takes 46 kB a token in float32, the standard one 25 kB: 256 MiB
+        memory: bytes in memory. The small adjudicator takes 46 kB per token in float32, the standard one 25 kB: 256 MiB
             hold some 5,800 or 10,900 tokens.
         directory: where states lie on disk; None for memory alone.
         disk: bytes on disk.

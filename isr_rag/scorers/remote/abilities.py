@@ -33,7 +33,7 @@ class Abilities:
         model: the model that was asked.
         context: its context window in tokens, prompt and reply; None where the server does not say.
         completions_top: most first-token logprobs of `/completions`; 0: none.
-        chat_top: the same of `/chat/completions`.
+        chat_top: likewise for `/chat/completions`.
         limit: the parameter of chat completions that limits the reply's length.
         system: the server's chat template takes a system turn.
         token_prompts: prompts may be token ids.

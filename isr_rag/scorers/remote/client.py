@@ -1,7 +1,7 @@
 """One connection to an inference server, shared by every thread and event loop, through the official client.
 
-The client lives in an event loop of its own, in a thread of its own: so one pool of connections and one limit of
-requests in flight serve synchronous callers and any number of event loops.
+The client lives in an event loop of its own, in a thread of its own. One pool of connections and one limit of requests
+in flight therefore serve synchronous callers and any number of event loops.
 """
 
 from __future__ import annotations

@@ -59,9 +59,9 @@ class ServerPool:
     """A scorer over several servers of the same model.
 
     Each item goes to the server that has the fewest items in hand. Where that fails, a health check decides: a dead
-    server is taken out and tried again after `REST` seconds, and the item goes to another server; where a
-    server lives and yet fails an item, every other one is asked once before the item's error counts. A server that
-    is down at the start is treated like one that died later.
+    server is taken out and tried again after `REST` seconds, and the item goes to another server; where a server is
+    alive and yet fails an item, every other one is asked once before the item's error counts. A server that is down at
+    the start is treated like one that died later.
 
     Args:
         servers: for each URL what connects to it and raises ScorerError when nothing answers there.
@@ -74,7 +74,7 @@ class ServerPool:
 
     def __init__(self, servers: Mapping[str, Callable[[], Server]], *, first: int = 0) -> None:
         if not servers:
-            raise ConfigurationError("a pool needs a server at least")
+            raise ConfigurationError("a pool needs at least one server")
         slots = [_Slot(url, connect) for url, connect in servers.items()]
         turn = first % len(slots)
         self._slots = slots[turn:] + slots[:turn]
@@ -195,7 +195,7 @@ class ServerPool:
             self._out(slot, why)
 
     def _check(self, slot: _Slot) -> None:
-        """Hold a new server against the others."""
+        """Compare a new server with the others."""
         assert slot.server is not None
         service, layout = slot.server.service, slot.server.layout
         with self._lock:

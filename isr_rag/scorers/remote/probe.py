@@ -124,7 +124,7 @@ def _requests() -> list[ScoreRequest]:
 
 
 def _log_odds(scorer: Scorer, requests: Sequence[ScoreRequest]) -> NDArray[np.float64]:
-    """Log-odds of the first label, one a prompt and ordering."""
+    """Log-odds of the first label, one per prompt and ordering."""
     logprobs = np.concatenate([scores.logprobs for scores in scorer.score(requests)])
     with np.errstate(divide="ignore"):
         return np.asarray(logprobs[:, 0] - logprobs[:, 1], dtype=np.float64)

@@ -22,7 +22,7 @@ _TOLERANCE = 0.02
 """How far the listed probabilities of a low-precision server may add up past 1."""
 
 _ROUNDING = 1e-6
-"""What a sum of float32 probabilities may be off."""
+"""By how much a sum of float32 probabilities may be off."""
 
 _LONGEST_TOKEN = 200
 """Characters of a token's text that are looked at."""
@@ -75,7 +75,7 @@ def read_reply(reply: object) -> FirstToken:
     """The first token of a completion or chat completion, whichever way the server writes it.
 
     Raises:
-        ServerReplyError: if the reply holds no logprobs, or numbers that are none.
+        ServerReplyError: if the reply holds no logprobs, or values that are not numbers.
     """
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
     if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):

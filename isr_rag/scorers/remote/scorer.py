@@ -105,8 +105,8 @@ class RemoteScorer:
     """Label probabilities from an inference server; made by `remote_scorer`.
 
     May be used from any number of threads and event loops at once. A request that fails for good raises
-    `ServerError`, which a gate treats by its error policy: orderings that did arrive are never an answer. To
-    stop early after some of them is a matter of the gate's cascade, which asks for the orderings in stages.
+    `ServerError`, which a gate treats by its error policy: orderings that did arrive are never an answer. Stopping
+    early after some of them is left to the gate's cascade, which asks for the orderings in stages.
 
     Args:
         client: the connection; closed with the scorer.

@@ -145,7 +145,7 @@ def test_no_server_at_the_start_is_the_same_error() -> None:
     dead.up = False
     with pytest.raises(AllServersDownError, match="refused"):
         make(dead)
-    with pytest.raises(ConfigurationError, match="a server at least"):
+    with pytest.raises(ConfigurationError, match="at least one server"):
         ServerPool({})
 
 

@@ -22,12 +22,12 @@ from isr_rag.scorers.local.packed.pack import Node, Pack
 ATTENTION_NAME = "isr_blocks"
 """Name under which `register` makes the attention known to transformers."""
 
-_ROWS = 64  # queries a block: larger blocks compute more masked pairs, smaller ones make thin products
+_ROWS = 64  # queries per block: larger blocks compute more masked pairs, smaller ones make thin products
 _STEP = 16  # sizes are rounded up to it, long ones to an eighth: each new shape costs a library a kernel, 1 ms, .7 MB
 _PADDING = 0.25  # share of a group's work that may be padding
-_SCORES = 1 << 20  # query-key pairs a group
+_SCORES = 1 << 20  # query-key pairs per group
 _SCORES_CPU = 1 << 15  # the same on a CPU: score matrices of all heads stay in the cache, and none is mapped anew
-_CHAIN_ROWS = 128  # queries a block of a chain
+_CHAIN_ROWS = 128  # queries per block of a chain
 _CHAIN_STEP = 64  # the keys of such a block are rounded up to it
 _LARGE = 1 << 22  # multiplications in a matrix product that is worth all threads of a CPU
 
@@ -54,8 +54,8 @@ class Group:
         start: index of the first of them if they follow one another and none is padding.
         before: int64 (B,): columns that all rows of a block see; row r sees columns up to `before + r`.
         common: columns that all rows of all blocks see.
-        rows: queries a block.
-        columns: keys a block.
+        rows: queries per block.
+        columns: keys per block.
     """
 
     queries: Tensor

@@ -167,7 +167,7 @@ def _common_prefix(heads: Sequence[tuple[int, ...]]) -> int:
 
 
 def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ordering]]) -> Pack:
-    """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk an edge).
+    """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk per edge).
 
     Raises:
         InvalidInputError: if there are no prompts, or not one list of orderings per prompt.
@@ -192,7 +192,7 @@ def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ord
 
 
 def pack_invariant(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] = ()) -> Pack:
-    """Chunks beside one another (layouts `set` and `late`): one read a prompt stands for every ordering.
+    """Chunks beside one another (layouts `set` and `late`): one read per prompt gives the score of every ordering.
 
     Chunks are laid out in an order of their own (by their tokens): two orderings of one prompt give the
     very same sequence. A chunk that several prompts with the same head share is computed once, and a chunk that
