@@ -1,7 +1,8 @@
 """Concurrent callers of one gate against one after another, and against one batch: throughput as ratios of one run.
 
 python benchmarks/callers.py --json callers.json --plot callers.png
-python benchmarks/callers.py --items 50 --callers 50 --chunks 4 --tokens 20 --known  # short chunks, asked about before
+python benchmarks/callers.py --items 50 --callers 50 --chunks 4 --tokens 16 --known  # short chunks, asked about before
+python benchmarks/callers.py --items 50 --callers 50 --chunks 4 --tokens 16 --known --ask question  # one closing each
 """
 
 from __future__ import annotations
@@ -29,14 +30,16 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=40, help="of a chunk")
     parser.add_argument("--known", action="store_true", help="chunks whose states are kept: only the questions are new")
+    parser.add_argument("--ask", choices=("claim", "question"), default="claim", help="a claim reads each chunk alone too")
+    parser.add_argument("--adjudicator", default=None)
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
-    embedded.setup(print)
-    gate = ISRGate()
-    tokenizer = AutoTokenizer.from_pretrained(embedded.model_directory())
+    embedded.setup(print, adjudicator=given.adjudicator)
+    gate = ISRGate(adjudicator=given.adjudicator)
+    tokenizer = AutoTokenizer.from_pretrained(embedded.model_directory(given.adjudicator))
     fresh = 0
 
     def items() -> list[dict[str, Any]]:
@@ -47,7 +50,7 @@ def main() -> None:
         texts = [real_chunks(tokenizer, size, many, start=i * many) for i in range(given.items)]
         name = 0 if given.known else fresh
         return [
-            {"evidence": [f"{name}: {text}" for text in own], "claim": f"{fresh} {' '.join(own[0].split()[:10])}"}
+            {"evidence": [f"{name}: {text}" for text in own], given.ask: f"{fresh} {' '.join(own[0].split()[:10])}?"}
             for own in texts
         ]
 
@@ -69,14 +72,16 @@ def main() -> None:
             late.append(time.perf_counter() - begun - 0.005)
 
     gate.decide_batch(items())
+    computed: dict[str, float] = {}
     seconds: dict[str, list[float]] = {}
     spent: dict[str, list[float]] = {}
     late: list[float] = []
     threads = 0
 
     def timed(name: str, work: Callable[[], object]) -> None:
-        begun, used = time.perf_counter(), time.process_time()
+        begun, used, tokens = time.perf_counter(), time.process_time(), gate.scorer.engine.computed_tokens
         work()
+        computed[name] = (gate.scorer.engine.computed_tokens - tokens) / given.items
         seconds.setdefault(name, []).append(time.perf_counter() - begun)
         spent.setdefault(name, []).append(time.process_time() - used)
 
@@ -97,12 +102,13 @@ def main() -> None:
     ratios |= {f"{name}_callers_cpu_saved": min(spent["one after another"]) / min(spent[name]) for name in callers}
     late.sort()
     lag = {"median": late[len(late) // 2], "p99": late[len(late) * 99 // 100], "most": late[-1]}
+    print(f"tokens computed for a decision: {computed['one after another']:.0f}, with callers {computed[callers[-1]]:.0f}")
     print(f"decide_batch: {rates['batch']:.2f} decisions a second; at most {threads} threads")
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}")
     print("the event loop was late by", ", ".join(f"{1e3 * value:.0f} ms ({name})" for name, value in lag.items()))
     if given.json:
-        found = {"ratios": ratios, "rates": rates, "late": lag, "threads": threads, "machine": machine()}
+        found = {"ratios": ratios, "rates": rates, "tokens": computed, "late": lag, "threads": threads, "machine": machine()}
         write_json(
             given.json, found | {"settings": {k: v for k, v in vars(given).items() if k not in ("json", "plot")}}
         )
