@@ -30,7 +30,9 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=40, help="of a chunk")
     parser.add_argument("--known", action="store_true", help="chunks whose states are kept: only the questions are new")
-    parser.add_argument("--ask", choices=("claim", "question"), default="claim", help="a claim reads each chunk alone too")
+    parser.add_argument(
+        "--ask", choices=("claim", "question"), default="claim", help="a claim reads each chunk alone too"
+    )
     parser.add_argument("--adjudicator", default=None)
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--rounds", type=int, default=3)
@@ -102,13 +104,22 @@ def main() -> None:
     ratios |= {f"{name}_callers_cpu_saved": min(spent["one after another"]) / min(spent[name]) for name in callers}
     late.sort()
     lag = {"median": late[len(late) // 2], "p99": late[len(late) * 99 // 100], "most": late[-1]}
-    print(f"tokens computed for a decision: {computed['one after another']:.0f}, with callers {computed[callers[-1]]:.0f}")
+    print(
+        f"tokens computed for a decision: {computed['one after another']:.0f}, with callers {computed[callers[-1]]:.0f}"
+    )
     print(f"decide_batch: {rates['batch']:.2f} decisions a second; at most {threads} threads")
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}")
     print("the event loop was late by", ", ".join(f"{1e3 * value:.0f} ms ({name})" for name, value in lag.items()))
     if given.json:
-        found = {"ratios": ratios, "rates": rates, "tokens": computed, "late": lag, "threads": threads, "machine": machine()}
+        found = {
+            "ratios": ratios,
+            "rates": rates,
+            "tokens": computed,
+            "late": lag,
+            "threads": threads,
+            "machine": machine(),
+        }
         write_json(
             given.json, found | {"settings": {k: v for k, v in vars(given).items() if k not in ("json", "plot")}}
         )

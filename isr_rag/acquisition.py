@@ -24,6 +24,7 @@ __all__ = [
     "Stop",
     "Trail",
     "aacquire",
+    "abstain",
     "acquire",
     "reformulate",
     "widen",
@@ -81,6 +82,26 @@ class Trail:
             else f"h* = {self.h_star:.3g} split into {self.h_star_per_look:.3g} per look"
         )
         return "\n".join([head, *(f"look {i}: {decision}" for i, decision in enumerate(self.decisions))])
+
+
+@spelled_out
+def abstain(gate: ISRGate, reason: Reason, detail: str, **asked: Unpack[Asked]) -> Decision:
+    """The abstention of something around a gate, such as a retriever that failed; told of as every decision is.
+
+    Args:
+        gate: whose settings the decision states; nothing is scored.
+        reason: why.
+        detail: the same in words.
+        **asked: as for `acquire`.
+
+    Raises:
+        ISRError: as `isr_rag.ISRGate.decide` for its arguments.
+    """
+    with quiet():  # else this would be told of as a decision about no evidence
+        blank = gate.decide([], **asked)
+    stated = replace(blank, action=Action.ABSTAIN, reason=reason, detail=detail)
+    tell(stated)
+    return stated
 
 
 @spelled_out
@@ -223,8 +244,9 @@ class _Loop:
         self.stop = "failed"
         detail = f"the retriever raised {type(error).__name__}: {error}"
         last = self._blank if self.previous is None else self.previous
-        self._decisions.append(replace(last, reason=Reason.RETRIEVER_FAILED, detail=detail))
-        tell(self._decisions[-1])
+        failed = replace(last, action=Action.ABSTAIN, reason=Reason.RETRIEVER_FAILED, detail=detail)
+        self._decisions.append(failed)
+        tell(failed)
 
     def trail(self) -> Trail:
         """Everything that happened; a loop never ends in ACQUIRE."""

@@ -67,8 +67,9 @@ def telling(scorer: str) -> Generator[Callable[[Sequence[Decision]], None], None
 
 
 def tell(decision: Decision) -> None:
-    """Tell of a decision that was made without a gate's scoring: the log alone."""
-    _log([decision])
+    """Tell of a decision that something around a gate made, without scoring."""
+    with telling(decision.scorer) as told:
+        told([decision])
 
 
 def _log(decisions: Sequence[Decision]) -> None:

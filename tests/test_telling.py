@@ -66,7 +66,7 @@ def test_a_loop_has_a_line_per_look_and_none_for_checking_its_arguments(lines: p
     acquire(gate(0.0, on_error="abstain"), failing, question="Which river?", looks=3)
     assert [record.getMessage().split()[:2] for record in lines.records] == [
         ["acquire", "reference_below_target"],
-        ["acquire", "retriever_failed"],
+        ["abstain", "retriever_failed"],
     ]
 
 

@@ -16,14 +16,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import json
+import logging
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
 from isr_rag.batch import OnError
 from isr_rag.decision import Decision
+from isr_rag.telling import LOGGER
 from isr_rag.testing.worlds import (
     DRAFT,
     Harness,
@@ -222,7 +225,8 @@ class Conformance:
                 world.scorer = _failing(error, 1)
             else:
                 world.retriever = _failing(error, looks)
-            outcome = world.run(path)
+            with _log_lines() as lines:
+                outcome = world.run(path)
             where = f"{place}, {path}, {error.__name__}, {reason}, policy {policy}: {outcome}"
             check(DRAFT not in "".join(outcome.text), f"a failure became an answer; {where}")
             check(not world.drafted_after_deciding(0), f"the LLM was called after the failure; {where}")
@@ -236,6 +240,19 @@ class Conformance:
                 check(outcome.error is None, f"raised, where the policy is to abstain; {where}")
                 self._check_abstained(outcome, where)
                 check(outcome.decisions[-1]["reason"] == reason, f"the reason is lost; {where}")
+                told = [line.split()[:2] for line in lines]
+                check(told[-1:] == [["abstain", reason]], f"the log says {lines}; {where}")
+                check(not any("no_evidence" in line for line in told), f"the log says {lines}; {where}")
+
+    def test_the_log_tells_each_decision_once(self) -> None:
+        """A line for each decision, with the reason that the caller sees, answered or not."""
+        for place, path in self._ways():
+            for looks, least in ((1, 0), (1, 99), (2, 99)) if self.acquires else ((1, 0), (1, 99)):
+                with _log_lines() as lines:
+                    outcome = World(self.harness, place, looks=looks, answers=at_least(least)).run(path)
+                where = f"{place}, {path}, {looks} looks: the log says {lines}; {outcome}"
+                check(len(lines) == (1 if least == 0 else looks), where)
+                check(lines[-1].split()[1] == outcome.decisions[-1]["reason"], where)
 
     def test_a_cancelled_run_ends_without_an_answer(self) -> None:
         """Cancelling the task while the scorer works ends it, frees the loop, and drafts and releases nothing more."""
@@ -331,6 +348,28 @@ def _failing(error: type[Exception], at: int) -> Callable[[int], None]:
             raise error("the machine is gone")
 
     return fail
+
+
+@contextmanager
+def _log_lines() -> Iterator[list[str]]:
+    """What the log of decisions is told meanwhile."""
+    lines: list[str] = []
+
+    class Noting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger, noting = logging.getLogger(LOGGER), Noting()
+    before = logger.level, logger.disabled
+    logger.addHandler(noting)
+    logger.setLevel(logging.INFO)
+    logger.disabled = False
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(noting)
+        logger.setLevel(before[0])
+        logger.disabled = before[1]
 
 
 def _in_threads(world: World) -> list[Outcome]:

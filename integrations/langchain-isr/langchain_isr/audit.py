@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
-from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from isr_rag import AnswerAudit, ISRError
+from isr_rag import AnswerAudit
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import InvalidInputError
 from isr_rag.evidence import Chunk, one_line
-from langchain_isr.batched import Batched, StateOrError, checked_state
+from langchain_isr.batched import Judging, StateOrError, checked_state
 from langchain_isr.common import DOCUMENT_PROMPT, MESSAGE, Core, DocumentPrompt, State, chunk_of, text_of
 
 AUDIT_EVENT = "isr_audit"
@@ -27,7 +26,7 @@ AUDIT_KEY = "isr_audit"
 _NO_TEXT = "…"
 
 
-class ISRAudit(Batched):
+class ISRAudit(Judging[AnswerAudit]):
     """Audits `{"answer", "documents", "question"?}`: adds `"isr_audit"` and leaves of the answer what may go out.
 
     `"isr_audit"` is the audit as plain data (`isr_rag.AnswerAudit.from_dict` reads it). The answer keeps its type, a
@@ -53,6 +52,7 @@ class ISRAudit(Batched):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
+    event: ClassVar[str] = AUDIT_EVENT
     gate: Core = Field(default_factory=CoreGate)
     h_star: float | None = Field(default=None, gt=0.0, lt=1.0)
     on_unsupported: Literal["trim", "annotate"] = "trim"
@@ -72,34 +72,11 @@ class ISRAudit(Batched):
         }
         return create_model("ISRAuditInput", **fields)
 
-    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
-        outcomes: list[StateOrError] = []
-        for state, audit, own in zip(inputs, self._audits(inputs), config, strict=True):
-            if isinstance(audit, AnswerAudit):
-                dispatch_custom_event(AUDIT_EVENT, audit.to_dict(), config=own)
-            outcomes.append(self._outcome(state, audit))
-        return outcomes
+    def _judge(self, inputs: Sequence[Mapping[str, Any]]) -> list[AnswerAudit]:
+        return self.gate.audit_batch([self._item(state) for state in inputs])
 
-    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
-        outcomes: list[StateOrError] = []
-        for state, audit, own in zip(inputs, await self._aaudits(inputs), config, strict=True):
-            if isinstance(audit, AnswerAudit):
-                await adispatch_custom_event(AUDIT_EVENT, audit.to_dict(), config=own)
-            outcomes.append(self._outcome(state, audit))
-        return outcomes
-
-    def _audits(self, inputs: list[State]) -> list[AnswerAudit | ISRError]:
-        try:
-            return list(self.gate.audit_batch([self._item(state) for state in inputs]))
-        except ISRError as error:
-            # One bad input must not take the others with it: each gets its own audit or its own error.
-            return [error] if len(inputs) == 1 else [self._audits([state])[0] for state in inputs]
-
-    async def _aaudits(self, inputs: list[State]) -> list[AnswerAudit | ISRError]:
-        try:
-            return list(await self.gate.aaudit_batch([self._item(state) for state in inputs]))
-        except ISRError as error:
-            return [error] if len(inputs) == 1 else [(await self._aaudits([state]))[0] for state in inputs]
+    async def _ajudge(self, inputs: Sequence[Mapping[str, Any]]) -> list[AnswerAudit]:
+        return await self.gate.aaudit_batch([self._item(state) for state in inputs])
 
     def _item(self, state: Mapping[str, Any]) -> dict[str, Any]:
         given = checked_state(state)
@@ -113,12 +90,10 @@ class ISRAudit(Batched):
             "h_star": self.h_star,
         }
 
-    def _outcome(self, state: State, audit: AnswerAudit | ISRError) -> StateOrError:
-        if isinstance(audit, ISRError):
-            return audit
-        outcome = {**state, AUDIT_KEY: audit.to_dict()}
+    def _outcome(self, state: State, judged: AnswerAudit) -> StateOrError:
+        outcome = {**state, AUDIT_KEY: judged.to_dict()}
         if self.on_unsupported == "trim":
-            outcome[self.answer_key] = trimmed(state[self.answer_key], audit, self.message, cite=self.cite)
+            outcome[self.answer_key] = trimmed(state[self.answer_key], judged, self.message, cite=self.cite)
         return outcome
 
 

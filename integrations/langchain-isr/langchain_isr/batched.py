@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
 
+from isr_rag import AnswerAudit, Decision, ISRError
 from isr_rag.errors import InvalidTypeError
 from langchain_isr.common import State
 
 StateOrError = State | Exception
 T = TypeVar("T")
+Judged = TypeVar("Judged", Decision, AnswerAudit)
 
 
 class Batched(RunnableSerializable[State, State]):
@@ -65,6 +68,61 @@ class Batched(RunnableSerializable[State, State]):
 
     async def _aone(self, state: State, config: RunnableConfig) -> State:
         return raised((await self._amany([state], [config]))[0])
+
+
+class Judging(Batched, Generic[Judged]):
+    """What a gate makes of many inputs, scored together: an event and a result, or an error, for each of them.
+
+    Attributes:
+        event: name of the custom event that carries what the gate made of an input.
+    """
+
+    event: ClassVar[str]
+
+    @abstractmethod
+    def _judge(self, inputs: Sequence[Mapping[str, Any]]) -> Sequence[Judged]:
+        """What the gate makes of the inputs; raises for the first that it cannot judge."""
+
+    @abstractmethod
+    async def _ajudge(self, inputs: Sequence[Mapping[str, Any]]) -> Sequence[Judged]:
+        """As `_judge`, without blocking the event loop."""
+
+    @abstractmethod
+    def _outcome(self, state: State, judged: Judged) -> StateOrError:
+        """What becomes of an input."""
+
+    def judged(self, inputs: Sequence[Mapping[str, Any]]) -> list[Judged | ISRError]:
+        """What the gate makes of the inputs, without run or event; one that fails has its error instead."""
+        try:
+            return list(self._judge(inputs))
+        except ISRError as error:
+            # One bad input must not take the others with it: each gets its own result or its own error.
+            return [error] if len(inputs) == 1 else [self.judged([state])[0] for state in inputs]
+
+    async def ajudged(self, inputs: Sequence[Mapping[str, Any]]) -> list[Judged | ISRError]:
+        """As `judged`, without blocking the event loop."""
+        try:
+            return list(await self._ajudge(inputs))
+        except ISRError as error:
+            return [error] if len(inputs) == 1 else [(await self.ajudged([state]))[0] for state in inputs]
+
+    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
+        results = self.judged(inputs)
+        for judged, own in zip(results, config, strict=True):
+            if not isinstance(judged, ISRError):
+                dispatch_custom_event(self.event, judged.to_dict(), config=own)
+        return self._outcomes(inputs, results)
+
+    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
+        results = await self.ajudged(inputs)
+        for judged, own in zip(results, config, strict=True):
+            if not isinstance(judged, ISRError):
+                await adispatch_custom_event(self.event, judged.to_dict(), config=own)
+        return self._outcomes(inputs, results)
+
+    def _outcomes(self, inputs: list[State], results: list[Judged | ISRError]) -> list[StateOrError]:
+        pairs = zip(inputs, results, strict=True)
+        return [one if isinstance(one, ISRError) else self._outcome(state, one) for state, one in pairs]
 
 
 def as_run(function: Callable[..., Any]) -> Any:

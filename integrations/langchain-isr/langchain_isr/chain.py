@@ -90,7 +90,7 @@ class ISRChain(Batched):
         if work.open:
             work.drafted(self.draft.batch(work.states(), work.configs(quiet=True), return_exceptions=True))
         if self.after is not None and work.open:
-            for decision, own in work.decided(self.after.decisions(work.states())):
+            for decision, own in work.decided(self.after.judged(work.states())):
                 dispatch_custom_event(EVENT, decision.to_dict(), config=own)
         return work.outcomes
 
@@ -101,7 +101,7 @@ class ISRChain(Batched):
         if work.open:
             work.drafted(await self.draft.abatch(work.states(), work.configs(quiet=True), return_exceptions=True))
         if self.after is not None and work.open:
-            for decision, own in work.decided(await self.after.adecisions(work.states())):
+            for decision, own in work.decided(await self.after.ajudged(work.states())):
                 await adispatch_custom_event(EVENT, decision.to_dict(), config=own)
         return work.outcomes
 

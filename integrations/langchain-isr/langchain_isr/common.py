@@ -12,6 +12,7 @@ from langchain_core.prompts import BasePromptTemplate, PromptTemplate, format_do
 from pydantic import BeforeValidator, WithJsonSchema
 
 from isr_rag import Action, Decision, ISRGate, Reason
+from isr_rag.acquisition import abstain
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
 from isr_rag.evidence import Chunk, one_line
 
@@ -191,7 +192,7 @@ def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision
     detail = f"the retriever raised {type(error).__name__}: {error}"
     if gate.on_error == "raise":
         raise RetrieverFailedError(detail) from error
-    return replace(gate.decide([], question=question), reason=Reason.RETRIEVER_FAILED, detail=detail)
+    return abstain(gate, Reason.RETRIEVER_FAILED, detail, question=question)
 
 
 def core_gate(value: object) -> ISRGate:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from isr_rag import Decision, ISRError
+from isr_rag import Decision
 from isr_rag import ISRGate as CoreGate
-from langchain_isr.batched import Batched, StateOrError, checked_state
+from langchain_isr.batched import Judging, StateOrError, checked_state
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
@@ -27,7 +26,7 @@ from langchain_isr.common import (
 )
 
 
-class ISRGate(Batched):
+class ISRGate(Judging[Decision]):
     """Decides about `{"question", "documents", "answer"?}` and adds `"isr"`, the decision as plain data.
 
     Without an answer it decides whether the documents suffice to answer the question; with one, whether they support
@@ -55,6 +54,7 @@ class ISRGate(Batched):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
+    event: ClassVar[str] = EVENT
     gate: Core = Field(default_factory=CoreGate)
     h_star: float | None = Field(default=None, gt=0.0, lt=1.0)
     on_abstain: Literal["withhold", "raise", "annotate"] = "withhold"
@@ -78,36 +78,11 @@ class ISRGate(Batched):
         """The gate that decides, at this runnable's own target."""
         return self.gate if self.h_star is None else self.gate.with_h_star(self.h_star)
 
-    def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
-        outcomes: list[StateOrError] = []
-        for state, decision, own in zip(inputs, self.decisions(inputs), config, strict=True):
-            if isinstance(decision, Decision):
-                dispatch_custom_event(EVENT, decision.to_dict(), config=own)
-            outcomes.append(self._outcome(state, decision))
-        return outcomes
+    def _judge(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision]:
+        return self.core.decide_batch([self.item(state) for state in inputs])
 
-    async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
-        outcomes: list[StateOrError] = []
-        for state, decision, own in zip(inputs, await self.adecisions(inputs), config, strict=True):
-            if isinstance(decision, Decision):
-                await adispatch_custom_event(EVENT, decision.to_dict(), config=own)
-            outcomes.append(self._outcome(state, decision))
-        return outcomes
-
-    def decisions(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision | ISRError]:
-        """The bare decisions, scored together, without run or event; an input that fails has its error instead."""
-        try:
-            return list(self.core.decide_batch([self.item(state) for state in inputs]))
-        except ISRError as error:
-            # One bad input must not take the others with it: each gets its own decision or its own error.
-            return [error] if len(inputs) == 1 else [self.decisions([state])[0] for state in inputs]
-
-    async def adecisions(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision | ISRError]:
-        """As `decisions`, without blocking the event loop."""
-        try:
-            return list(await self.core.adecide_batch([self.item(state) for state in inputs]))
-        except ISRError as error:
-            return [error] if len(inputs) == 1 else [(await self.adecisions([state]))[0] for state in inputs]
+    async def _ajudge(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision]:
+        return await self.core.adecide_batch([self.item(state) for state in inputs])
 
     def item(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The item for the core gate.
@@ -121,14 +96,12 @@ class ISRGate(Batched):
         renamed = {name: given[key] for name, key in keys.items() if key in given}
         return item_of(renamed, document_prompt=self.document_prompt, keys=keys)
 
-    def _outcome(self, state: State, decision: Decision | ISRError) -> StateOrError:
-        if isinstance(decision, ISRError):
-            return decision
+    def _outcome(self, state: State, judged: Decision) -> StateOrError:
         answer = state.get(self.answer_key)
         stops = self.on_abstain == "raise" or (self.on_abstain == "withhold" and answer is None)
-        if not decision.answered and stops:
-            return ISRAbstained(decision, state[self.documents_key])
-        outcome = {**state, KEY: decision.to_dict()}
-        if not decision.answered and self.on_abstain == "withhold":
-            outcome[self.answer_key] = withheld(answer, self.message, decision)
+        if not judged.answered and stops:
+            return ISRAbstained(judged, state[self.documents_key])
+        outcome = {**state, KEY: judged.to_dict()}
+        if not judged.answered and self.on_abstain == "withhold":
+            outcome[self.answer_key] = withheld(answer, self.message, judged)
         return outcome

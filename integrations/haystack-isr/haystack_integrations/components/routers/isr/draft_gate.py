@@ -7,10 +7,12 @@ from typing import Any
 from haystack import Document, component
 from haystack.dataclasses import ChatMessage
 
-from haystack_integrations.components.routers.isr.evidence import Look
+from haystack_integrations.components.routers.isr.evidence import OUTPUTS, Look
 from haystack_integrations.components.routers.isr.settings import Gating
 from isr_rag import Decision
 from isr_rag.errors import InvalidInputError
+
+_OUTPUTS: dict[str, Any] = {"answered": list[ChatMessage], "documents": list[Document], **OUTPUTS}
 
 
 @component
@@ -19,29 +21,9 @@ class ISRDraftGate(Gating):
 
     Give the generator no `streaming_callback`: what streams out of it has left before anything is decided. With
     `Pipeline.stream`, leave it out of `streaming_components`.
-
-    Args:
-        gate: the gate of `isr_rag` that decides, or a function that makes it: give a function of a module, and the
-            pipeline can be written to a file. By default the embedded model with its calibration.
-        h_star: overrides the gate's target hallucination rate, in (0, 1).
-        looks: how many looks for evidence one run of the pipeline may take, >= 1. While there is a look left, `acquire`
-            takes the place of `abstained`; h* is split over the looks. For more than one, lead the component's `trail`
-            back to it through a `BranchJoiner`: it carries what earlier looks found.
-        document_template: how your prompt renders a document, in Jinja: the gate judges exactly that text.
-
-    Raises:
-        ConfigurationError: for a setting out of range, or a template that is none.
-        InvalidTypeError: for a gate that is neither one of `isr_rag` nor a function.
     """
 
-    @component.output_types(
-        answered=list[ChatMessage],
-        documents=list[Document],
-        abstained=list[Document],
-        acquire=str,
-        trail=dict[str, Any],
-        decision=dict[str, Any],
-    )
+    @component.output_types(**_OUTPUTS)
     def run(
         self,
         query: str,
@@ -71,14 +53,7 @@ class ISRDraftGate(Gating):
         look = Look(query, documents, trail, self.rendering, self.looks)
         return _routed(look, look.decide(self.core, draft), replies)
 
-    @component.output_types(
-        answered=list[ChatMessage],
-        documents=list[Document],
-        abstained=list[Document],
-        acquire=str,
-        trail=dict[str, Any],
-        decision=dict[str, Any],
-    )
+    @component.output_types(**_OUTPUTS)
     async def run_async(
         self,
         query: str,

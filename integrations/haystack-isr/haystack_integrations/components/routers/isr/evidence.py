@@ -16,6 +16,14 @@ from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.evidence import Chunk, one_line
 
+OUTPUTS: dict[str, Any] = {
+    "abstained": list[Document],
+    "acquire": str,
+    "trail": dict[str, Any],
+    "decision": dict[str, Any],
+}
+"""Names and types of what both components send on; `answered` is each one's own."""
+
 KEY = "isr"
 """Where a decision is in the metadata of a document."""
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from haystack import Document, component
 
-from haystack_integrations.components.routers.isr.evidence import Look
+from haystack_integrations.components.routers.isr.evidence import OUTPUTS, Look
 from haystack_integrations.components.routers.isr.settings import Gating
 from isr_rag import Decision
+
+_OUTPUTS: dict[str, Any] = {"answered": list[Document], **OUTPUTS}
 
 
 @component
@@ -18,28 +20,9 @@ class ISRGate(Gating):
     Connect `answered` to the prompt builder: without an answer of the gate nothing comes out there, and no model is
     called. `abstained` gives the documents to a branch of yours (a fixed message, a person); unconnected, it is in the
     result of the pipeline. With `looks` above 1 `acquire` gives the question to whatever fetches more evidence.
-
-    Args:
-        gate: the gate of `isr_rag` that decides, or a function that makes it: give a function of a module, and the
-            pipeline can be written to a file. By default the embedded model with its calibration.
-        h_star: overrides the gate's target hallucination rate, in (0, 1).
-        looks: how many looks for evidence one run of the pipeline may take, >= 1. While there is a look left, `acquire`
-            takes the place of `abstained`; h* is split over the looks. For more than one, lead the component's `trail`
-            back to it through a `BranchJoiner`: it carries what earlier looks found.
-        document_template: how your prompt renders a document, in Jinja: the gate judges exactly that text.
-
-    Raises:
-        ConfigurationError: for a setting out of range, or a template that is none.
-        InvalidTypeError: for a gate that is neither one of `isr_rag` nor a function.
     """
 
-    @component.output_types(
-        answered=list[Document],
-        abstained=list[Document],
-        acquire=str,
-        trail=dict[str, Any],
-        decision=dict[str, Any],
-    )
+    @component.output_types(**_OUTPUTS)
     def run(self, query: str, documents: list[Document], trail: dict[str, Any] | None = None) -> dict[str, Any]:
         """Decide whether documents suffice to answer a question.
 
@@ -60,13 +43,7 @@ class ISRGate(Gating):
         look = Look(query, documents, trail, self.rendering, self.looks)
         return _routed(look, look.decide(self.core))
 
-    @component.output_types(
-        answered=list[Document],
-        abstained=list[Document],
-        acquire=str,
-        trail=dict[str, Any],
-        decision=dict[str, Any],
-    )
+    @component.output_types(**_OUTPUTS)
     async def run_async(
         self, query: str, documents: list[Document], trail: dict[str, Any] | None = None
     ) -> dict[str, Any]:

@@ -21,21 +21,7 @@ _warming = threading.Lock()
 
 
 class Gating:
-    """The settings of a component, and the gate that decides, which is made when the pipeline warms up.
-
-    Args:
-        gate: the gate of `isr_rag` that decides, or a function that makes it: give a function of a module, and the
-            pipeline can be written to a file. By default the embedded model with its calibration.
-        h_star: overrides the gate's target hallucination rate, in (0, 1).
-        looks: how many looks for evidence one run of the pipeline may take, >= 1. While there is a look left, `acquire`
-            takes the place of `abstained`; h* is split over the looks. For more than one, lead the component's `trail`
-            back to it through a `BranchJoiner`: it carries what earlier looks found.
-        document_template: how your prompt renders a document, in Jinja: the gate judges exactly that text.
-
-    Raises:
-        ConfigurationError: for a setting out of range, or a template that is none.
-        InvalidTypeError: for a gate that is neither one of `isr_rag` nor a function.
-    """
+    """The settings of a component, and the gate that decides, which is made when the pipeline warms up."""
 
     def __init__(
         self,
@@ -45,6 +31,21 @@ class Gating:
         looks: int = 1,
         document_template: str = DOCUMENT_TEMPLATE,
     ) -> None:
+        """Set how the component decides.
+
+        Args:
+            gate: the gate of `isr_rag` that decides, or a function that makes it: give a function of a module, and the
+                pipeline can be written to a file. By default the embedded model with its calibration.
+            h_star: overrides the gate's target hallucination rate, in (0, 1).
+            looks: how many looks for evidence one run of the pipeline may take, >= 1. While there is a look left,
+                `acquire` takes the place of `abstained`; h* is split over the looks. For more than one, lead the
+                component's `trail` back to it through a `BranchJoiner`: it carries what earlier looks found.
+            document_template: how your prompt renders a document, in Jinja: the gate judges exactly that text.
+
+        Raises:
+            ConfigurationError: for a setting out of range, or a template that is none.
+            InvalidTypeError: for a gate that is neither one of `isr_rag` nor a function.
+        """
         if gate is not None and not isinstance(gate, CoreGate) and not callable(gate):
             kind = f"{type(gate).__module__}.{type(gate).__name__}"
             raise InvalidTypeError(

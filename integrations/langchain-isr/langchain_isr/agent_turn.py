@@ -1,0 +1,275 @@
+"""One call of an agent's model with the gates around it, as steps that a sync and an async caller can take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from langchain.agents.middleware import ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.types import Command
+
+from isr_rag import Action, AnswerAudit, Decision, Reason
+from isr_rag import ISRGate as CoreGate
+from isr_rag.acquisition import abstain
+from isr_rag.errors import ConfigurationError
+from langchain_isr.agent_run import AgentRun
+from langchain_isr.audit import numbered, trimmed
+from langchain_isr.common import KEY, ISRAbstained, item_of, settled
+
+When = Literal["before", "after", "both"]
+WithoutEvidence = Literal["pass", "abstain"]
+Condense: TypeAlias = Callable[[Sequence[BaseMessage]], str]
+"""Takes the messages up to a follow-up and returns it as a question that can be understood alone."""
+
+SEARCH_AGAIN = (
+    "The evidence found so far does not suffice to answer the question. Search again, with other words. "
+    "Do not answer yet."
+)
+NOT_SUPPORTED = (
+    "The evidence found so far does not support that answer. Search again, with other words. Do not answer yet."
+)
+
+CONDENSE = (
+    "Rewrite the last message of the user as one question that can be understood without the conversation. "
+    "Reply with the question alone."
+)
+
+_MALFORMED = 3
+"""Attempts at structured output before the agent abstains."""
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Ask the gate; or state a reason of the agent's own, where there is nothing to ask about."""
+
+    item: dict[str, Any]
+    reason: Reason | None = None
+    detail: str = ""
+
+    def stated(self, gate: CoreGate) -> Decision | None:
+        """The decision where a reason is given; None where the gate has to be asked."""
+        if self.reason is None:
+            return None
+        asked = {"question": self.item["question"], "answer": self.item["answer"]}
+        return abstain(gate, self.reason, self.detail, **asked)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Audit a draft on the evidence of the run."""
+
+    item: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Ask the model."""
+
+    request: ModelRequest[Any]
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class AskForQuestion:
+    """Ask the model for the question that a follow-up means, out of every stream."""
+
+    request: ModelRequest[Any]
+
+    def messages(self) -> list[BaseMessage]:
+        """The conversation up to the follow-up, and what is wanted."""
+        spoken = [m for m in self.request.messages if isinstance(m, (HumanMessage, AIMessage)) and str(m.text).strip()]
+        last = max(i for i, message in enumerate(spoken) if isinstance(message, HumanMessage))
+        return [*spoken[: last + 1], HumanMessage(CONDENSE)]
+
+
+Steps: TypeAlias = Generator[Decide | Audit | Draft | AskForQuestion, Any, ExtendedModelResponse[Any]]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How each call of the model is gated: the settings of `ISRMiddleware`."""
+
+    when: When
+    looks: int
+    evidence_tools: frozenset[str] | None
+    without_evidence: WithoutEvidence
+    condense: Condense | None
+    on_abstain: Literal["message", "raise"]
+    message: str
+    audit: bool
+
+    def steps(self, request: ModelRequest[Any]) -> Steps:
+        """One call of the model with its gates; asks for decisions and drafts where it needs them."""
+        self._check_tools(request)
+        run = AgentRun.of(cast(dict[str, Any], request.state), self.evidence_tools)
+        yield from self._understood(request, run)
+        if run.failed is not None:
+            failure = yield from _decided(request, run, Reason.RETRIEVER_FAILED, run.failed)
+            return self._abstention(run, failure)
+        enough, decision = True, None
+        if self.when != "after":
+            decision = run.last_sufficiency()
+            if run.fresh:
+                decision = yield from _decided(request, run, can_acquire=len(run.rounds) < self.looks)
+                if decision.action is Action.ABSTAIN:
+                    return self._abstention(run, decision)
+            enough = decision is not None and decision.answered
+            if decision is not None and not enough:
+                request = _said(request, [HumanMessage(SEARCH_AGAIN)])
+        ungated = not run.rounds and self.without_evidence == "pass"
+        quiet = self.when != "before" or not enough
+        response = yield from self._drafted(request, quiet)
+        if _calls(response):
+            return (yield from self._passed_on(request, run, response, quiet))
+        if ungated:
+            return ExtendedModelResponse(response, Command(update=run.update()))
+        if not enough:  # the model answered from nothing, or although it was told to search
+            if decision is None:
+                decision = yield from _decided(request, run)
+            return self._abstention(run, decision)
+        if self.when == "before":
+            return self._release(run, response)
+        return (yield from self._release_gate(request, run, response))
+
+    def _check_tools(self, request: ModelRequest[Any]) -> None:
+        known = {tool["name"] if isinstance(tool, dict) else tool.name for tool in request.tools}
+        if missing := sorted((self.evidence_tools or frozenset()) - known):
+            raise ConfigurationError(f"the agent has no tools {missing}; its tools are {sorted(known)}")
+
+    def _understood(self, request: ModelRequest[Any], run: AgentRun) -> Generator[AskForQuestion, Any, None]:
+        """Make a follow-up a question of its own, once a run, where it is going to be judged."""
+        begun = cast(dict[str, Any], request.state.get("isr_run") or {})
+        gated = bool(run.rounds) or (self.without_evidence == "abstain" and bool(run.kept))
+        if not begun.get("follows_up") or not gated:
+            return
+        if "condensed" not in begun:
+            condensed = self.condense(request.messages) if self.condense else (yield AskForQuestion(request))
+            begun = {**begun, "condensed": condensed.strip() or run.question}
+        run.question, run.begun = begun["condensed"], begun
+
+    def _drafted(self, request: ModelRequest[Any], quiet: bool) -> Generator[Draft, Any, ModelResponse[Any]]:
+        """The model's response; malformed structured output is asked for again in here, where it is not seen."""
+        for _ in range(_MALFORMED):
+            response = cast(ModelResponse[Any], (yield Draft(request, quiet)))
+            errors = [message for message in response.result if isinstance(message, ToolMessage)]
+            if not quiet or response.structured_response is not None or not errors:
+                return response
+            request = _said(request, response.result)
+        return ModelResponse(result=[AIMessage("")])
+
+    def _release_gate(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any]) -> Steps:
+        """Release a draft that the evidence supports; else search again or abstain."""
+        draft = _text(response)
+        if not draft:
+            detail = "the model drafted no text"
+            decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
+            return self._abstention(run, decision)
+        if self.audit and response.structured_response is None:
+            return (yield from self._audited(request, run, response, draft))
+        decision = yield from _decided(request, run, answer=draft, can_acquire=len(run.rounds) < self.looks)
+        if decision.answered:
+            return self._release(run, response)
+        if decision.action is Action.ABSTAIN:
+            return self._abstention(run, decision)
+        again = _said(request, [AIMessage(draft), HumanMessage(NOT_SUPPORTED)])
+        response = yield from self._drafted(again, True)
+        if not _calls(response):
+            return self._abstention(run, decision)
+        return (yield from self._passed_on(request, run, response, True))
+
+    def _audited(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], draft: str) -> Steps:
+        """Release what may go out of a draft; abstain where nothing may."""
+        item = {"answer": draft, "question": run.question, "evidence": numbered(run.documents)}
+        audit = cast(AnswerAudit, (yield Audit(item)))
+        if not audit.releasable().text:
+            detail = "no statement of the draft may go out"
+            decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
+            return self._abstention(run, decision)
+        last = [message for message in response.result if isinstance(message, AIMessage)][-1]
+        released = cast(AIMessage, trimmed(last, audit, self.message, cite=True))
+        return ExtendedModelResponse(ModelResponse(result=[released]), Command(update=run.update()))
+
+    def _passed_on(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], quiet: bool) -> Steps:
+        """Tool calls go on, within the bound; words beside them could be a draft and do not while it is undecided."""
+        asks = [name for name in _calls(response) if run.finds_evidence(name)]
+        if asks and len(run.rounds) >= self.looks:
+            detail = f"the model asked for more evidence after the last of {self.looks} rounds"
+            decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
+            return self._abstention(run, decision)
+        result = [_without_words(message) if quiet else message for message in response.result]
+        return ExtendedModelResponse(ModelResponse(result=result), Command(update=run.update()))
+
+    def _release(self, run: AgentRun, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
+        marked = [_marked(message, run.decisions[-1]) for message in response.result]
+        return ExtendedModelResponse(
+            ModelResponse(result=marked, structured_response=response.structured_response),
+            Command(update=run.update()),
+        )
+
+    def _abstention(self, run: AgentRun, decision: Decision) -> ExtendedModelResponse[Any]:
+        """The agent's last word without an answer; no round follows the decision that led here."""
+        final = settled(decision)
+        run.decisions[-1] = final.to_dict()
+        if self.on_abstain == "raise":
+            raise ISRAbstained(final, run.documents)
+        message = AIMessage(self.message, response_metadata={KEY: final.to_dict()})
+        return ExtendedModelResponse(
+            ModelResponse(result=[message]), Command(update={**run.update(), "jump_to": "end"})
+        )
+
+
+def _decided(
+    request: ModelRequest[Any],
+    run: AgentRun,
+    reason: Reason | None = None,
+    detail: str = "",
+    *,
+    answer: str | None = None,
+    can_acquire: bool = False,
+) -> Generator[Decide, Any, Decision]:
+    """A decision about the run's evidence, kept and streamed; with a reason of the agent's own nothing is scored."""
+    documents = run.documents if reason is None else []
+    item = item_of({"question": run.question, "documents": documents, "answer": answer}, can_acquire=can_acquire)
+    decision = cast(Decision, (yield Decide(item, reason, detail)))
+    run.decisions.append(decision.to_dict())
+    request.runtime.stream_writer({KEY: decision.to_dict()})
+    return decision
+
+
+def _said(request: ModelRequest[Any], messages: Sequence[BaseMessage]) -> ModelRequest[Any]:
+    """The request with further messages, which the agent's state does not keep."""
+    return request.override(messages=[*request.messages, *cast(Sequence[AnyMessage], messages)])
+
+
+def _calls(response: ModelResponse[Any]) -> list[str]:
+    """Names of the tools that a response calls and that still have to run."""
+    done = {message.tool_call_id for message in response.result if isinstance(message, ToolMessage)}
+    calls = [call for message in response.result if isinstance(message, AIMessage) for call in message.tool_calls]
+    return [call["name"] for call in calls if response.structured_response is None and call["id"] not in done]
+
+
+def _text(response: ModelResponse[Any]) -> str:
+    """The answer that a response holds."""
+    structured = response.structured_response
+    if structured is not None:
+        dump = getattr(structured, "model_dump_json", None)
+        return str(dump() if callable(dump) else structured)
+    return "\n".join(str(m.text) for m in response.result if isinstance(m, AIMessage)).strip()
+
+
+def _without_words(message: BaseMessage) -> BaseMessage:
+    """A message reduced to its tool calls: no text, no reasoning, nothing beside them."""
+    if not isinstance(message, AIMessage):
+        return message
+    return AIMessage(
+        "", id=message.id, name=message.name, tool_calls=message.tool_calls, usage_metadata=message.usage_metadata
+    )
+
+
+def _marked(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
+    if not isinstance(message, AIMessage):
+        return message
+    return message.model_copy(update={"response_metadata": {**message.response_metadata, KEY: decision}})
