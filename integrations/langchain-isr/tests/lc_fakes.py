@@ -14,12 +14,14 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCall
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.tools import BaseTool, create_retriever_tool
 from langchain_core.tracers.base import BaseTracer
 from langchain_core.tracers.schemas import Run
 
 from isr_rag import ISRGate
 from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
+from langchain_isr import ISRRetriever
 
 Reply = Callable[[list[BaseMessage]], AIMessage | str]
 
@@ -124,3 +126,16 @@ class Runs(BaseTracer):
 
     def _persist_run(self, run: Run) -> None:
         self.roots.append(run)
+
+
+class SearchTool:
+    """The gated retriever as a tool, as the suites of langchain-tests ask for it."""
+
+    @property
+    def tool_constructor(self) -> BaseTool:
+        retriever = ISRRetriever(retriever=bm25(), gate=gate())
+        return create_retriever_tool(retriever, "search", "Find evidence.", response_format="content_and_artifact")
+
+    @property
+    def tool_invoke_params_example(self) -> dict[str, Any]:
+        return {"query": "Which river flows through Paris?"}

@@ -119,16 +119,3 @@ def test_states_of_every_kind_are_evidence_and_empty_ones_are_refused() -> None:
         model.invoke({"state": " ", "questions": asked})
     with pytest.raises(InvalidInputError, match="box"):
         model.invoke({"state": "text", "questions": {"q": Box(instructions="Where?")}})
-
-
-@needs_decisions
-@pytest.mark.model
-def test_the_embedded_model_is_a_decision_model_and_can_score_for_a_gate_again() -> None:
-    from langchain_core.decisions import Noul
-
-    model = langchain_isr.ISRDecisionModel()
-    question = Noul(instructions="Does the Seine flow through Paris?")
-    answer = model.invoke({"state": EVIDENCE, "questions": {"q": question}})
-    assert 0.0 < answer.nouls["q"].noul < 1.0
-    gate = ISRGate(scorer=langchain_isr.DecisionModelScorer(model), reference=Oracle(1.0), m=2)
-    assert len(gate.decide(EVIDENCE, claim="The Seine flows through Paris.").q) == 2

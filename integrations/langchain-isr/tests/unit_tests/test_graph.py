@@ -16,8 +16,6 @@ from langgraph.types import Command, interrupt
 from lc_fakes import ScriptedModel, gate, rivers
 
 from isr_rag import Decision
-from isr_rag import ISRGate as Gate
-from isr_rag.adjudicators import adjudicator_named
 from isr_rag.errors import ConfigurationError, RetrieverFailedError
 from langchain_isr import create_isr_graph, isr_node
 
@@ -188,12 +186,3 @@ def test_bad_settings_are_refused() -> None:
         graph(1, looks=0)
     with pytest.raises(ConfigurationError, match="when"):
         graph(1, when="later")
-
-
-@pytest.mark.model
-def test_the_embedded_model_decides_in_the_loop() -> None:
-    gate = Gate(h_star=0.4)  # two looks share it
-    built = create_isr_graph(retriever, RunnableLambda(lambda state: "The Seine."), gate, looks=2, when="after")
-    state = built.invoke(ASKED)
-    assert all(0.0 < decision["q_bar"] < 1.0 for decision in state["decisions"])
-    assert state["isr"]["scorer"].startswith(adjudicator_named().base)

@@ -300,36 +300,6 @@ def test_a_gate_before_the_answer_keeps_its_tokens_streaming() -> None:
     assert [piece.strip() for piece in pieces if "draft-" in piece] == SECRET.split()
 
 
-@pytest.mark.model
-def test_an_agent_around_a_local_model_is_gated_by_the_embedded_one() -> None:
-    """SmolLM2 writes the draft; that it searches first is a rule, since a model of its size calls no tools."""
-    import torch
-
-    from isr_rag.scorers.embedded import setup
-    from isr_rag.scorers.local.loading import load_model
-
-    model, tokenizer = load_model(str(setup(adjudicator="small")), device=torch.device("cpu"), dtype="float32")
-    drafts: list[str] = []
-
-    def reply(messages: list[BaseMessage]) -> AIMessage | str:
-        if not isinstance(messages[-1], ToolMessage):
-            return searching("2", number=len(messages))
-        turns = [{"role": "user", "content": "\n".join(str(message.text) for message in messages)}]
-        text: Any = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        ids: Any = tokenizer(text, return_tensors="pt", add_special_tokens=False)
-        out: Any = model.generate(**ids, max_new_tokens=8, do_sample=False, pad_token_id=tokenizer.eos_token_id)  # type: ignore[operator]
-        drafts.append(str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)))
-        return drafts[-1]
-
-    built = create_agent(ScriptedModel(reply=reply), [search], middleware=[ISRMiddleware(looks=1, when="after")])
-    state = built.invoke(ASKED)
-    (decision,) = state["isr"]
-    assert 0.0 < decision["q_bar"] < 1.0
-    assert len(drafts) == 1
-    last = str(state["messages"][-1].text)
-    assert last == drafts[0] if decision["action"] == "answer" else drafts[0] not in repr(state)
-
-
 def test_bad_settings_and_empty_conversations_say_so() -> None:
     with pytest.raises(ConfigurationError, match="looks"):
         ISRMiddleware(gate(), looks=0)

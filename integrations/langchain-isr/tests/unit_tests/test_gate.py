@@ -206,15 +206,3 @@ def test_the_compressor_lets_pass_empties_or_annotates() -> None:
     assert [document.metadata["isr"]["action"] for document in kept] == ["abstain"] * 3
     with pytest.raises(ISRAbstained):
         ISRCompressor(gate=gate(99)).compress_documents(documents, QUESTION)
-
-
-@pytest.mark.model
-def test_the_embedded_model_tells_a_supported_draft_from_a_contradicted_one() -> None:
-    runnable = ISRGate()
-    states = runnable.batch([asked(answer="The Seine flows through Paris."), asked(answer="The Rhône, near Madrid.")])
-    means = [state["isr"]["q_bar"] for state in states]
-    assert means[0] > means[1]
-    alone = runnable.invoke(asked(answer="The Seine flows through Paris."))
-    assert alone["isr"]["q_bar"] == pytest.approx(means[0], abs=1e-5)
-    documents = ISRCompressor(on_abstain="annotate").compress_documents(rivers(3), QUESTION)
-    assert 0.0 < documents[0].metadata["isr"]["q_bar"] < 1.0

@@ -120,9 +120,3 @@ def test_the_inner_retrievals_are_children_of_its_run_and_every_decision_an_even
         return [e async for e in retriever.astream_events(QUESTION, version="v2") if e["event"] == "on_custom_event"]
 
     assert [event["data"]["action"] for event in asyncio.run(events())] == ["acquire", "answer"]
-
-
-@pytest.mark.model
-def test_the_embedded_model_gates_bm25() -> None:
-    documents = ISRRetriever(retriever=bm25(), on_abstain="annotate", looks=1).invoke(QUESTION)
-    assert 0.0 < documents[0].metadata["isr"]["q_bar"] < 1.0

@@ -13,7 +13,7 @@ import pytest
 import langchain_isr
 from isr_rag.errors import install_command
 
-FOLDER = Path(__file__).parent.parent
+FOLDER = Path(__file__).parents[2]
 
 
 def run(code: str) -> str:
