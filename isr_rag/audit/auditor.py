@@ -297,9 +297,11 @@ def steps(
         return decisions
 
     # 1. supported, and contradicted?
-    supports = yield from ask([(a, {"evidence": a.of(one), **one.asked}) for a, one in everyone])
     with_evidence = [(a, one) for a, one in everyone if one.read]
-    refutes = yield from ask([(a, _refuted(one, a.of(one))) for a, one in with_evidence])
+    both: list[tuple[_Answer, Item]] = [(a, {"evidence": a.of(one), **one.asked}) for a, one in everyone]
+    both += [(a, _refuted(one, a.of(one))) for a, one in with_evidence]
+    told = yield from ask(both)
+    supports, refutes = told[: len(everyone)], told[len(everyone) :]
     denied = {id(one): decision for (_, one), decision in zip(with_evidence, refutes, strict=True)}
     for (answer, one), decision in zip(everyone, supports, strict=True):
         _judge(answer, one, decision, denied.get(id(one)))

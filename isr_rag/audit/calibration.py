@@ -21,7 +21,7 @@ from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDepende
 from isr_rag.files import write_json
 
 KIND = "isr-rag audit calibration"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FILE = "audit.json"
 VERDICTS = ("supported", "refuted", "not_enough")
 _EPS = 1e-6
@@ -34,15 +34,18 @@ _LEAST = 0.05
 class AuditCalibration:
     """What an audit needs to know of a scorer: how its two answers become three probabilities, and the cut.
 
-    Two logistic regressions on the log-odds of q (is it supported?) and of r (is it contradicted?):
-    P(supported) = sigmoid(a + b logit q - c logit r), and of the others P(refuted) = sigmoid(d + e logit r), with b
-    above 0 and c and e at least 0. P(supported) thus never rises when q falls or r rises.
+    A multinomial logistic regression on the log-odds of q (is it supported?) and of r (is it contradicted?). Against
+    "not enough", whose weights are 0, the log-odds of "supported" are a + b logit q, and those of "refuted"
+    c + d logit q + e logit r, with b above 0, d at most b, and e at least 0: P(supported) never rises when q falls or r
+    rises. The sign of d is left to the labels: evidence that speaks of the same things raises both verdicts. r does not
+    count against "supported" directly: models answer yes to it wherever support is missing, most of all on sources
+    that they do not know.
 
     Attributes:
         scorer: identity of the scorer that it was fitted for; an audit with any other does not use it.
         focus: words of evidence that were read, as the gate's `focus`.
-        supported: a, b and c.
-        refuted: d and e.
+        supported: a and b.
+        refuted: c, d and e.
         budget: the calibration of whole answers.
         close: q is the lower of that of all that was read and that of the best chunk read alone: a model that sees
             chunks apart from each other can take a detail of one for a detail of another.
@@ -56,8 +59,8 @@ class AuditCalibration:
 
     scorer: str
     focus: int | None
-    supported: tuple[float, float, float]
-    refuted: tuple[float, float]
+    supported: tuple[float, float]
+    refuted: tuple[float, float, float]
     budget: Budget
     close: bool = False
     statements: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -67,15 +70,19 @@ class AuditCalibration:
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (*self.supported, *self.refuted))):
             raise InvalidInputError("the weights of an audit calibration must be finite numbers")
-        if self.supported[1] <= 0.0 or self.supported[2] < 0.0 or self.refuted[1] < 0.0:
+        if self.supported[1] <= max(0.0, self.refuted[1] - _EPS) or self.refuted[2] < 0.0:
             raise InvalidInputError("P(supported) must rise with q and not with r, and P(refuted) not fall with r")
 
     def probabilities(self, q: float, r: float) -> Probabilities:
         """The three probabilities for the model's probabilities that it is supported and that it is contradicted."""
         x, y = _logit(q), _logit(r)
-        supported = _sigmoid(self.supported[0] + self.supported[1] * x - self.supported[2] * y)
-        refuted = _sigmoid(self.refuted[0] + self.refuted[1] * y)
-        return Probabilities(supported, (1.0 - supported) * refuted, (1.0 - supported) * (1.0 - refuted))
+        a, b = self.supported
+        c, d, e = self.refuted
+        odds = (a + b * x, c + d * x + e * y, 0.0)
+        highest = max(odds)
+        weights = [math.exp(one - highest) for one in odds]
+        supported, refuted, not_enough = (weight / math.fsum(weights) for weight in weights)
+        return Probabilities(supported, refuted, not_enough)
 
     def check_belongs(self, scorer: str, focus: int | None) -> None:
         """Refuse any other scorer or focus than those that this was fitted for.
@@ -114,8 +121,8 @@ class AuditCalibration:
             return cls(
                 scorer=str(data["scorer"]),
                 focus=None if data["focus"] is None else int(data["focus"]),
-                supported=cast(tuple[float, float, float], tuple(map(float, data["supported"]))),
-                refuted=cast(tuple[float, float], tuple(map(float, data["refuted"]))),
+                supported=cast(tuple[float, float], tuple(map(float, data["supported"]))),
+                refuted=cast(tuple[float, float, float], tuple(map(float, data["refuted"]))),
                 budget=Budget.from_dict(data["budget"]),
                 close=bool(data["close"]),
                 statements=data["statements"],
@@ -157,7 +164,7 @@ def _shipped(path: Path) -> AuditCalibration | None:
 
 def fit_verdicts(
     q: Sequence[float], r: Sequence[float], verdicts: Sequence[str]
-) -> tuple[tuple[float, float, float], tuple[float, float]]:
+) -> tuple[tuple[float, float], tuple[float, float, float]]:
     """`supported` and `refuted` of an `AuditCalibration`, by maximum likelihood with a light ridge and bounded signs.
 
     Args:
@@ -172,31 +179,26 @@ def fit_verdicts(
     missing = set(VERDICTS) - set(verdicts)
     if missing:
         raise ConfigurationError(f"no labelled statement is {' or '.join(sorted(missing))}: three verdicts need all")
-    x, y = np.array([_logit(one) for one in q]), np.array([_logit(one) for one in r])
-    said = np.array([VERDICTS.index(one) for one in verdicts])
-    others = said > 0
-    supported = _fit(np.column_stack([x, -y]), said == 0, least=(_LEAST, 0.0))
-    refuted = _fit(y[others, None], said[others] == 1, least=(0.0,))
-    return (supported[0], supported[1], supported[2]), (refuted[0], refuted[1])
-
-
-def _fit(x: NDArray[np.float64], y: NDArray[np.bool_], *, least: Sequence[float]) -> tuple[float, ...]:
-    """Intercept and weights of a logistic regression, each weight at least a given number."""
     try:
         from scipy.optimize import minimize
+        from scipy.special import log_softmax
     except ImportError as error:
         raise MissingDependencyError("fitting an audit calibration", error.name or "scipy", "calibrate") from error
-    sign = np.where(y, 1.0, -1.0)
+    x, y = np.array([_logit(one) for one in q]), np.array([_logit(one) for one in r])
+    said = np.array([VERDICTS.index(one) for one in verdicts])
+    none = np.zeros_like(x)
 
-    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        margin = sign * (weights[0] + x @ weights[1:])
-        pull = -sign / (1.0 + np.exp(np.clip(margin, -500.0, 500.0)))
-        gradient = np.concatenate([[pull.sum()], x.T @ pull + _RIDGE * weights[1:]])
-        return float(np.logaddexp(0.0, -margin).sum() + 0.5 * _RIDGE * weights[1:] @ weights[1:]), gradient
+    def loss(weights: NDArray[np.float64]) -> float:
+        a, b, c, less, e = weights
+        odds = np.column_stack([a + b * x, c + (b - less) * x + e * y, none])
+        slopes = np.array([b, b - less, e])
+        return float(0.5 * _RIDGE * slopes @ slopes - log_softmax(odds, axis=1)[np.arange(len(said)), said].sum())
 
-    start = np.array([0.0, *(max(0.5, lowest) for lowest in least)])
-    bounds = [(None, None), *((lowest, None) for lowest in least)]
-    return tuple(map(float, minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x))
+    free, at_least_0 = (None, None), (0.0, None)
+    bounds = [free, (_LEAST, None), free, at_least_0, at_least_0]
+    found = minimize(loss, np.array([0.0, 0.5, 0.0, 0.5, 0.5]), method="L-BFGS-B", bounds=bounds)
+    a, b, c, less, e = map(float, found.x)
+    return (a, b), (c, b - less, e)
 
 
 def highest_unsupported(supported: Sequence[float], labels: Sequence[bool]) -> float:
@@ -210,10 +212,6 @@ def highest_unsupported(supported: Sequence[float], labels: Sequence[bool]) -> f
     """
     wrong = (p for p, right in zip(supported, labels, strict=True) if not right)
     return max((p for p in wrong if p > 0.5), default=0.0)
-
-
-def _sigmoid(x: float) -> float:
-    return 1.0 / (1.0 + math.exp(-x)) if x >= 0.0 else math.exp(x) / (1.0 + math.exp(x))
 
 
 def _logit(p: float) -> float:

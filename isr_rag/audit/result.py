@@ -19,7 +19,6 @@ from isr_rag.evidence import Chunk
 from isr_rag.printable import printable
 
 SCHEMA_VERSION = 1
-_SURELY = 2.0 / 3.0
 _SHOWN = 90
 """Characters of a statement on one line of a terminal."""
 
@@ -33,7 +32,7 @@ class Verdict(StrEnum):
     SUPPORTED = "supported"
     """More likely supported than not."""
     REFUTED = "refuted"
-    """Contradicted with a probability of at least 2/3."""
+    """More likely contradicted than not."""
     NOT_ENOUGH = "not_enough"
     """Neither: the evidence does not say enough, or it is in doubt."""
     NOT_JUDGED = "not_judged"
@@ -113,10 +112,10 @@ class Probabilities:
 
     @property
     def verdict(self) -> Verdict:
-        """Supported where that is more likely than not; refuted from 2/3 on: in doubt, not enough."""
+        """The one that is more likely than not; where neither is, not enough."""
         if self.supported > 0.5:
             return Verdict.SUPPORTED
-        return Verdict.REFUTED if self.refuted >= _SURELY else Verdict.NOT_ENOUGH
+        return Verdict.REFUTED if self.refuted > 0.5 else Verdict.NOT_ENOUGH
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +327,7 @@ class AnswerAudit:
         budget: how the budget is kept: calibrated probabilities and cut, or a bound.
         scorer: identity of the scorer.
         invariant: the model cannot see the order of the evidence.
-        passes: forward passes spent.
+        passes: forward passes that its decisions rest on; one that several rest on counts for each.
         seconds: wall-clock time.
     """
 

@@ -29,6 +29,7 @@ from isr_rag.orderings import Family
 from isr_rag.predicates import evidence_alone
 from isr_rag.references.protocol import Reference
 from isr_rag.scorers.protocol import AsyncScorer, IndexingScorer, Scorer, ScoreRequest, focus_words_of
+from isr_rag.scorers.remembered import RememberedScores
 from isr_rag.telling import telling
 
 if TYPE_CHECKING:
@@ -205,6 +206,10 @@ class ISRGate:
         other._settings = replace(self._settings, **changed)
         return other
 
+    def _remembering(self) -> ISRGate:
+        """The same gate for one call that asks the same thing more than once."""
+        return self._with(scorer=RememberedScores(self.scorer))
+
     @spelled_out
     def decide(
         self, evidence: Sequence[EvidenceLike], *, can_acquire: bool = False, **asked: Unpack[Asked]
@@ -353,7 +358,7 @@ class ISRGate:
             ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.
         """
         steps = auditor.steps(self, items, citations=citations, effects=effects, calibration=calibration)
-        return auditing.run(self, steps)
+        return auditing.run(self._remembering(), steps)
 
     async def aaudit(
         self,
@@ -384,7 +389,7 @@ class ISRGate:
                 self.audit_batch, items, citations=citations, effects=effects, calibration=calibration
             )
         steps = auditor.steps(self, items, citations=citations, effects=effects, calibration=calibration)
-        return await auditing.arun(self, steps)
+        return await auditing.arun(self._remembering(), steps)
 
     async def astream(
         self,
@@ -425,7 +430,7 @@ class ISRGate:
                 gate, [item], citations=citations, calibration=calibration, parts=slice(first, last), split=False
             )
 
-        async for part in stream(tokens, steps, partial(auditing.arun, gate), gate.h_star):
+        async for part in stream(tokens, steps, partial(auditing.arun, gate._remembering()), gate.h_star):
             yield part
 
     def _batch(self, items: Sequence[Item | Mapping[str, Any]]) -> Batch:

@@ -18,7 +18,7 @@ from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
 from tests.audit.audit_world import RIVERS, Itself, gate, read
 
-OWN = AuditCalibration("fixed", None, (0.2, 1.1, 0.4), (-0.5, 0.8), Budget((0.0, 0.4, 0.9), "test 3", True), close=True)
+OWN = AuditCalibration("fixed", None, (0.2, 1.1), (-0.5, 0.3, 0.8), Budget((0.0, 0.4, 0.9), "test 3", True), close=True)
 PROBABILITY = st.floats(0.0, 1.0)
 
 
@@ -41,8 +41,26 @@ def test_a_fit_is_monotone_even_where_the_labels_are_not() -> None:
         fit_verdicts([0.1, 0.9], [0.5, 0.5], ["supported", "not_enough"])
 
 
+def test_the_three_verdicts_are_found_where_the_model_tells_them_apart() -> None:
+    rng = np.random.default_rng(1)
+    labels = [("supported", "refuted", "not_enough")[i % 3] for i in range(300)]
+    centre = {"supported": (2.0, -3.0), "refuted": (0.0, 2.0), "not_enough": (-3.0, 1.0)}
+    x, y = (np.array([centre[one][k] for one in labels]) + rng.normal(size=300) for k in (0, 1))
+    q, r = (1.0 / (1.0 + np.exp(-z)) for z in (x, y))
+    found = AuditCalibration("s", None, *fit_verdicts(q.tolist(), r.tolist(), labels), Budget())
+    said = [found.probabilities(a, b).verdict.value for a, b in zip(q, r, strict=True)]
+    right = {one: np.mean([b == one for a, b in zip(labels, said, strict=True) if a == one]) for one in centre}
+    assert min(right.values()) > 0.8, right
+    assert found.refuted[1] > 0.0, "evidence about the same things raises P(refuted) against not enough"
+
+
 def test_weights_of_the_wrong_sign_are_refused() -> None:
-    for supported, refuted in (((0.0, -1.0, 0.0), (0.0, 1.0)), ((0.0, 1.0, float("nan")), (0.0, 1.0))):
+    for supported, refuted in (
+        ((0.0, -1.0), (0.0, -2.0, 1.0)),
+        ((0.0, float("nan")), (0.0, 0.0, 1.0)),
+        ((0.0, 1.0), (0.0, 1.1, 1.0)),
+        ((0.0, 1.0), (0.0, 0.0, -1.0)),
+    ):
         with pytest.raises(InvalidInputError):
             AuditCalibration("s", None, supported, refuted, Budget())
 
@@ -52,7 +70,7 @@ def test_a_file_comes_back_as_it_was_and_an_altered_one_does_not(tmp_path: Path)
     OWN.save(path)
     assert AuditCalibration.load(path) == OWN
     plain = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**plain, "refuted": [9.0, 9.0]}), "utf-8")
+    path.write_text(json.dumps({**plain, "refuted": [9.0, 1.0, 9.0]}), "utf-8")
     with pytest.raises(InvalidInputError, match="altered"):
         AuditCalibration.load(path)
     path.write_text("nonsense", "utf-8")

@@ -81,7 +81,7 @@ class ScoredAnswer:
 
 def plain_calibration(gate: ISRGate) -> AuditCalibration:
     """A calibration that changes nothing: P(supported) = q, never refuted; every statement is also read closely."""
-    return AuditCalibration(gate.scorer.identity, gate.focus, (0.0, 1.0, 0.0), (NEVER, 0.0), Budget(), close=True)
+    return AuditCalibration(gate.scorer.identity, gate.focus, (0.0, 1.0), (NEVER, 0.0, 0.0), Budget(), close=True)
 
 
 def drawn(answers: Iterable[LabelledAnswer], limit: int | None, seed: int = 0) -> list[LabelledAnswer]:

@@ -208,7 +208,7 @@ def test_what_is_fitted_tells_three_verdicts_apart_and_keeps_its_promise() -> No
 
 
 def test_detection_counts_what_is_not_supported() -> None:
-    plain = AuditCalibration("s", 600, (0.0, 1.0, 0.0), (-50.0, 0.0), Budget())
+    plain = AuditCalibration("s", 600, (0.0, 1.0), (-50.0, 0.0, 0.0), Budget())
     answers = [scored("t", "test", 0, [("supported", 0.9, 0.1), ("unsupported", 0.8, 0.1), ("unsupported", 0.2, 0.1)])]
     found = figures.of_statements(answers, plain)
     assert found is not None and (found.n, found.precision, found.recall) == (3, 1.0, 0.5)
