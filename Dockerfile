@@ -18,7 +18,7 @@ COPY isr_rag isr_rag
 RUN /opt/isr-rag/bin/pip install --constraint constraints.txt '.[serve,local]'
 
 FROM build AS model
-ARG ADJUDICATOR=small
+ARG ADJUDICATOR=standard
 RUN ISR_RAG_CACHE=/model /opt/isr-rag/bin/isr-rag setup --adjudicator "$ADJUDICATOR"
 
 FROM python:${PYTHON}-slim AS without-model

@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 LAB := lab
 INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr integrations/haystack-isr
 
-.PHONY: demo test quick chaos test-servers lowest lint api architecture hashes docs install clean notebooks
+.PHONY: demo test quick chaos test-servers test-ray-serve lowest lint api architecture hashes docs install clean notebooks
 
 demo: install
 	$(BIN)/isr-rag setup
@@ -31,6 +31,11 @@ chaos: install
 test-servers: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'llama-cpp-python[server]==0.3.36'
 	$(BIN)/python -m pytest tests/scorers/remote/test_real_servers.py -rs
+
+# Two replicas under Ray Serve, which brings two dozen packages of its own.
+test-ray-serve: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'ray[serve]'
+	$(BIN)/python -m pytest tests/serve/test_ray.py -rs
 
 # The integrations with the lowest versions of their frameworks: these stand before those of .venv on the path.
 lowest: install

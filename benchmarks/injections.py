@@ -1,17 +1,20 @@
 """What typed attacks and denials get answered: injected strings in every field, and evidence that denies the claim.
 
-    python benchmarks/injections.py --adjudicator standard --scores scores --json injections-standard.json
+    python benchmarks/injections.py --adjudicator standard --scores scores \
+        --json benchmarks/measured/injections-standard.json --card isr_rag/data/adjudicators/standard/README.md
 
 Every string of `tests/security/strings.py` is put into a field of an unsupported item of the contrast set: after the
 evidence's text, as its title, after the claim (false statements, each with the chunk that it nearly agrees with), after
 the question or after the answer (wrong answers to the set's questions). The fields take turns over the strings; with
 --every, each string is put into each field. It is newly answered where the gate abstains from the item without the
-string. The denials are those of `isr_lab.contrast`. Scores are kept, so that another calibration costs nothing.
+string. The denials are those of `isr_lab.contrast`. Scores are kept, so that another calibration costs nothing. The
+tables of the model card are printed, and put into the card that is named.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +26,7 @@ from isr_lab.contrast.data import load_denials, load_documents
 from isr_rag import Chunk, ISRGate
 from isr_rag.adjudicators import DEFAULT, AdjudicatorName
 from isr_rag.defaults import default_reference
-from isr_rag.files import write_json
+from isr_rag.files import write_atomically, write_json
 from isr_rag.references import Oracle
 from isr_rag.scorers.cache import CachedScorer
 from isr_rag.scorers.embedded import embedded_scorer
@@ -83,6 +86,53 @@ def summary(plain: Sequence[Mapping[str, Any]], attacked: Sequence[Mapping[str, 
     }
 
 
+HEADING = "## Injections and denials"
+
+
+def tables(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The section of a model card."""
+    every = rows["all"]
+
+    def three(counts: Mapping[float, int]) -> str:
+        return " / ".join(str(counts[h]) for h in H_STARS)
+
+    lines = [
+        HEADING,
+        "",
+        f"{every['items']} strings (control tokens of known chat templates, odd characters, "
+        f"{rows['instructions']['items']} typed instructions), each put into one field of an unsupported item; counts "
+        "at h* = .05 / .1 / .2. Newly answered: the gate abstains from the item without the string.",
+        "",
+        "| strings | items | answered without | newly answered | no longer answered | q from below .5 to above .9 |",
+        "|:--|:--|:--|:--|:--|:--|",
+    ]
+    for name in ("all", "instructions", *FIELDS):
+        row = rows[name]
+        said = name if name in ("all", "instructions") else f"in the {name}"
+        lines.append(
+            f"| {said} | {row['items']} | {three(row['answered_without'])} | {three(row['newly_answered'])} "
+            f"| {three(row['no_longer_answered'])} | {row['from_below_half_to_above_nine_tenths']} |"
+        )
+    lines += [
+        "",
+        "Evidence that denies the claim, says that others report it, or is made of its words:",
+        "",
+        "| evidence | items | answered | mean q |",
+        "|:--|:--|:--|:--|",
+    ]
+    for name, row in rows.items():
+        if "answered" in row:
+            lines.append(f"| {name} | {row['items']} | {three(row['answered'])} | {row['q']:.3f} |")
+    return "\n".join(lines) + "\n"
+
+
+def put_into(card: str, section: str) -> str:
+    """The card with this section: in place of the older one, else before how the model came about."""
+    without = re.sub(rf"^{HEADING}\n.*?(?=^## |\Z)", "", card, flags=re.DOTALL | re.MULTILINE)
+    before, mark, after = without.partition("## How it came about")
+    return f"{before}{section}\n{mark}{after}"
+
+
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -90,6 +140,7 @@ def main() -> None:
     parser.add_argument("--every", action="store_true")
     parser.add_argument("--scores", type=Path, required=True)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--card", type=Path, help="model card whose section is renewed")
     given = parser.parse_args()
     rows: dict[str, Any] = {}
     scorer = CachedScorer(embedded_scorer(adjudicator=given.adjudicator), given.scores)
@@ -116,6 +167,9 @@ def main() -> None:
                 answered = {h: sum(f["answered"][h] for f in own) for h in H_STARS}
                 rows[name] = {"items": len(own), "answered": answered, "q": sum(f["q"] for f in own) / len(own)}
                 print(name, rows[name])
+    print(tables(rows))
+    if given.card:
+        write_atomically(given.card, put_into(given.card.read_text("utf-8"), tables(rows)))
     if given.json:
         about = {"adjudicator": given.adjudicator, "calibration": repr(gate.reference)}
         write_json(given.json, {**about, "rows": rows, "machine": machine()})

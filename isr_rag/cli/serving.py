@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,6 +106,8 @@ def serve(
         looks=looks,
         limits=Limits(body=max_body, chunks=max_chunks, statements=max_statements, seconds=timeout, queue=max_queue),
     )
+    # The first process of a container does not hear SIGTERM otherwise while the model loads.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     gate = build(
         h_star=h_star, m=m, focus=focus, adjudicator=adjudicator, model=model, server=server, tokenizer=tokenizer,
         calibration=calibration, p_ref=p_ref, cache=cache,

@@ -164,6 +164,7 @@ def _convert(wanted: Adjudicator, gguf: Path, target: Path, show_progress: ShowP
         write_json(part / MANIFEST, manifest)
         if target.exists():  # an incomplete folder of an older run
             shutil.rmtree(target)
+        part.chmod(0o755)  # mkdtemp's 0700 would keep a server of another user from reading what root set up
         part.replace(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +21,19 @@ import yaml
 
 pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 
+import httpx
+from dockerfile_parse import DockerfileParser
+
+from isr_rag.scorers.embedded import is_ready, model_directory
 from tests.serve import worlds
+from tests.serve.test_replicas import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 
 
 def instruction(name: str) -> list[str]:
-    """The last command of a kind, which is given as JSON."""
+    """The last instruction of a kind, which is given as JSON."""
     text = DOCKERFILE.replace("\\\n", " ")
     return list(json.loads(re.findall(rf"^{name}\b.*?(\[.*\])$", text, flags=re.MULTILINE)[-1]))
 
@@ -76,61 +85,209 @@ def test_the_unit_of_systemd_is_one(tmp_path: Path) -> None:
     assert not complaints, done.stderr
 
 
-SERVER = """
-import sys
-from isr_rag.serve import Settings, serve
-from isr_rag.serve.settings import key_from_environment
-from tests.serve import worlds
-host, port = sys.argv[sys.argv.index("--host") + 1], int(sys.argv[sys.argv.index("--port") + 1])
-serve(worlds.gate(), Settings(host=host, port=port, key=key_from_environment()))
-"""
+def lines_of(stage: str) -> list[tuple[str, str]]:
+    """The instructions of a stage of the Dockerfile, in their order."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    name = ""
+    with (ROOT / "Dockerfile").open("rb+") as file:
+        for step in DockerfileParser(fileobj=file).structure:
+            if step["instruction"] == "FROM":
+                name = step["value"].partition(" AS ")[2] or "last"
+            elif name:
+                found.setdefault(name, []).append((step["instruction"], step["value"]))
+    return found[stage]
+
+
+class Tree:
+    """A folder that takes the place of the image's file system: its steps are run with their paths in there."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.arguments: dict[str, str] = {}
+        self.environment = {"PATH": os.environ["PATH"]}
+        self.environment |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
+        self.environment["HOME"] = str(Path.home())  # where pip reads which index to ask
+        self.here = root
+
+    def inside(self, text: str) -> str:
+        return re.sub(r"(?<![\w./:$])/(source|opt/isr-rag|model|log|tmp)\b", rf"{self.root}/\1", text)
+
+    def run(self, stage: str) -> None:
+        """Each RUN, COPY, ENV, ARG and WORKDIR of a stage; users are not added to the machine."""
+        for instruction, value in lines_of(stage):
+            if instruction == "WORKDIR":
+                self.here = Path(self.inside(value))
+                self.here.mkdir(parents=True)
+            elif instruction == "ARG":
+                name, _, given = value.partition("=")
+                self.arguments[name] = given.strip('"')
+            elif instruction == "ENV":
+                for one in shlex.split(value):
+                    name, _, given = one.partition("=")
+                    self.environment[name] = self.inside(given).replace("$PATH", self.environment["PATH"])
+            elif instruction == "COPY" and not value.startswith("--from"):
+                *sources, target = value.split()
+                for source in sources:
+                    where = self.here / target / source if target == "./" else self.here / target
+                    of = ROOT / source
+                    if of.is_dir():
+                        shutil.copytree(of, where, ignore=shutil.ignore_patterns("__pycache__"))
+                    else:
+                        shutil.copy(of, where)
+            elif instruction == "RUN" and "useradd" not in value:
+                done = subprocess.run(
+                    self.inside(value),
+                    shell=True,
+                    cwd=self.here,
+                    env=self.environment | self.arguments,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                said = done.stdout + done.stderr
+                if re.search("No matching distribution|Connection|Temporary failure in name resolution", said):
+                    pytest.skip(f"no package index can be reached: {said[-300:]}")
+                assert done.returncode == 0, said[-3000:]
+
+
+@pytest.fixture
+def tree() -> Iterator[Tree]:
+    """Not below pytest's own folders, which no other user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        for name in ("log", "tmp"):
+            (root / name).mkdir()
+            (root / name).chmod(0o777)
+        yield Tree(root)
+        subprocess.run(["chmod", "-R", "u+w", folder], check=True)
+
+
+def without_rights(python: str) -> list[str]:
+    """What comes before a command that root runs: another user where the interpreter lets it, else no capabilities."""
+    if os.geteuid() != 0:
+        return []
+    user = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", "--no-new-privs"]
+    try:
+        works = subprocess.run([*user, python, "-c", ""], capture_output=True, cwd="/", check=False).returncode == 0
+    except FileNotFoundError:
+        pytest.skip("root, and no setpriv on the path")
+    return user if works else ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_image_serve_and_check_health_without_an_engine(tmp_path: Path) -> None:
-    """The command and the health check as the image has them, without a home to write to and with a fake model."""
-    port = "18765"
-    command = [port if part == "8000" else part for part in instruction("CMD")]
+@pytest.mark.model
+@pytest.mark.skipif(not is_ready(model_directory()), reason="the default adjudicator is not set up: isr-rag setup")
+def test_the_steps_of_the_image_build_and_serve_without_an_engine(tree: Tree) -> None:
+    """Installed, set up, made read-only, and started as another user with the image's own commands and environment."""
+    tree.run("build")
+    made = model_directory()
+    target = tree.root / "model" / made.name  # so that the step finds the model, instead of half a gigabyte to fetch
+    target.mkdir(parents=True)
+    for file in made.iterdir():
+        try:
+            os.link(file, target / file.name)
+        except OSError:  # another file system
+            shutil.copy(file, target / file.name)
+    tree.run("model")
+    tree.run("without-model")
+    subprocess.run(["chmod", "-R", "a-w", str(tree.root / "opt"), str(tree.root / "source")], check=True)
+    shutil.rmtree(tree.root / "source", ignore_errors=True)
+    program, python = (str(tree.root / "opt/isr-rag/bin" / name) for name in ("isr-rag", "python"))
+    humbly = without_rights(python)
+    port = str(free_port())
+    environment = {**tree.environment, "ISR_RAG_SERVE_KEY": worlds.KEY, "OMP_NUM_THREADS": "1"}
+    command = [port if part == "8000" else part for part in instruction("ENTRYPOINT") + instruction("CMD")]
     check = [part.replace(":8000", f":{port}") for part in instruction("HEALTHCHECK")]
-    assert check[0] == "python"
-    home = {"HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "XDG_CACHE_HOME": "/nonexistent"}
-    environment = {**os.environ, **home, "ISR_RAG_SERVE_KEY": worlds.KEY, "PYTHONPATH": str(ROOT)}
+    where: dict[str, Any] = {"cwd": tree.root / "tmp", "env": environment}
+    assert shutil.which(command[0], path=environment["PATH"]) == program
+    assert shutil.which(check[0], path=environment["PATH"]) == python
 
     def healthy() -> bool:
-        return subprocess.run([sys.executable, *check[1:]], capture_output=True, check=False).returncode == 0
+        done = subprocess.run([*humbly, python, *check[1:]], capture_output=True, check=False, **where)
+        return done.returncode == 0
 
     assert not healthy()
-    with subprocess.Popen([sys.executable, "-c", SERVER, *command[1:]], cwd=tmp_path, env=environment) as process:
+    log = tree.root / "tmp" / "said"
+    before = {log, *tree.root.rglob("*")}
+    with log.open("w") as said:
+        process = subprocess.Popen([*humbly, program, *command[1:]], stdout=said, stderr=said, **where)
         try:
-            until = time.monotonic() + 20
+            until = time.monotonic() + 150
             while not healthy():
-                assert time.monotonic() < until and process.poll() is None
-                time.sleep(0.2)
+                assert time.monotonic() < until and process.poll() is None, log.read_text()
+                time.sleep(0.5)
+            headers = {"Authorization": f"Bearer {worlds.KEY}"}
+            fact = "The Seine flows through Paris."
+            body = {"claim": fact, "evidence": [fact]}
+            found = httpx.post(f"http://127.0.0.1:{port}/v1/decide", json=body, headers=headers, timeout=60)
+            assert found.json()["decision"]["action"] == "answer"
+            assert httpx.post(f"http://127.0.0.1:{port}/v1/decide", json=body).status_code == 401
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
         finally:
-            process.terminate()
-            process.wait(15)
-    assert not healthy() and not list(tmp_path.iterdir())
+            process.kill()
+            process.wait()
+    assert worlds.KEY not in log.read_text() and not healthy()
+    assert set(tree.root.rglob("*")) == before, "nothing is written but what is printed"
 
 
-@pytest.mark.skipif(os.environ.get("ISR_RAG_CONTAINER") != "1", reason="set ISR_RAG_CONTAINER=1: it takes minutes")
+def engine() -> str:
+    """A container engine that answers, and that has the base image or can fetch it."""
+    if os.environ.get("ISR_RAG_CONTAINER") == "0":
+        pytest.skip("ISR_RAG_CONTAINER=0")
+    arguments = shlex.split(os.environ.get("ISR_RAG_CONTAINER_BUILD", ""))
+    versions = [argument.partition("=")[2] for argument in arguments if argument.startswith("PYTHON=")]
+    base = f"python:{versions[0] if versions else re.findall('ARG PYTHON=(.*)', DOCKERFILE)[0]}-slim"
+    for name in ("docker", "podman"):
+        program = shutil.which(name)
+        if program is None or subprocess.run([program, "info"], capture_output=True, check=False).returncode:
+            continue
+        for ask in (["image", "inspect", base], ["pull", "--quiet", base]):
+            if not subprocess.run([program, *ask], capture_output=True, check=False).returncode:
+                return program
+    pytest.skip("no container engine that answers and has the base image")
+
+
+@pytest.mark.slow
 def test_the_image_is_built_and_serves_on_a_read_only_file_system() -> None:
-    engine = shutil.which("docker") or shutil.which("podman")
-    assert engine is not None, "no container engine"
+    """Takes minutes; further arguments of the build in ISR_RAG_CONTAINER_BUILD, ISR_RAG_CONTAINER=0 for not at all."""
+    program = engine()
 
     def run(*arguments: str) -> str:
-        done = subprocess.run([engine, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout.strip()
 
-    arguments = ["--build-arg", f"TORCH_INDEX={index}"] if (index := os.environ.get("TORCH_INDEX")) else []
-    run("build", "--tag", "isr-rag:test", *arguments, ".")
-    hardened = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--env", f"ISR_RAG_SERVE_KEY={worlds.KEY}"]
-    container = run("run", "--detach", *hardened, "isr-rag:test")
+    run("build", "--tag", "isr-rag:test", *shlex.split(os.environ.get("ISR_RAG_CONTAINER_BUILD", "")), ".")
+    hardened = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    started = ["--network", "none", "--env", f"ISR_RAG_SERVE_KEY={worlds.KEY}", "--env", "OMP_NUM_THREADS=1"]
+    container = run("run", "--detach", *hardened, *started, "isr-rag:test")
     try:
-        until = time.monotonic() + 180
+        until = time.monotonic() + 240
         while run("inspect", "--format", "{{.State.Health.Status}}", container) != "healthy":
             assert time.monotonic() < until, run("logs", container)
             time.sleep(3)
         assert run("exec", container, "id", "-u") == "10001"
+        assert '"action":"answer"' in run("exec", container, "python", "-c", ASK)
+        run("stop", "--time", "60", container)
+        assert run("inspect", "--format", "{{.State.ExitCode}}", container) == "0"
+        assert worlds.KEY not in run("logs", container)
+        early = run("run", "--detach", *hardened, *started, "isr-rag:test")
+        time.sleep(2)
+        begun = time.monotonic()
+        run("stop", "--time", "60", early)
+        assert time.monotonic() - begun < 50, "SIGTERM is heard while the model loads"
+        run("rm", "--force", early)
     finally:
         run("rm", "--force", container)
+
+
+ASK = f"""
+import json, urllib.request
+fact = "The Seine flows through Paris."
+body = json.dumps({{"claim": fact, "evidence": [fact]}}).encode()
+headers = {{"Authorization": "Bearer {worlds.KEY}", "Content-Type": "application/json"}}
+asked = urllib.request.Request("http://127.0.0.1:8000/v1/decide", body, headers)
+print(urllib.request.urlopen(asked, timeout=60).read().decode())
+"""

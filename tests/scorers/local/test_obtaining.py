@@ -175,6 +175,7 @@ def test_a_mirror_takes_the_place_of_a_hub_that_does_not_answer(
     assert {doing for doing, _, _ in steps} == {"fetching tiny.gguf", "converting tiny.gguf"}
     assert all(done <= total for _, done, total in steps)
     assert not list((embedded.cache_directory() / "downloads").iterdir())
+    assert folder.stat().st_mode & 0o055 == 0o055, "a server of another user reads what root has set up"
     assert not [name for name in sys.modules if name.startswith("isr_tiny_part")]
     assert embedded.setup(adjudicator=wanted.name) == folder
 
