@@ -39,14 +39,19 @@ def read(prompt, ordering):
     return audit_world.read(prompt, ordering) if asks_about_a_statement else 0.97
 
 
-gate = ISRGate(scorer=FixedScorer(read, layout="full"), reference=CalibratedMixture(audit_world.Itself()))
+class Capped(CalibratedMixture):
+    def ceiling(self, predicate, *, looks=1):
+        return {ceiling!r}
+
+
+gate = ISRGate(scorer=FixedScorer(read, layout="full"), reference=Capped(audit_world.Itself()))
 serve(gate, Settings(port=0, key={key!r}, limits=Limits(chunks=30)), started=lambda a: print(a, flush=True))
 """
 
 
 @contextmanager
-def served(key: str | None = None) -> Iterator[str]:
-    command = [sys.executable, "-c", SERVER.format(key=key)]
+def served(key: str | None = None, ceiling: float | None = None) -> Iterator[str]:
+    command = [sys.executable, "-c", SERVER.format(key=key, ceiling=ceiling)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -222,6 +227,20 @@ def test_a_server_with_a_key_asks_for_it(browser: Browser) -> None:
         found.page.get_by_role("button", name="a supported claim").click()
         found.done()
         assert not any(worlds.KEY in url for url in found.asked)
+
+
+def test_a_target_out_of_reach_is_a_row_and_not_the_end(browser: Browser) -> None:
+    with served(ceiling=0.985) as address, browser.new_context() as context:  # as of the shipped calibrations
+        found = Watched(context, address)
+        found.page.get_by_role("button", name="a supported claim").click()
+        found.done()
+        rows = found.page.locator("#targets tbody tr")
+        expect(rows).to_have_count(6)
+        expect(rows.first).to_contain_text("out of reach of the calibration")
+        expect(rows.last).to_contain_text("answers")
+        found.page.get_by_label("Tolerated rate").select_option("0.01")
+        found.page.get_by_role("button", name="Judge").click()
+        expect(found.page.get_by_role("alert")).to_contain_text("Choose h_star >= 0.015")
 
 
 def test_narrow_and_dark_screens(browser: Browser, address: str) -> None:

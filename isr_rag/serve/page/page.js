@@ -48,6 +48,7 @@ const percent = (value, digits = 0) => {
   const unit = 10 ** (digits + 2);
   return `${(Math.floor(value * unit + 1e-9) / (unit / 100)).toFixed(digits)}%`; // never rounded up
 };
+const passages = (count) => `${count} passage${count === 1 ? "" : "s"}`;
 const nats = (value) => (value === null ? "none" : value.toPrecision(3));
 
 function badge(action) {
@@ -168,7 +169,12 @@ function statement(found, one, i) {
 
 // ---- asking the server --------------------------------------------------------------------------------------
 
-class Refused extends Error {}
+class Refused extends Error {
+  constructor(message, type = "") {
+    super(message);
+    this.type = type;
+  }
+}
 
 async function ask(path, options = {}) {
   const headers = { ...(options.headers || {}) }, key = $("key").value.trim();
@@ -186,7 +192,7 @@ async function ask(path, options = {}) {
     $("key").focus();
   }
   const said = await response.json().catch(() => ({}));
-  throw new Refused(said.detail || `The server said ${response.status}.`);
+  throw new Refused(said.detail || `The server said ${response.status}.`, said.type);
 }
 
 const post = (path, body, accept = "application/json") =>
@@ -216,6 +222,16 @@ function evidence() {
   return [...pasted, ...files.flatMap((file) => file.chunks)];
 }
 
+async function reached(h_star, decide) {
+  // The decision at another h*; the server refuses one that its calibration can never reach.
+  try {
+    return (await decide(h_star)).decision;
+  } catch (error) {
+    if (error.type !== "urn:isr-rag:problem:invalid-setting") throw error;
+    return { h_star, action: "abstain", reason: "out_of_reach_of_the_calibration" };
+  }
+}
+
 async function judge(event) {
   event.preventDefault();
   if (running) return;
@@ -227,11 +243,11 @@ async function judge(event) {
   try {
     const h_star = Number($("h-star").value);
     const asked = answer ? (question ? { question, answer } : { claim: answer }) : { question };
-    $("status").textContent = `Reading ${chunks.length} passages…`;
+    $("status").textContent = `Reading ${passages(chunks.length)}…`;
     const decide = async (h) => (await post("v1/decide", { ...asked, evidence: chunks, h_star: h })).json();
     const first = await decide(h_star);
     const others = [];
-    for (const h of TARGETS) others.push(h === h_star ? first.decision : (await decide(h)).decision);
+    for (const h of TARGETS) others.push(h === h_star ? first.decision : await reached(h, decide));
     const audit = answer ? await audited({ answer, question: question || null, evidence: chunks, h_star }) : null;
     show({ asked, evidence: chunks, first, others, audit });
     $("status").textContent = `Done: ${audit && audit.audit.statements.length > 1 ? audit.audit.action : first.decision.action}.`;
@@ -298,7 +314,7 @@ function list() {
       list();
       $("files").focus();
     });
-    return make("li", {}, make("span", {}, `${file.name}: ${file.chunks.length} passages`), remove);
+    return make("li", {}, make("span", {}, `${file.name}: ${passages(file.chunks.length)}`), remove);
   }));
 }
 
