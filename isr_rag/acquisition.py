@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, Unpack
 
@@ -213,7 +213,8 @@ class _Loop:
     def gather(self, chunks: Chunks) -> Item | None:
         """Add new chunks; None when a further look brought nothing new."""
         before = len(self._evidence)
-        for given, chunk in zip(chunks, as_chunks(chunks), strict=True):
+        given_chunks = list(chunks) if isinstance(chunks, Iterator) else chunks  # read twice
+        for given, chunk in zip(given_chunks, as_chunks(given_chunks), strict=True):
             key = (chunk.title or "", one_line(chunk.text))
             if key not in self._seen:
                 self._seen.add(key)

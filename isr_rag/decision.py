@@ -120,7 +120,8 @@ class Decision:
             calibrated decision of an order-invariant scorer, whose ISR follows from it. With `+cut` a calibrated cut
             had to be reached too.
         guarantee: what a calibrated p_ref promises: `rate`: at most h* of the cases answered at it are expected to
-            be wrong; `each`: cases that look like this one hold so often. Empty where nothing was calibrated.
+            be wrong; `each`: cases that look like this one hold so often. Empty where nothing was calibrated, and by
+            the paper's literal rule, which answers whatever p_ref is.
         predicate: identifies what was asked.
         family: family of the orderings.
         m: the number of orderings this decision stands for: what a gate without a cascade would have scored to

@@ -65,6 +65,8 @@ def _trusted(decision: Decision) -> list[str]:
     if decision.p_ref is None:
         return []
     trusted, needed = percent(decision.p_ref, decision.p_star)
+    if decision.convention == "paper":
+        return [f"It is trusted at {trusted}, of which the paper's rule asks nothing (h* = {decision.h_star:g})."]
     if decision.guarantee == "rate":  # the class is all cases at least as sure
         said = f"{trusted} of the cases at least as sure as this one hold; {needed} must (h* = {decision.h_star:g})."
         return [f"By its calibration, {said}"]

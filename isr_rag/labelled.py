@@ -10,8 +10,9 @@ from typing import Any
 
 from isr_rag import __version__, strict_json
 from isr_rag.acquisition import Retrieve
+from isr_rag.adjudicators import ADJUDICATORS
 from isr_rag.algorithm import weigh
-from isr_rag.calibration.artefact import BelongsTo
+from isr_rag.calibration.artefact import BelongsTo, CalibrationArtefact
 from isr_rag.calibration.checks import TrainingHashes, normalised
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.fitting import FittedCalibration, fit_artefact
@@ -143,24 +144,22 @@ def score_loops(
             before = len(gathered)
             for chunk in as_chunks(retrieve(predicate.query, look, None)):
                 gathered.setdefault((chunk.title or "", one_line(chunk.text)), chunk)
-            if len(gathered) > before:
+            if look > 0 and len(gathered) == before:
+                break  # as the loop does
+            if gathered:
                 asked.append({**texts, "evidence": list(gathered.values()), "reference": oracle})
                 found = {normalised(chunk.text) for chunk in gathered.values()}
                 labels.append(int(bool(item["label"]) and needed <= found))
-        if not asked:
+        read = [
+            (decision.q_bar, label, compare(predicate, one["evidence"]), oracle.best_alone(decision))
+            for decision, label, one in zip(gate.decide_batch(asked), labels, asked, strict=True)
+            if decision.q_bar is not None
+        ]
+        if not read:
             continue
-        decisions = gate.decide_batch(asked)
-        means, alone = [d.q_bar for d in decisions], [oracle.best_alone(d) for d in decisions]
-        records.append(
-            LoopRecord(
-                str(item["id"]),
-                predicate.template,
-                tuple(mean for mean in means if mean is not None),
-                tuple(labels),
-                tuple(compare(predicate, one["evidence"]) for one in asked),
-                tuple(best for best in alone if best is not None),
-            )
-        )
+        means, held, wording, alone = zip(*read, strict=True)
+        best = tuple(one for one in alone if one is not None)
+        records.append(LoopRecord(str(item["id"]), predicate.template, means, held, wording, best))
         progress(len(records))
     return records
 
@@ -185,13 +184,16 @@ def calibrate(
             calibrator.
         loops: labelled loops from `score_loops`, for `isr_rag.acquire`.
         retriever: how those loops retrieved, in words.
-        training_texts: what the scorer was trained on, compared with the records.
-        training: hashes of what it was trained on; for the embedded model those that ship with its adapter.
+        training_texts: what the scorer was trained on, as `fingerprint` writes it, compared with the records.
+        training: hashes of what it was trained on; None: those that ship with an adjudicator of this package.
         seed: seed of splits and folds.
 
     Raises:
-        CalibrationError: if the records cannot carry a calibration; the message says why.
+        CalibrationError: if the records cannot carry a calibration, or were trained on; the message says why.
     """
+    texts = list(training_texts)
+    if any(not text.startswith("[") for text in texts):
+        raise CalibrationError("training_texts are compared as isr_rag.labelled.fingerprint(query, chunks) writes them")
     invariant = gate.scorer.layout != "full"
 
     def answers(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
@@ -212,10 +214,21 @@ def calibrate(
         rule=answers,
         loops=loops,
         retriever=retriever,
-        training_texts=training_texts,
-        training=training,
+        training_texts=texts,
+        training=shipped_hashes(gate.scorer.identity) if training is None else training,
         seed=seed,
     )
+
+
+def shipped_hashes(scorer: str) -> TrainingHashes | None:
+    """Hashes of what an adjudicator of this package was trained on, by its identity; None for any other scorer."""
+    for one in ADJUDICATORS.values():
+        calibrated = one.directory / "calibration.json"
+        if calibrated.is_file():
+            own = CalibrationArtefact.load(calibrated).belongs_to.scorer
+            if own.split("/")[:3] == scorer.split("/")[:3]:  # the same base and adapter, on whatever device
+                return TrainingHashes.load(one.directory / "trained.u64")
+    return None
 
 
 def read_labelled(path: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +29,12 @@ def foreign_language(text: str, known: Collection[str]) -> str | None:
     if sum(probabilities.get(language, 0.0) for language in known) >= _IMPOSSIBLE:
         return None
     return str(max(probabilities, key=lambda language: float(probabilities[language])))
+
+
+def sample(texts: Sequence[str]) -> str:
+    """As much of several texts as counts for their language: the same of each, whatever their order."""
+    each = max(_READ // max(len(texts), 1), 1)
+    return " ".join(sorted(text[:each] for text in texts))
 
 
 def languages_of(texts: Iterable[str]) -> tuple[str, ...]:

@@ -91,6 +91,11 @@ def test_counters_are_fresh_on_every_run() -> None:
     assert [d.action for d in first.decisions] == [d.action for d in second.decisions]
 
 
+def test_a_retriever_may_hand_out_its_chunks_one_by_one() -> None:
+    trail = acquire(gate(answers_from(2)), lambda query, look, previous: iter(["a", "b"]), claim="c")  # type: ignore[arg-type, return-value]
+    assert trail.stop == "answered" and trail.evidence == ("a", "b")
+
+
 def test_an_empty_first_look_goes_on() -> None:
     found: list[list[str]] = [[], ["a"]]
     trail = acquire(gate(Oracle(1.0)), lambda query, look, previous: found[look], claim="c", looks=2)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from isr_rag import Action, ISRGate, Reason
-from isr_rag.calibration import CalibrationArtefact, CalibrationError, CalibrationMismatchError
+from isr_rag.adjudicators import ADJUDICATORS
+from isr_rag.calibration import CalibrationArtefact, CalibrationError, CalibrationMismatchError, TrainingHashes
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.labelled import calibrate, read_labelled, score_labelled
+from isr_rag.labelled import calibrate, fingerprint, read_labelled, score_labelled, shipped_hashes
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
@@ -53,6 +54,31 @@ def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: Calibrat
     assert sure.action is Action.ANSWER
     assert sure.p_ref is not None and 0.9 <= sure.p_ref <= 1.0
     assert unsure.reason is Reason.REFERENCE_BELOW_TARGET
+
+
+def test_what_an_adjudicator_was_trained_on_does_not_calibrate_it(labelled: list[dict[str, Any]]) -> None:
+    """Its hashes ship with it, and count whoever calibrates and on whatever device."""
+    for one in ADJUDICATORS.values():
+        known = CalibrationArtefact.load(one.directory / "calibration.json").belongs_to.scorer.split("/")
+        own = gate(scorer=FixedScorer(told, identity="/".join([*known[:3], "float32", "cuda", "late"])))
+        records = score_labelled(own, labelled[:200])
+        assert calibrate(own, records, targets=())
+        hashes = TrainingHashes.load(one.directory / "trained.u64")
+        trained = TrainingHashes(np.union1d(hashes.values, TrainingHashes.of([records[7].text or ""]).values))
+        with pytest.raises(CalibrationError, match="1 calibration texts also occur"):
+            calibrate(own, records, targets=(), training=trained)
+        assert np.array_equal(shipped_hashes(own.scorer.identity).values, hashes.values)  # type: ignore[union-attr]
+    assert shipped_hashes("fixed") is None
+
+
+def test_training_texts_are_compared_as_they_are_written(labelled: list[dict[str, Any]]) -> None:
+    own = gate()
+    records = score_labelled(own, labelled[:200])
+    with pytest.raises(CalibrationError, match=r"fingerprint\(query, chunks\)"):
+        calibrate(own, records, targets=(), training_texts=[labelled[3]["claim"]])
+    seen = fingerprint(labelled[3]["claim"], ["b", "a"])
+    with pytest.raises(CalibrationError, match="1 calibration texts also occur"):
+        calibrate(own, records, targets=(), training_texts=[seen])
 
 
 def test_it_survives_the_disk(artefact: CalibrationArtefact, tmp_path: Path) -> None:

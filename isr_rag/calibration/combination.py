@@ -117,7 +117,7 @@ def closely(q_bar: float, alone: float, weight: float) -> float:
     if weight == 1.0:
         return alone
     x = _logit(q_bar) - weight * (_logit(q_bar) - _logit(alone))
-    return min(q_bar, 1.0 / (1.0 + math.exp(-x)))
+    return min(q_bar, max(alone, 1.0 / (1.0 + math.exp(-x))))  # between both, also where log-odds are cut off
 
 
 def fit(cases: Cases) -> Combination:

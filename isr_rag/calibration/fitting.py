@@ -27,7 +27,7 @@ from isr_rag.calibration.checks import (
 from isr_rag.calibration.combination import Cases, Combination
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
 from isr_rag.calibration.ltt import Cut, LearnThenTest
-from isr_rag.calibration.records import CalibrationRecord, LoopRecord, check_records, data_hash, groups_of
+from isr_rag.calibration.records import CalibrationRecord, LoopRecord, check_loops, check_records, data_hash, groups_of
 from isr_rag.calibration.tail import Tail, loop_steps
 from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.languages import languages_of
@@ -138,17 +138,19 @@ def fit_artefact(
 
     Raises:
         CalibrationError: for no records, duplicated ids or texts, leakage from training, bad scores or labels, one
-            class only or too few of a class, or too few groups to split.
+            class only or too few of a class, too few groups to split, or loops of a predicate without records.
 
     Warns:
         CalibrationWarning: under 50 items of a class.
     """
     items = sorted(records, key=lambda record: (record.predicate, record.id))
-    check_records(items, list(training_ids), list(training_texts), training)
+    looped = sorted(loops, key=lambda record: (record.predicate, record.id))
+    trained = list(training_ids)
+    check_records(items, trained, list(training_texts), training)
+    check_loops(looped, {record.predicate for record in items}, trained, training)
     if folds < 2 or not 0.0 < cut_share < 1.0:
         raise CalibrationError(f"folds must be >= 2 and cut_share in (0, 1), not {folds} and {cut_share}")
     tests = [LearnThenTest(h_star, delta) for h_star, delta in targets]
-    looped = sorted(loops, key=lambda record: (record.predicate, record.id))
     calibrations: dict[str, PredicateCalibration] = {}
     held_out: dict[str, HeldOut] = {}
     for predicate in sorted({record.predicate for record in items}):

@@ -88,6 +88,23 @@ def check_records(
         training.refuse((r.text for r in items if r.text is not None), what="texts")
 
 
+def check_loops(
+    loops: list[LoopRecord], predicates: set[str], training_ids: list[str], training: TrainingHashes | None
+) -> None:
+    """As `check_records`, for loops; a loop is calibrated beside the single decisions of its predicate.
+
+    Raises:
+        CalibrationError: if loops repeat, one was trained on, or there are no items of its predicate.
+    """
+    unknown = sorted({record.predicate for record in loops} - predicates)
+    if unknown:
+        raise CalibrationError(f"there are loops of {', '.join(unknown)} and no labelled items of it: add some")
+    refuse_duplicates((f"{record.predicate}: {record.id}" for record in loops), "ids of loops")
+    refuse_leakage((record.id for record in loops), training_ids, what="ids of loops")
+    if training is not None:
+        training.refuse((record.id for record in loops), what="ids of loops")
+
+
 def groups_of(records: Sequence[CalibrationRecord]) -> list[str]:
     """The group of each record, where a record without one is a group by itself."""
     return [f"item {record.id}" if record.group is None else f"group {record.group}" for record in records]

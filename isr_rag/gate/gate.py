@@ -117,7 +117,7 @@ class ISRGate:
             f"ISRGate(h_star={self.h_star}, m={self.m}, scorer={self.scorer.identity!r}, reference={self.reference!r}, "
             f"orderings={self.orderings!r}, bands={self.bands}, seed={self.seed}, clip={self.rule.clip}, "
             f"convention={self.rule.convention!r}, cascade={self.cascade}, focus={self.focus}, "
-            f"on_error={self.on_error!r})"
+            f"on_error={self.on_error!r}{f', looks={self._settings.looks}' if self._settings.looks > 1 else ''})"
         )
 
     @property

@@ -133,6 +133,8 @@ class Record:
             q_high: the most.
             m: the number of orderings that the decision stands for.
         """
+        # the printed rule answers whatever p_ref is: nothing that was calibrated promises anything about that
+        promised = estimate.guarantee if self._gate.rule.convention == "safe" else ""
         decision = replace(
             self._seen(q),
             m=m,
@@ -150,10 +152,10 @@ class Record:
             decided_by=settled_by(
                 verdict,
                 invariant=self._gate.invariant,
-                calibrated=bool(estimate.guarantee),
+                calibrated=bool(promised),
                 cut=estimate.guaranteed is not None,
             ),
-            guarantee=estimate.guarantee,
+            guarantee=promised,
         )
         if verdict.answers and estimate.guaranteed is not False:
             return self._closed(decision, Reason.SUFFICIENT)

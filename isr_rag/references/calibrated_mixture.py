@@ -15,7 +15,7 @@ from isr_rag.calibration.artefact import (
 )
 from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.errors import ConfigurationError
-from isr_rag.languages import foreign_language
+from isr_rag.languages import foreign_language, sample
 from isr_rag.references.protocol import Calibration, Case, Estimate, below_target, checked_calibration, probability
 from isr_rag.wording import compare
 
@@ -219,7 +219,7 @@ class CalibratedMixture:
         known = self.calibration.belongs_to.languages
         if not known:
             return ""
-        texts = {"what is judged": case.predicate.query, "evidence": " ".join(chunk.text for chunk in case.chunks)}
+        texts = {"what is judged": case.predicate.query, "evidence": sample([chunk.text for chunk in case.chunks])}
         for name, text in texts.items():
             language = foreign_language(text, known)
             if language is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, cast, runtime_checkable
 
 from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError
@@ -154,11 +154,11 @@ def consult(reference: Reference, case: Case) -> Estimate:
     name, given = type(reference).__name__, cast(object, estimate)
     if not isinstance(given, Estimate):
         raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is not an Estimate")
-    probability(given.p_ref, name)
+    p_ref = probability(given.p_ref, name)
     target, labels = cast(object, given.target), len(case.predicate.label_names)
     if target is not None and not (type(target) is int and 0 <= target < labels):
         raise ReferenceFailedError(f"the reference {name} names the label {target!r}, of {labels}")
-    return given
+    return given if type(given.p_ref) is float else replace(given, p_ref=p_ref)
 
 
 def target_of(predicate: Predicate, estimate: Estimate) -> int:

@@ -51,7 +51,7 @@ class ReleasedCut:
         return 1.0 - min(target.h_star for target in self.release.targets)
 
     def estimate(self, case: Case) -> Estimate:
-        """1 - h* at or above the cut, 0 below it and for numbers of chunks that were never collected.
+        """1 - h* at or above the cut, 0 below it; numbers of chunks that were never collected lie outside.
 
         Raises:
             ConfigurationError: for a predicate that leaves the target label open (`Choice`), or a loop of acquisition.
@@ -77,7 +77,7 @@ class ReleasedCut:
         source = f"cut released by {target.right + target.wrong} labels, {target.wrong} wrong"
         chunks = len(case.chunks) if case.read is None else case.read
         if not own.fewest <= chunks <= own.most:
-            return Estimate(0.0, f"{source}; {chunks} chunks, where {own.fewest} to {own.most} were collected")
+            return Estimate(0.0, source, outside=f"{chunks} chunks; collected were {own.fewest} to {own.most}")
         answered = target.cut <= score
         return Estimate(1.0 - target.h_star if answered else 0.0, source, guaranteed=answered)
 

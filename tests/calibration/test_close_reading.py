@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
@@ -23,6 +23,7 @@ from isr_rag.calibration import (
     LoopRecord,
     fit_artefact,
 )
+from isr_rag.calibration.combination import closely
 from isr_rag.errors import ScorerError
 from isr_rag.labelled import score_labelled, score_loops
 from isr_rag.prompt import Ordering, Prompt
@@ -50,6 +51,17 @@ def records(n: int = 1200, *, seed: int = 0, telling: bool = True) -> list[Calib
 def fitted(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefact:
     defaults: dict[str, Any] = {"targets": (), "resamples": 5, "belongs_to": BelongsTo("fixed", None, None)}
     return fit_artefact(items, created_by="tests", **(defaults | settings)).artefact
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.sampled_from([0.5, 1.0]))
+@example(0.9999999, 0.9999999, 0.99999995, 0.5)
+@example(1e-9, 1e-9, 2e-9, 0.5)
+def test_what_is_read_closely_rises_with_the_mean_and_lies_between_both(
+    alone: float, q: float, more: float, weight: float
+) -> None:
+    less, more = sorted((q, more))
+    assert closely(less, alone, weight) <= closely(more, alone, weight)
+    assert min(q, alone) <= closely(q, alone, weight) <= q
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,9 +28,10 @@ from isr_rag.calibration import (
     VennAbers,
     fit_artefact,
 )
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, PromptTooLongError
 from isr_rag.labelled import score_loops
 from isr_rag.references import CalibratedMixture, Lowest, Oracle, Verifier
+from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 
 CLAIM = "supported-claim/1"
@@ -240,6 +242,55 @@ def test_loops_are_scored_look_by_look_with_labels_that_follow_the_support() -> 
     assert [record.labels for record in found] == [(0, 1), (0, 0)]  # the third look brings nothing new
     assert found[0].q_bar == pytest.approx((0.1, 0.9))
     assert all(len(record.wording) == len(record.q_bar) for record in found)
+
+
+def test_loops_are_scored_as_long_as_they_would_run_and_their_labels_keep_to_their_looks() -> None:
+    class Narrow(FixedScorer):
+        """Cannot read the long chunk."""
+
+        def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+            for request in requests:
+                long = tuple(i for i, chunk in enumerate(request.prompt.chunks) if len(chunk) > 100)
+                if long:
+                    raise PromptTooLongError("too long", without=long)
+            return super().score(requests)
+
+    own = ISRGate(scorer=Narrow([0.9], layout="late"), reference=Oracle(1.0))
+    rounds = {"pause": [["a"], ["a"], ["gold"]], "long": [["x" * 200], ["gold"], ["c"]], "late": [[], ["a"], ["gold"]]}
+    items = [{"id": name, "label": 1, "claim": name, "support": ["gold"]} for name in rounds]
+    found = score_loops(own, items, lambda query, look, previous: rounds[query][look], looks=3)
+    assert [record.labels for record in found] == [(0,), (1, 1), (0, 1)]
+    assert [len(record.q_bar) for record in found] == [1, 2, 2]
+
+
+def test_loops_are_checked_as_items_are(tmp_path: Any) -> None:
+    items, some = records(200), loops(20)
+    with pytest.raises(CalibrationError, match="loops of sufficient/1 and no labelled items"):
+        fitted(items, loops=[replace(some[0], predicate="sufficient/1")])
+    with pytest.raises(CalibrationError, match="1 ids of loops occur more than once"):
+        fitted(items, loops=[*some, some[3]])
+    with pytest.raises(CalibrationError, match="1 calibration ids of loops also occur in the training data"):
+        fitted(items, loops=some, training_ids=["l3"])
+    with pytest.raises(CalibrationError, match="1 calibration ids of loops also occur in the training data"):
+        fitted(items, loops=some, training=TrainingHashes.of(["l3"]))
+
+
+def test_the_language_of_evidence_does_not_depend_on_the_order_of_its_chunks(artefact: CalibrationArtefact) -> None:
+    german = "Der Fluss fließt durch die alte Stadt und weiter zum Meer, wo er vor langer Zeit gestaut wurde. " * 25
+    own = gate(CalibratedMixture(artefact), h_star=0.1)
+    for evidence in ([german, ENGLISH * 25], [german, german], [ENGLISH * 25, ENGLISH]):
+        one, other = (own.decide(order, claim="The river flows") for order in (evidence, evidence[::-1]))
+        assert (one.action, one.reason, one.detail) == (other.action, other.reason, other.detail)
+    assert own.decide([german, german], claim="The river flows").reason is Reason.OUTSIDE_CALIBRATION
+
+
+def test_nothing_calibrated_is_promised_of_the_papers_rule(artefact: CalibrationArtefact) -> None:
+    reference = CalibratedMixture(artefact)
+    p_ref = reference.ceiling(CLAIM)
+    decision = gate(reference, 0.7, h_star=0.05, convention="paper").decide([ENGLISH] * 3, claim="The river flows")
+    assert p_ref is not None and decision.p_ref is not None and decision.p_ref < p_ref
+    assert (decision.guarantee, decision.decided_by) == ("", "isr")
+    assert "is needed" not in decision.explain() and "the paper's rule asks nothing" in decision.explain()
 
 
 def test_hashes_of_what_was_trained_on_keep_it_out(tmp_path: Any) -> None:

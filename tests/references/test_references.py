@@ -146,6 +146,18 @@ def test_an_estimate_of_another_type_is_a_failure(returned: Any) -> None:
         ISRGate(scorer=FixedScorer([0.9]), reference=Odd()).decide(["a"], claim="c")
 
 
+@pytest.mark.parametrize("value", [True, np.float32(0.99), np.float64(0.99), "0.99", np.int64(1)])
+def test_an_estimate_of_any_number_is_a_plain_one(value: Any) -> None:
+    class Own:
+        needs_scores = False
+
+        def estimate(self, case: Case) -> Estimate:
+            return Estimate(value, "own")
+
+    decision = ISRGate(scorer=FixedScorer([0.99]), reference=Own()).decide(["a"], claim="c")
+    assert decision.answered and type(decision.p_ref) is float
+
+
 @pytest.mark.parametrize("target", [2, -1, "1"])
 def test_an_estimate_for_a_label_that_is_not_there_is_a_failure(target: Any) -> None:
     class Odd:

@@ -207,8 +207,8 @@ def test_a_released_cut_refuses_what_it_does_not_belong_to(labelled: tuple[World
         world.gate(reference, focus=50).decide(["e one", "e two"], claim="claim 1.")
     sure = int(np.argmax(world.score))
     three = world.gate(reference).decide(["e one", "e two", "e three"], claim=f"claim {sure}.")
-    assert not three.answered
-    assert "3 chunks, where 2 to 2 were collected" in three.reference
+    assert three.reason is Reason.OUTSIDE_CALIBRATION
+    assert three.detail == "3 chunks; collected were 2 to 2"
 
 
 def test_a_release_survives_the_disk_and_refuses_alterations(labelled: tuple[World, ShadowLog], tmp_path: Path) -> None:
