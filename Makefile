@@ -13,11 +13,15 @@ demo: install
 	$(BIN)/isr-rag setup
 	$(BIN)/isr-rag demo
 
+# In two processes (JOBS=0: in one), each file in one of them. Each may hold a model: up to 6 GB of memory together.
+JOBS ?= 2
 test: install
 	$(BIN)/isr-rag setup
 	$(BIN)/isr-rag setup --adjudicator small
-	$(BIN)/python -m pytest
-	for package in $(INTEGRATIONS); do (cd $$package && $(CURDIR)/$(BIN)/python -m pytest) || exit 1; done
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	for package in $(INTEGRATIONS); do \
+		(cd $$package && $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) --dist loadfile) || exit 1; \
+	done
 
 # The inner loop, in under 90 seconds: no model weights, nothing slow, no faults or storms.
 quick: install

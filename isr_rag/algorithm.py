@@ -46,7 +46,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Weighed:
     """The numbers of one verdict, in nats where they are information, and what follows from them."""
 
     q_bar: float
@@ -64,7 +64,7 @@ class Verdict:
         return self.reason is Reason.SUFFICIENT
 
 
-def weigh(q: Sequence[float], p_ref: float, rule: Rule, q_high: Sequence[float] | None = None) -> Verdict:
+def weigh(q: Sequence[float], p_ref: float, rule: Rule, q_high: Sequence[float] | None = None) -> Weighed:
     """Algorithm 1 from line 4 on.
 
     Where probabilities are known only up to intervals, the ISR is the lowest that they allow: the budget where each
@@ -94,7 +94,7 @@ def weigh(q: Sequence[float], p_ref: float, rule: Rule, q_high: Sequence[float] 
         of_the_mean = float(bounds.bits_to_trust(rule.p_star, q_bar, one_sided=safe))
         enough_for_mean = budget >= of_the_mean * (1.0 - bounds.TOLERANCE)
         reason = Reason.ORDER_SENSITIVE if enough_for_mean else Reason.INSUFFICIENT_INFORMATION
-    return Verdict(
+    return Weighed(
         q_bar=q_bar,
         q_lo=q_lo,
         p_ref=float(p_ref),
@@ -122,7 +122,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def settled_by(verdict: Verdict, *, invariant: bool, calibrated: bool, cut: bool) -> str:
+def settled_by(verdict: Weighed, *, invariant: bool, calibrated: bool, cut: bool) -> str:
     """What settled a decision, `Decision.decided_by`: the ratio, or p_ref against p*.
 
     Without dispersion ISR >= 1 follows from a calibrated p_ref that reaches p*, so that p_ref settled it.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isr_rag import bounds
-from isr_rag.algorithm import Rule, Verdict, nearest, weigh
+from isr_rag.algorithm import Rule, Weighed, nearest, weigh
 
 STAGES = (3, 6)
 """Numbers of orderings after which a cascade may stop before it reaches m."""
@@ -62,7 +62,7 @@ def hopeless(
     return most < least * (1.0 - bounds.TOLERANCE) - bounds.TOLERANCE
 
 
-def far_from_boundary(q: Sequence[float], verdict: Verdict, rule: Rule, q_high: Sequence[float] | None = None) -> bool:
+def far_from_boundary(q: Sequence[float], verdict: Weighed, rule: Rule, q_high: Sequence[float] | None = None) -> bool:
     """Whether more orderings are unlikely to change the action: the early stop.
 
     An answer must survive one more ordering that lies below the lowest by the whole spread seen so far, in

@@ -146,6 +146,7 @@ def test_the_notebook_runs_and_shows_what_was_saved(path: Path) -> None:
     assert shown(fresh) == shown(saved)
 
 
+@pytest.mark.slow
 def test_two_runs_save_the_same_bytes_and_no_path_of_this_machine(tmp_path: Path) -> None:
     path = write(tmp_path / "one.ipynb", "import sys\nprint(sys.prefix + '/lib')", f"{str(tmp_path)!r}", "1 + 1")
     execute.save(execute.execute(path), path)
@@ -157,6 +158,7 @@ def test_two_runs_save_the_same_bytes_and_no_path_of_this_machine(tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_raises_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = write(tmp_path / "bad.ipynb", "1 + 1", "raise KeyError('no such thing')")
     before = path.read_bytes()

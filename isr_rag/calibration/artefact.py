@@ -394,7 +394,7 @@ class CalibrationArtefact:
             raise CalibrationCorruptError(f"{source} is not a JSON file: {error}") from error
         data = cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
         if data.get("kind") != KIND:
-            raise CalibrationCorruptError(f"{source} is no {KIND} file")
+            raise CalibrationCorruptError(f"{source} is not a file of kind {KIND}")
         if data.get("schema_version") != SCHEMA_VERSION:
             raise CalibrationCorruptError(
                 f"{source} has schema version {data.get('schema_version')!r}, this version of isr-rag reads "

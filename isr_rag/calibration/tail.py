@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration.checks import labelled_scores
 from isr_rag.calibration.errors import CalibrationError
 
@@ -60,11 +61,11 @@ class Steps:
         return self.values[bisect_right(self.breaks, score)]
 
     def cut(self, target: float) -> float | None:
-        """The lowest score with at least this value (up to 1e-9); None where none has it."""
-        if self.values[0] >= target - 1e-9:
+        """The lowest score with at least this value (up to rounding); None where none has it."""
+        if self.values[0] >= target - TOLERANCE:
             return 0.0
         rises = zip(self.breaks, self.values[1:], strict=True)
-        return next((score for score, value in rises if value >= target - 1e-9), None)
+        return next((score for score, value in rises if value >= target - TOLERANCE), None)
 
     @property
     def ceiling(self) -> float:

@@ -6,16 +6,16 @@ from isr_rag.algorithm import weigh
 from isr_rag.batch import CheckedItem, Steps
 from isr_rag.cascade import far_from_boundary, hopeless, stages
 from isr_rag.focus import Reading
-from isr_rag.gate.record import Record
-from isr_rag.gate.settings import Settings
+from isr_rag.gate.record import ItemRecord
+from isr_rag.gate.settings import GateSettings
 from isr_rag.orderings import draw_orderings
 from isr_rag.references.protocol import Estimate, consult, target_of
 from isr_rag.scorers.protocol import ScoreRequest
 
 
-def algorithm_1(gate: Settings, item: CheckedItem, reading: Reading) -> Steps:
+def algorithm_1(gate: GateSettings, item: CheckedItem, reading: Reading) -> Steps:
     """Decide about the part of an item's evidence that is read, asking for scores where they are needed."""
-    record, reference = Record(gate, item, reading), item.reference
+    record, reference = ItemRecord(gate, item, reading), item.reference
     if not reading.chunks:
         return record.without_evidence()
     # line 1: orderings of the evidence; a single one where the model cannot see the order

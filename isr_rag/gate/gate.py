@@ -22,7 +22,14 @@ from isr_rag.errors import ConfigurationError
 from isr_rag.evidence import EvidenceLike, as_chunks
 from isr_rag.gate import auditing
 from isr_rag.gate.scoring import ascore, score
-from isr_rag.gate.settings import Focusing, Settings, check_count, check_on_error, check_settings, scorer_and_reference
+from isr_rag.gate.settings import (
+    Focusing,
+    GateSettings,
+    check_count,
+    check_on_error,
+    check_settings,
+    scorer_and_reference,
+)
 from isr_rag.gate.turns import one_at_a_time
 from isr_rag.gate.within import within_policy
 from isr_rag.orderings import Family
@@ -98,7 +105,7 @@ class ISRGate:
         scorer, reference = scorer_and_reference(
             adjudicator, scorer, reference, guarantee=guarantee, delta=delta, supported_share=supported_share
         )
-        self._settings = Settings(
+        self._settings = GateSettings(
             rule=rule,
             m=m,
             scorer=scorer,

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from isr_rag import bounds
-from isr_rag.algorithm import Verdict, settled_by
+from isr_rag.algorithm import Weighed, settled_by
 from isr_rag.batch import CheckedItem
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.focus import Reading
-from isr_rag.gate.settings import Settings
+from isr_rag.gate.settings import GateSettings
 from isr_rag.nearest import nearest
 from isr_rag.prompt import Ordering
 from isr_rag.references.protocol import Case, CloseReference, Estimate, consult
@@ -21,7 +21,7 @@ from isr_rag.scorers.protocol import LabelProbabilities, ScoreRequest, Scores, n
 Values = tuple[float, ...]
 
 
-def undecided(gate: Settings, item: CheckedItem) -> Decision:
+def undecided(gate: GateSettings, item: CheckedItem) -> Decision:
     """An abstention before anything was read or scored, with the settings that it was made under."""
     return Decision(
         action=Action.ABSTAIN,
@@ -38,7 +38,7 @@ def undecided(gate: Settings, item: CheckedItem) -> Decision:
     )
 
 
-class Record:
+class ItemRecord:
     """What was read and scored of one item so far.
 
     Args:
@@ -47,7 +47,7 @@ class Record:
         reading: the part of its evidence that the model reads.
     """
 
-    def __init__(self, gate: Settings, item: CheckedItem, reading: Reading) -> None:
+    def __init__(self, gate: GateSettings, item: CheckedItem, reading: Reading) -> None:
         self._gate, self._item, self._reading = gate, item, reading
         self._together, self._alone = LabelProbabilities(), LabelProbabilities()
         self._orderings: tuple[Ordering, ...] = ()
@@ -123,7 +123,7 @@ class Record:
             decision = replace(decision, q_bar=sum(q) / len(q), q_lo=min(q))
         return self._closed(decision, Reason.OUTSIDE_CALIBRATION)
 
-    def conclude(self, verdict: Verdict, estimate: Estimate, q: Values, q_high: Values, *, m: int) -> Decision:
+    def conclude(self, verdict: Weighed, estimate: Estimate, q: Values, q_high: Values, *, m: int) -> Decision:
         """The decision that follows from a verdict, with its numbers.
 
         Args:

@@ -21,7 +21,7 @@ Focusing = int | Literal["auto"] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GateSettings:
     """The settings of a gate: see `isr_rag.ISRGate`.
 
     Raises:

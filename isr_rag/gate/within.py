@@ -10,11 +10,11 @@ from isr_rag.errors import PromptTooLongError, ReferenceFailedError, ScorerError
 from isr_rag.focus import choose
 from isr_rag.gate.algorithm_1 import algorithm_1
 from isr_rag.gate.record import undecided
-from isr_rag.gate.settings import Settings
+from isr_rag.gate.settings import GateSettings
 from isr_rag.printable import printable
 
 
-def within_policy(gate: Settings, item: CheckedItem) -> Steps:
+def within_policy(gate: GateSettings, item: CheckedItem) -> Steps:
     """Decide about an item; with `on_error="abstain"` a failure becomes an abstention with its reason."""
     try:
         return (yield from within_window(gate, item))
@@ -25,7 +25,7 @@ def within_policy(gate: Settings, item: CheckedItem) -> Steps:
         return replace(undecided(gate, item), reason=reason, detail=printable(str(error)))
 
 
-def within_window(gate: Settings, item: CheckedItem) -> Steps:
+def within_window(gate: GateSettings, item: CheckedItem) -> Steps:
     """Decide by what the focus leaves of the evidence, without chunks that do not fit the model's window."""
     reading, detail = choose(item.chunks, item.predicate.query, gate.focus), ""
     while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration.artefact import (
     BelongsTo,
     BinCalibration,
@@ -21,8 +22,6 @@ from isr_rag.wording import compare
 
 ENOUGH_OF_A_CLASS = 50
 """Labelled items of each class from which on `rate` is the default guarantee."""
-
-_BOUND = 1e-9
 
 
 class CalibratedMixture:
@@ -162,7 +161,7 @@ class CalibratedMixture:
             source += ", rate among the answered" if guarantee == "rate" else ", lower probability of cases like it"
         highest = self.ceiling(template, looks=case.looks)
         remark = ""
-        if highest is not None and highest < 1.0 - case.h_star - _BOUND:
+        if highest is not None and highest < 1.0 - case.h_star - TOLERANCE:
             remark = below_target(template, highest, case.h_star)
         return Estimate(p_ref, source, guaranteed=guaranteed, guarantee=guarantee, remark=remark)
 

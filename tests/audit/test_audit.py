@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isr_rag import ISRGate
@@ -193,6 +193,7 @@ def test_the_cut_keeps_its_promise_over_exchangeable_answers() -> None:
     assert np.mean(broken) <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 400)
 
 
+@settings(max_examples=settings.default.max_examples // 3)
 @given(st.floats(0.01, 0.99), st.floats(0.01, 0.99), st.sampled_from([0.05, 0.2, 0.5]))
 def test_a_decision_is_the_one_of_a_gate_with_the_audits_target(q: float, p_ref: float, h_star: float) -> None:
     own = ISRGate(scorer=FixedScorer([q], layout="late"), reference=Oracle(p_ref), h_star=0.1)

@@ -120,8 +120,8 @@ def test_reformatting_the_file_changes_nothing(artefact: CalibrationArtefact, tm
     ("text", "message"),
     [
         ("{", "not a JSON file"),
-        ("[1]", "no isr-rag calibration"),
-        ('{"kind": "something"}', "no isr-rag calibration"),
+        ("[1]", "not a file of kind isr-rag calibration"),
+        ('{"kind": "something"}', "not a file of kind isr-rag calibration"),
         ('{"kind": "isr-rag calibration", "schema_version": 99}', "schema version 99"),
         ('{"kind": "isr-rag calibration", "schema_version": NaN}', "not a JSON number"),
     ],

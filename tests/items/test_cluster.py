@@ -215,7 +215,9 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.model
-@pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup")
+@pytest.mark.skipif(
+    not is_ready(model_directory("small")), reason="the model is not set up: isr-rag setup --adjudicator small"
+)
 def test_the_embedded_model_gives_the_same_bits_on_two_workers(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
@@ -235,6 +237,8 @@ def test_the_embedded_model_gives_the_same_bits_on_two_workers(
             str(source),
             "--out",
             str(tmp_path / engine[0]),
+            "--adjudicator",
+            "small",
             "--engine",
             *engine,
         ]

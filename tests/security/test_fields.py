@@ -53,7 +53,14 @@ def test_no_string_leaves_its_line_or_keeps_a_control_token(field: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("family", ["chatml", "llama3", "mistral", "gemma", "llama2", "deepseek"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "chatml",
+        "llama3",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mistral", "gemma", "llama2", "deepseek")),
+    ],
+)
 def test_no_string_becomes_a_control_token_of_a_known_tokenizer(family: str) -> None:
     pytest.importorskip("torch", reason="a local model needs torch: pip install '.[local]'")
     from isr_rag.scorers.local.encoding import PromptEncoder

@@ -136,13 +136,13 @@ def test_a_case_asked_again_needs_no_second_label(tmp_path: Path) -> None:
 
 
 def test_later_cases_come_behind_those_already_drawn(tmp_path: Path) -> None:
-    world = World(600)
+    world = World(450)
     gate = world.gate()
     log = ShadowLog.for_gate(gate, tmp_path / "t.sqlite3")
-    collect(gate, world.items[:400], log)
+    collect(gate, world.items[:300], log)
     plan = plan_cuts(log, CLAIM)
     before = assess(log, plan, count=1000).next
-    collect(gate, world.items[400:], log)
+    collect(gate, world.items[300:], log)
     after = assess(log, plan, count=1000).next
     assert after[: len(before)] == before
     assert len(after) > len(before)

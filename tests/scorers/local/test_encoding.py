@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isr_rag.errors import LabelError, PromptTooLongError
@@ -75,6 +75,7 @@ class TestNoControlTokenEntersFromOutside:
     def test_adversarial_text(self, family: str, special: bool) -> None:
         encoder = PromptEncoder(tiny.tokenizer(family, special=special))
 
+        @settings(max_examples=settings.default.max_examples // 2)  # a dozen encodings each
         @given(attack(family))
         def run(text: str) -> None:
             self.check(encoder, family, special, text)

@@ -17,7 +17,7 @@ from scipy import stats
 
 from isr_lab.experiments.trials import ScoredTrial
 from isr_rag import bounds
-from isr_rag.algorithm import Convention, Rule, Verdict, weigh
+from isr_rag.algorithm import Convention, Rule, Weighed, weigh
 from isr_rag.calibration.metrics import Floats, Interval, MetricError, bootstrap_intervals, wilson_interval
 from isr_rag.errors import InvalidInputError, MissingDependencyError
 
@@ -105,7 +105,7 @@ def read_study(outcomes: Sequence[ScoredTrial], *, h_star: float, clip: float) -
             raise InvalidInputError(f"item {item} was scored at doses {sorted(of_item)}, not at each of {DOSES}")
     grid = [[of_item[dose] for dose in DOSES] for of_item in arms.values()]
     facts = [row[0].facts for row in grid]
-    verdicts: dict[Convention, list[list[Verdict]]] = {}
+    verdicts: dict[Convention, list[list[Weighed]]] = {}
     for convention in CONVENTIONS:
         rule = Rule(h_star, clip, convention)
         verdicts[convention] = [[weigh(cell.q.tolist(), 1.0, rule) for cell in row] for row in grid]
