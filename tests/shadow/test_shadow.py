@@ -40,7 +40,7 @@ class World:
         return ISRGate(scorer=FixedScorer(self._q, layout="late"), reference=reference or Oracle(0.0), **settings)
 
     def _q(self, prompt: Prompt, ordering: Ordering) -> float:
-        found = re.search(r"claim (\d+)\.", str(prompt))
+        found = re.search(r"claim (\d+)\.", prompt.suffix)
         assert found
         return float(self.score[int(found.group(1))])
 
@@ -168,7 +168,7 @@ def test_an_order_sensitive_gate_answers_only_what_was_labelled_as_its_answer(tm
     rows = np.clip(0.97 + 0.04 * chance.standard_normal((300, 2)), 0.01, 0.999)
 
     def q(prompt: Prompt, ordering: Ordering) -> float:
-        found = re.search(r"claim (\d+)\.", str(prompt))
+        found = re.search(r"claim (\d+)\.", prompt.suffix)
         assert found
         return float(rows[int(found.group(1)), ordering[0]])
 
