@@ -16,7 +16,8 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from isr_rag.acquisition import Trail, aacquire, acquire
-    from isr_rag.audit.result import AnswerAudit, AuditAction, Verdict
+    from isr_rag.audit.result import AnswerAudit, AuditAction
+    from isr_rag.audit.statement import Verdict
     from isr_rag.decision import Action, Decision, Reason
     from isr_rag.errors import ISRError
     from isr_rag.evidence import Chunk
@@ -42,7 +43,7 @@ _HOMES = {
     "Supported": "isr_rag.predicates",
     "Trail": "isr_rag.acquisition",
     "TransformersScorer": "isr_rag.scorers.transformers",
-    "Verdict": "isr_rag.audit.result",
+    "Verdict": "isr_rag.audit.statement",
     "aacquire": "isr_rag.acquisition",
     "acquire": "isr_rag.acquisition",
 }

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from isr_rag.audit.auditor import AuditItem
+from isr_rag.audit.asking import AuditItem
 from isr_rag.audit.budget import Budget
 from isr_rag.audit.calibration import AuditCalibration
-from isr_rag.audit.result import (
-    AnswerAudit,
-    AuditAction,
+from isr_rag.audit.result import AnswerAudit, AuditAction, LeftOut, Release
+from isr_rag.audit.statement import (
     ChunkEffect,
     Citation,
     Kind,
-    LeftOut,
     Marker,
     MarkerStatus,
     OrderEffects,
     Probabilities,
     RankEffect,
-    Release,
     Statement,
     Verdict,
 )

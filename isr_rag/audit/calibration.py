@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from isr_rag.adjudicators import ADJUDICATORS
 from isr_rag.audit.budget import Budget
-from isr_rag.audit.result import Probabilities
+from isr_rag.audit.statement import Probabilities
 from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError
 from isr_rag.files import write_json
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from isr_rag.audit.clauses import clauses
 from isr_rag.audit.markers import Found, Markers
-from isr_rag.audit.result import Kind, Span
+from isr_rag.audit.statement import Kind, Span
 from isr_rag.evidence import one_line
 from isr_rag.focus import words
 from isr_rag.sentences import sentence_spans

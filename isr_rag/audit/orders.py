@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.audit.result import OrderEffects, RankEffect
+from isr_rag.audit.statement import OrderEffects, RankEffect
 from isr_rag.orderings import draw_orderings
 from isr_rag.prompt import Ordering
 

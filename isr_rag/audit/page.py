@@ -9,7 +9,8 @@ from html import escape
 from importlib.resources import files
 from itertools import groupby
 
-from isr_rag.audit.result import AnswerAudit, Citation, MarkerStatus, OrderEffects, Release, Statement, Verdict
+from isr_rag.audit.result import AnswerAudit, Release
+from isr_rag.audit.statement import Citation, MarkerStatus, OrderEffects, Statement, Verdict
 from isr_rag.pictures import strip
 from isr_rag.printable import printable
 

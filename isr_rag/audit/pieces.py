@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from isr_rag.audit.context import Context
-from isr_rag.audit.result import Span
+from isr_rag.audit.statement import Span
 from isr_rag.bm25 import Bm25
 from isr_rag.decision import Focus
 from isr_rag.evidence import Chunk, one_line

@@ -8,17 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from isr_rag.algorithm import Rule, settled_by, weigh
-from isr_rag.audit.result import (
-    HARMLESS,
-    AnswerAudit,
-    AuditAction,
-    Kind,
-    LeftOut,
-    MarkerStatus,
-    Release,
-    Statement,
-    Verdict,
-)
+from isr_rag.audit.result import AnswerAudit, AuditAction, LeftOut, Release
+from isr_rag.audit.statement import HARMLESS, Kind, MarkerStatus, Statement, Verdict
 from isr_rag.bounds import TOLERANCE
 from isr_rag.decision import Action, Decision, Reason
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 
-from isr_rag.audit.auditor import Steps
+from isr_rag.audit.asking import Steps
 from isr_rag.audit.release import risk_of, states
-from isr_rag.audit.result import AnswerAudit, Kind, Statement, Verdict
+from isr_rag.audit.result import AnswerAudit
+from isr_rag.audit.statement import Kind, Statement, Verdict
 from isr_rag.bounds import TOLERANCE
 
 _ENDS = ".!?。！？؟\n:"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from isr_rag.audit.auditor import Ask, Steps, Told
+from isr_rag.audit.asking import Ask, Steps, Told
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.gate.scoring import scores_or_raise
 

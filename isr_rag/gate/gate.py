@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from isr_rag.adjudicators import AdjudicatorName
 from isr_rag.algorithm import Convention, Rule
 from isr_rag.audit import auditor
-from isr_rag.audit.auditor import AuditItem
+from isr_rag.audit.asking import AuditItem, Steps
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.audit.streaming import StreamedPart, stream
@@ -431,7 +431,7 @@ class ISRGate:
         """
         gate = self if h_star is None else self.with_h_star(h_star)
 
-        def steps(text: str, first: int, last: int | None) -> auditor.Steps:
+        def steps(text: str, first: int, last: int | None) -> Steps:
             item = AuditItem(answer=text, evidence=evidence, question=question)
             return auditor.steps(
                 gate, [item], citations=citations, calibration=calibration, parts=slice(first, last), split=False

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from isr_rag import ISRGate
 from isr_rag.audit import AnswerAudit, AuditAction, Budget, Kind, MarkerStatus, Statement, StreamedPart, Verdict
-from isr_rag.audit.auditor import MOST
+from isr_rag.audit.progress import MOST
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ScorerError
 from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import Oracle

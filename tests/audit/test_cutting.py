@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from isr_rag.audit.cutting import Part, cut, kind_of
 from isr_rag.audit.markers import Markers
-from isr_rag.audit.result import Kind
+from isr_rag.audit.statement import Kind
 from isr_rag.evidence import as_chunks
 
 EVIDENCE = as_chunks(
