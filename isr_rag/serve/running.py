@@ -39,6 +39,7 @@ def serve(gate: ISRGate, settings: Settings, *, started: Callable[[str], None] =
     limits = settings.limits
     config = uvicorn.Config(
         application(service),
+        loop="asyncio",  # uvloop, where it is installed, drops connections while it stops listening
         http=_timed(limits.body_seconds),
         ws="none",
         access_log=False,
