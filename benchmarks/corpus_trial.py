@@ -3,16 +3,17 @@
 The corpus is Python's language reference, which every installation carries (`pydoc_data.topics`); BM25 retrieves four
 chunks. 16 questions it answers and 6 it does not. Each answerable question comes with a right draft and a wrong one.
 
-python benchmarks/corpus_trial.py --adjudicator standard --h-star 0.1 --json corpus-trial.json
+python benchmarks/corpus_trial.py --own-labels --json benchmarks/measured/corpus-trial.json
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -22,7 +23,9 @@ os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 from isr_rag import ISRGate
 from isr_rag.bm25 import Bm25
 from isr_rag.files import write_json
+from isr_rag.references import ReleasedCut
 from isr_rag.scorers.cache import CachedScorer
+from isr_rag.shadow import ShadowLog, assess, collect, plan_cuts, release
 from isr_rag.sources import chunk_text
 
 ANSWERABLE = [
@@ -87,6 +90,50 @@ UNANSWERABLE = [
     ("What is the boiling point of ethanol?", "78 degrees Celsius"),
     ("In which year did the Berlin Wall fall?", "1989"),
 ]
+
+LABELLED = [
+    ("What does a del statement do to a name?", "It removes the binding of the name", "It sets the name to None"),
+    ("What does a break statement do?", "It terminates the nearest enclosing loop", "It ends the whole function"),
+    ("What is raised when a name is not found at all?", "NameError", "KeyError"),
+    ("What does an import statement do first with a module?", "It finds the module", "It deletes the module"),
+    ("Which value does an unparenthesized empty yield give?", "None", "Zero"),
+    ("Which method is called by repr()?", "__repr__", "__str__"),
+    ("Which method creates a new instance of a class?", "__new__", "__del__"),
+    ("When is __del__ called?", "When the instance is about to be destroyed", "When the instance is created"),
+    ("What must __hash__ return?", "An integer", "A string"),
+    ("What should __bool__ return?", "False or True", "A string"),
+    ("Which method implements evaluation of self[key]?", "__getitem__", "__setattr__"),
+    ("Which method is called for assignment to self[key]?", "__setitem__", "__getattr__"),
+    ("Which method implements membership test operators?", "__contains__", "__iter__"),
+    ("Which method is called when an iterator is required for a container?", "__iter__", "__call__"),
+    ("Which method is called when default attribute access fails?", "__getattr__", "__len__"),
+    ("What does a nonlocal statement make names refer to?", "Bindings in enclosing function scopes", "Module globals"),
+    ("What is a lambda expression used for?", "To create anonymous functions", "To declare classes"),
+    ("What does a conditional expression x if C else y evaluate first?", "The condition C", "The value y"),
+    ("What does the not operator yield if its argument is false?", "True", "None"),
+    ("What does the lower bound of a slicing default to?", "Zero", "Minus one"),
+    ("What are Python strings: mutable or immutable sequences?", "Immutable", "Mutable"),
+    ("What does integer floor division round toward?", "Minus infinity", "Zero"),
+    ("What is the result of a comparison operator?", "True or False", "A string"),
+    ("In which order does Python evaluate expressions?", "From left to right", "From right to left"),
+    ("Which exception is raised by dividing by zero?", "ZeroDivisionError", "ValueError"),
+    ("What does a with statement call on the context manager when it is entered?", "__enter__", "__init__"),
+    ("What does a with statement call when the suite is exited?", "__exit__", "__enter__"),
+    ("What does an except clause without an expression match?", "Any exception", "Only SyntaxError"),
+    (
+        "When is the else clause of a try statement executed?",
+        "If no exception was raised",
+        "If an exception was raised",
+    ),
+    ("Which operator has the lowest precedence?", "Assignment expression", "Exponentiation"),
+    ("What does a while statement test before each run of its suite?", "The expression", "The number of lines"),
+    ("What does breakpoint() drop you into?", "The debugger", "The interpreter's source"),
+    ("What does an assignment expression also return?", "The value of the expression", "The name as a string"),
+    ("What are the items of a dictionary called before the colon?", "Keys", "Values"),
+    ("What does a decorator expression have to return?", "A callable", "A string"),
+    ("What may a class definition inherit from?", "Base classes", "Return statements"),
+]
+"""Questions of their own with a right and a wrong draft, for a calibration on this corpus."""
 
 Judge = Callable[[str, list[str], str | None], bool]
 """Whether the framework lets an answer to a question out: before drafting, or this draft."""
@@ -160,19 +207,48 @@ def haystack(gate: ISRGate) -> Judge:
 FRAMEWORKS = {"none": core, "langchain": langchain, "llama-index": llama_index, "haystack": haystack}
 
 
-def trial(judge: Judge, search: Callable[[str], list[str]]) -> dict[str, tuple[int, int]]:
+KINDS: dict[str, list[tuple[str, str | None]]] = {
+    "right drafts": [(question, right) for question, right, _ in ANSWERABLE],
+    "wrong drafts": [(question, wrong) for question, _, wrong in ANSWERABLE],
+    "drafts off the corpus": [*UNANSWERABLE],
+    "answerable questions": [(question, None) for question, _, _ in ANSWERABLE],
+    "unanswerable questions": [(question, None) for question, _ in UNANSWERABLE],
+}
+"""Kind of case -> questions, each with a draft or none."""
+
+
+def trial(
+    judge: Judge, search: Callable[[str], list[str]], kinds: Mapping[str, Sequence[tuple[str, str | None]]] = KINDS
+) -> dict[str, tuple[int, int]]:
     """Kind of case -> how many were let out, of how many."""
-    kinds: dict[str, Sequence[tuple[str, str | None]]] = {
-        "right drafts": [(question, right) for question, right, _ in ANSWERABLE],
-        "wrong drafts": [(question, wrong) for question, _, wrong in ANSWERABLE],
-        "drafts off the corpus": list(UNANSWERABLE),
-        "answerable questions": [(question, None) for question, _, _ in ANSWERABLE],
-        "unanswerable questions": [(question, None) for question, _ in UNANSWERABLE],
-    }
     return {
         kind: (sum(judge(question, search(question), draft) for question, draft in cases), len(cases))
         for kind, cases in kinds.items()
     }
+
+
+def own_calibration(gate: ISRGate, search: Callable[[str], list[str]], h_star: float) -> tuple[ISRGate, int] | None:
+    """The gate with a cut that labels of this corpus release for h*, and how many labels that took; None if none is."""
+    gate, right, log = gate.with_h_star(h_star), {}, None
+    with tempfile.TemporaryDirectory() as folder:
+        log = ShadowLog.for_gate(gate, Path(folder) / "traffic.sqlite3")
+        cases: list[Any] = []
+        for question, *drafts in LABELLED:
+            for draft in drafts:
+                name = f"{question} {draft}"
+                right[name] = draft == drafts[0]
+                cases.append({"id": name, "question": question, "answer": draft, "evidence": search(question)})
+        collect(gate, cases, log)
+        (predicate,) = log.predicates()
+        plan = plan_cuts(log, predicate, h_star=h_star, delta=0.1)
+        while (standing := assess(log, plan)).next:
+            log.label({name: int(right[name]) for name in standing.next})
+        released = release(log, [standing])
+        if released is None:
+            return None
+        own = copy.copy(gate)
+        own.reference = ReleasedCut(released)
+        return own, len(log.labels())
 
 
 def main() -> None:
@@ -181,6 +257,7 @@ def main() -> None:
     parser.add_argument("--adjudicator", default=None)
     parser.add_argument("--h-star", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.3])
     parser.add_argument("--frameworks", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
+    parser.add_argument("--own-labels", action="store_true", help="also with a calibration on labels of this corpus")
     parser.add_argument("--chunks", type=int, default=4)
     parser.add_argument("--cache", type=Path, help="keeps the scores for another run")
     parser.add_argument("--json", type=Path)
@@ -192,14 +269,29 @@ def main() -> None:
     gate.scorer = CachedScorer(gate.scorer, given.cache or tempfile.mkdtemp())
     print(f"{len(texts)} chunks, {gate.scorer.identity}")
     found: dict[str, Any] = {}
+
+    def search(question: str) -> list[str]:
+        return [texts[i] for i in index.best(question, given.chunks)]
+
     for h_star in given.h_star:
         for name in given.frameworks:
             begun = time.perf_counter()
             judge = FRAMEWORKS[name](gate.with_h_star(h_star))
-            counts = trial(judge, lambda question: [texts[i] for i in index.best(question, given.chunks)])
+            counts = trial(judge, search)
             found[f"{name}, h* = {h_star:g}"] = counts
             shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
             print(f"{name}, h* = {h_star:g}: {shown} ({time.perf_counter() - begun:.0f} s)", flush=True)
+    for h_star in given.h_star if given.own_labels else ():
+        calibrated = own_calibration(gate, search, h_star)
+        if calibrated is None:
+            print(f"own labels, h* = {h_star:g}: {2 * len(LABELLED)} cases release no cut")
+            continue
+        own, labels = calibrated
+        kinds = {kind: cases for kind, cases in KINDS.items() if "drafts" in kind}
+        counts = trial(core(own), search, kinds)
+        found[f"own labels ({labels}), h* = {h_star:g}"] = counts
+        shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
+        print(f"own labels ({labels}), h* = {h_star:g}: {shown}", flush=True)
     if given.json:
         settings: dict[str, Any] = {"chunks": given.chunks, "scorer": gate.scorer.identity, "corpus": len(texts)}
         write_json(given.json, {"let out": found, "settings": settings})

@@ -1,4 +1,4 @@
-"""Every code block of the README runs."""
+"""Every code block of the README runs, and that of the page for Haystack's list of integrations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+FOLDER = Path(__file__).parent.parent
+README = (FOLDER / "README.md").read_text("utf-8")
+PAGE = (FOLDER / "docs" / "isr.md").read_text("utf-8")
 pytestmark = pytest.mark.model
 
 
@@ -25,3 +27,16 @@ def test_the_python_blocks_run_from_top_to_bottom(capsys: pytest.CaptureFixture[
 
 def test_no_block_is_of_a_kind_that_is_not_run_here() -> None:
     assert set(re.findall(r"^```(\w+)$", README, flags=re.MULTILINE)) == {"python", "console"}
+
+
+def test_the_page_for_the_list_of_integrations_has_its_fields_and_its_code_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, front, body = PAGE.split("---\n", 2)
+    fields = dict(re.findall(r"^(\w+): (.+)$", front, re.MULTILINE))
+    required = {"layout", "name", "description", "pypi", "type", "version", "toc"}
+    assert required == set(fields) and "- name: " in front
+    assert (fields["layout"], fields["type"]) == ("integration", "Custom Component")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", body, flags=re.MULTILINE | re.DOTALL)
+    exec(compile(block, "page", "exec"), {})
+    assert capsys.readouterr().out == "I cannot answer this from the documents at hand.\n"
