@@ -9,7 +9,6 @@ python benchmarks/corpus_trial.py --own-labels --json benchmarks/measured/corpus
 from __future__ import annotations
 
 import argparse
-import copy
 import os
 import tempfile
 import time
@@ -22,10 +21,12 @@ os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 
 from isr_rag import ISRGate
 from isr_rag.bm25 import Bm25
+from isr_rag.defaults import default_reference
 from isr_rag.files import write_json
-from isr_rag.references import ReleasedCut
+from isr_rag.labelled import calibrate, score_labelled
+from isr_rag.references import CalibratedMixture
 from isr_rag.scorers.cache import CachedScorer
-from isr_rag.shadow import ShadowLog, assess, collect, plan_cuts, release
+from isr_rag.scorers.embedded import embedded_scorer
 from isr_rag.sources import chunk_text
 
 ANSWERABLE = [
@@ -227,28 +228,22 @@ def trial(
     }
 
 
-def own_calibration(gate: ISRGate, search: Callable[[str], list[str]], h_star: float) -> tuple[ISRGate, int] | None:
-    """The gate with a cut that labels of this corpus release for h*, and how many labels that took; None if none is."""
-    gate, right, log = gate.with_h_star(h_star), {}, None
-    with tempfile.TemporaryDirectory() as folder:
-        log = ShadowLog.for_gate(gate, Path(folder) / "traffic.sqlite3")
-        cases: list[Any] = []
-        for question, *drafts in LABELLED:
-            for draft in drafts:
-                name = f"{question} {draft}"
-                right[name] = draft == drafts[0]
-                cases.append({"id": name, "question": question, "answer": draft, "evidence": search(question)})
-        collect(gate, cases, log)
-        (predicate,) = log.predicates()
-        plan = plan_cuts(log, predicate, h_star=h_star, delta=0.1)
-        while (standing := assess(log, plan)).next:
-            log.label({name: int(right[name]) for name in standing.next})
-        released = release(log, [standing])
-        if released is None:
-            return None
-        own = copy.copy(gate)
-        own.reference = ReleasedCut(released)
-        return own, len(log.labels())
+def own_calibration(gate: ISRGate, search: Callable[[str], list[str]]) -> ISRGate:
+    """The gate with a calibration on the labelled questions of this corpus."""
+    items = [
+        {
+            "id": f"{question} {draft}",
+            "group": question,
+            "question": question,
+            "answer": draft,
+            "label": int(draft == drafts[0]),
+            "evidence": search(question),
+        }
+        for question, *drafts in LABELLED
+        for draft in drafts
+    ]
+    fitted = calibrate(gate, score_labelled(gate, items), targets=())
+    return ISRGate(scorer=gate.scorer, reference=CalibratedMixture(fitted.artefact))
 
 
 def main() -> None:
@@ -264,9 +259,9 @@ def main() -> None:
     given = parser.parse_args()
     texts = [chunk.text for name in sorted(topics) for chunk in chunk_text(topics[name], name)]
     index = Bm25(texts)
-    gate = ISRGate(adjudicator=given.adjudicator)
     # Every framework asks the same: what one run scored, the next need not score again.
-    gate.scorer = CachedScorer(gate.scorer, given.cache or tempfile.mkdtemp())
+    scorer = CachedScorer(embedded_scorer(adjudicator=given.adjudicator), given.cache or tempfile.mkdtemp())
+    gate = ISRGate(scorer=scorer, reference=default_reference(adjudicator=given.adjudicator))
     print(f"{len(texts)} chunks, {gate.scorer.identity}")
     found: dict[str, Any] = {}
 
@@ -281,17 +276,12 @@ def main() -> None:
             found[f"{name}, h* = {h_star:g}"] = counts
             shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
             print(f"{name}, h* = {h_star:g}: {shown} ({time.perf_counter() - begun:.0f} s)", flush=True)
-    for h_star in given.h_star if given.own_labels else ():
-        calibrated = own_calibration(gate, search, h_star)
-        if calibrated is None:
-            print(f"own labels, h* = {h_star:g}: {2 * len(LABELLED)} cases release no cut")
-            continue
-        own, labels = calibrated
-        kinds = {kind: cases for kind, cases in KINDS.items() if "drafts" in kind}
-        counts = trial(core(own), search, kinds)
-        found[f"own labels ({labels}), h* = {h_star:g}"] = counts
+    own = own_calibration(gate, search) if given.own_labels else None
+    for h_star in given.h_star if own else ():
+        counts = trial(core(own.with_h_star(h_star)), search, {k: c for k, c in KINDS.items() if "drafts" in k})
+        found[f"own labels, h* = {h_star:g}"] = counts
         shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
-        print(f"own labels ({labels}), h* = {h_star:g}: {shown}", flush=True)
+        print(f"{2 * len(LABELLED)} own labels, h* = {h_star:g}: {shown}", flush=True)
     if given.json:
         settings: dict[str, Any] = {"chunks": given.chunks, "scorer": gate.scorer.identity, "corpus": len(texts)}
         write_json(given.json, {"let out": found, "settings": settings})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,8 @@ class Bm25:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        import bm25s
-
-        own = logging.getLogger("bm25s")
-        if own.level == logging.DEBUG:  # bm25s sets this level itself when it is imported
-            own.setLevel(logging.NOTSET)
-        corpus = _tokens(texts)
+        bm25s = _library()
+        corpus = tokens(texts)
         self._size = len(corpus)
         self._vocabulary = set(chain.from_iterable(corpus))
         if self._vocabulary:
@@ -33,7 +29,7 @@ class Bm25:
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """Score of each text for a query, shape (texts,), float64; zeros where they share no word."""
-        known = [token for token in _tokens([query])[0] if token in self._vocabulary]
+        known = [token for token in tokens([query])[0] if token in self._vocabulary]
         if not known:
             return np.zeros(self._size)
         return np.asarray(self._index.get_scores(known), dtype=np.float64)
@@ -43,8 +39,22 @@ class Bm25:
         return [int(i) for i in np.argsort(-self.scores(query), kind="stable")[:k]]
 
 
-def _tokens(texts: Sequence[str]) -> list[list[str]]:
+def tokens(texts: Sequence[str], *, stopwords: str = "en") -> list[list[str]]:
+    """The words that a search compares, of each text.
+
+    Args:
+        texts: what is cut into words.
+        stopwords: the list of bm25s whose words are left out.
+    """
+    found = _library().tokenize(list(texts), stopwords=stopwords, return_ids=False, show_progress=False)
+    return cast(list[list[str]], found)
+
+
+def _library() -> Any:
+    """The module bm25s, which sets its log to DEBUG when it is imported: that is undone."""
     import bm25s
 
-    found = bm25s.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
-    return cast(list[list[str]], found)
+    own = logging.getLogger("bm25s")
+    if own.level == logging.DEBUG:
+        own.setLevel(logging.NOTSET)
+    return bm25s

@@ -40,3 +40,14 @@ def test_importing_loads_neither_torch_nor_transformers() -> None:
     code = "import sys, llama_index.postprocessor.isr; print({'torch', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "set()"
+
+
+def test_importing_and_searching_write_no_debug_lines_into_a_log_at_info() -> None:
+    code = (
+        "import logging; logging.basicConfig(level=logging.INFO)\n"
+        "from llama_index.postprocessor.isr.agent import _missing\n"
+        "print(_missing('Which river?', [])); logging.getLogger('bm25s').debug('a line')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "['river']"
+    assert "DEBUG" not in done.stderr

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from typing import Any
 
 import pytest
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
 from llama_index.core.base.response.schema import AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.chat_engine import CondenseQuestionChatEngine
-from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine
+from llama_index.core.postprocessor import MetadataReplacementPostProcessor
+from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine, SubQuestionQueryEngine
+from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
 from llama_index.core.response_synthesizers import ResponseMode, get_response_synthesizer
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import QueryEngineTool
@@ -19,7 +22,8 @@ from isr_rag import AnswerAudit, Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError
 from isr_rag.references import Case, Verifier
 from isr_rag.testing import FixedScorer
-from llama_index.postprocessor.isr import ISRDecisionEvent, ISRQueryEngine
+from llama_index.postprocessor.isr import ISRDecisionEvent, ISRQueryEngine, ISRWorkflow
+from llama_index.postprocessor.isr import ISRGate as Postprocessor
 
 MESSAGE = "No idea."
 ROUNDS = [
@@ -50,6 +54,46 @@ class Pipeline:
 
 def answers_about(word: str) -> Any:
     return fixed(lambda case: float(word in case.predicate.query))
+
+
+def test_a_gate_that_is_not_the_last_postprocessor_is_warned_about() -> None:
+    first, after = Postprocessor(gate=fixed(1)), MetadataReplacementPostProcessor("window")
+    engine = Pipeline().engine
+    for right in ([], [first], [after, first]):
+        engine._node_postprocessors = right
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ISRQueryEngine(engine, gate=fixed(1))
+    engine._node_postprocessors = [first, after]
+    for adapter in (ISRQueryEngine, ISRWorkflow):
+        with pytest.warns(UserWarning, match="MetadataReplacementPostProcessor follows ISRGate"):
+            adapter(engine, gate=fixed(1))
+
+
+class OneQuestion(BaseQuestionGenerator):
+    def _get_prompts(self) -> dict[str, Any]:
+        return {}
+
+    def _update_prompts(self, prompts: Any) -> None:
+        pass
+
+    def generate(self, tools: Any, query: QueryBundle) -> list[SubQuestion]:
+        return [SubQuestion(sub_question=query.query_str, tool_name="rivers")]
+
+    async def agenerate(self, tools: Any, query: QueryBundle) -> list[SubQuestion]:
+        return self.generate(tools, query)
+
+
+@pytest.mark.parametrize("use_async", [False, True])
+def test_a_sub_question_that_is_not_answered_is_no_evidence_for_another_answer(use_async: bool) -> None:
+    pipeline = Pipeline()
+    pipeline.engine._node_postprocessors = [Postprocessor(gate=fixed(0))]
+    tool = QueryEngineTool.from_defaults(pipeline.engine, name="rivers", description="Rivers.")
+    synthesizer = get_response_synthesizer(llm=pipeline.llm, use_async=use_async)
+    settings: Any = {"llm": pipeline.llm, "response_synthesizer": synthesizer, "use_async": use_async}
+    engine = SubQuestionQueryEngine.from_defaults([tool], question_gen=OneQuestion(), verbose=False, **settings)
+    assert str(engine.query("Where?")) == "Empty Response"  # it drops a sub-question whose engine raises
+    assert not pipeline.calls
 
 
 @pytest.mark.parametrize("mode", [ResponseMode.COMPACT, ResponseMode.GENERATION, ResponseMode.SIMPLE_SUMMARIZE])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
-import bm25s
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
@@ -14,6 +13,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
 
 from isr_rag import Decision, ISRGate, Reason
+from isr_rag.bm25 import tokens
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.evidence import quote
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
@@ -119,6 +119,6 @@ def _report(question: str, decision: Decision, nodes: Sequence[NodeWithScore], k
 def _missing(question: str, nodes: Sequence[NodeWithScore]) -> list[str]:
     """The words of a question that appear in no passage."""
     texts = [question, *(chunk_of(node).text for node in nodes)]
-    tokens = cast(list[list[str]], bm25s.tokenize(texts, stopwords="en_plus", return_ids=False, show_progress=False))
-    asked, found = tokens[0], set(chain.from_iterable(tokens[1:]))
+    asked, *passages = tokens(texts, stopwords="en_plus")
+    found = set(chain.from_iterable(passages))
     return [word for word in dict.fromkeys(asked) if word not in found]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
+import warnings
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
@@ -215,6 +217,17 @@ class ISRGate(BaseNodePostprocessor):
         # A gate and an index are shared, not copied: they hold models and locks.
         shared = {id(value): value for name in _LIVE if (value := getattr(self, name)) is not None}
         return super().__deepcopy__({**(memo or {}), **shared})
+
+
+def warn_unless_last(engine: object) -> None:
+    """Warn where a postprocessor follows an `ISRGate` in a query engine, since it may change what was judged."""
+    processors: list[object] = getattr(engine, "_node_postprocessors", None) or []
+    for gate, after in itertools.pairwise(processors):
+        if isinstance(gate, ISRGate):
+            warnings.warn(
+                f"{type(after).__name__} follows ISRGate and may change what was judged: put ISRGate last",
+                stacklevel=3,
+            )
 
 
 def _asked(query_bundle: QueryBundle | None) -> QueryBundle:

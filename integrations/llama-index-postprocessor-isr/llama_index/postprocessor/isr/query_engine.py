@@ -35,7 +35,7 @@ from llama_index.postprocessor.isr.evidence import (
     chunk_of,
     gather,
 )
-from llama_index.postprocessor.isr.gate import core_gate
+from llama_index.postprocessor.isr.gate import core_gate, warn_unless_last
 
 dispatcher = get_dispatcher(__name__)
 
@@ -107,6 +107,7 @@ class ISRQueryEngine(BaseQueryEngine):
         self._engine, self._place, self._looks, self._message = query_engine, place, looks, message
         self._gate = core_gate(gate)
         self._audit = audit
+        warn_unless_last(query_engine)
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {"query_engine": self._engine}

@@ -12,7 +12,7 @@ from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Wor
 from isr_rag import Action, Decision, ISRGate
 from isr_rag.errors import ConfigurationError
 from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Rounds, agather, can_retrieve
-from llama_index.postprocessor.isr.gate import core_gate
+from llama_index.postprocessor.isr.gate import core_gate, warn_unless_last
 from llama_index.postprocessor.isr.query_engine import MESSAGE
 
 
@@ -88,6 +88,7 @@ class ISRWorkflow(Workflow):
         self._rounds = Rounds(factor, rewrite)
         self._rounds.check(getattr(query_engine, "retriever", None), looks)
         self._gate = core_gate(gate)
+        warn_unless_last(query_engine)
 
     @step
     async def gather(self, ctx: Context, event: StartEvent) -> GatheredEvent:
