@@ -13,7 +13,7 @@ from isr_rag.acquisition import Retrieve
 from isr_rag.adjudicators import ADJUDICATORS
 from isr_rag.algorithm import weigh
 from isr_rag.calibration.artefact import BelongsTo, CalibrationArtefact
-from isr_rag.calibration.checks import TrainingHashes, normalised
+from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.fitting import FittedCalibration, fit_artefact
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord
@@ -45,21 +45,21 @@ def score_labelled(
         progress: told how many items are scored.
 
     Raises:
-        CalibrationError: if the gate has a cascade, or an item has no id or label.
+        CalibrationError: if the gate has a cascade, or an item has no id, label or evidence, or occurs twice; all of
+            this is checked before anything is scored. Also if nothing of an item fits the model.
         ISRError: as the gate's `decide`, with a note that names the item.
     """
     if gate.cascade:
         raise CalibrationError("calibrate a gate without its cascade: a calibration belongs to one m")
+    _check(items)
     oracle = _Reading(gate)
     records: list[CalibrationRecord] = []
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
         asked = [{k: v for k, v in item.items() if k not in _OWN} | {"reference": oracle} for item in batch]
         for item, decision in zip(batch, gate.decide_batch(asked), strict=True):
-            if item.get("label") not in (0, 1) or item.get("id") is None:
-                raise CalibrationError(f"a labelled item needs an id and a label of 0 or 1, got {dict(item)!r:.200}")
             if decision.q_bar is None:
-                raise CalibrationError(f"item {item['id']!r} has no evidence: there is nothing to calibrate on")
+                raise CalibrationError(f"nothing of item {item['id']!r} fits the model: leave it out")
             evidence = as_chunks(item["evidence"])
             predicate = item.get("predicate") or predicate_for(**_texts(item))
             records.append(
@@ -80,6 +80,23 @@ def score_labelled(
             )
         progress(len(records))
     return records
+
+
+def _check(items: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what no calibration can be fitted on, before hours are spent on scoring it."""
+    ids: list[str] = []
+    seen: list[str] = []
+    for item in items:
+        if item.get("label") not in (0, 1) or item.get("id") is None:
+            raise CalibrationError(f"a labelled item needs an id and a label of 0 or 1, got {dict(item)!r:.200}")
+        chunks = as_chunks(item.get("evidence", ()))
+        if not chunks:
+            raise CalibrationError(f"item {item['id']!r} has no evidence: there is nothing to calibrate on")
+        predicate = item.get("predicate") or predicate_for(**_texts(item))
+        ids.append(f"{predicate.template}: {item['id']}")
+        seen.append(f"{predicate.template}: {fingerprint(predicate.query, [chunk.text for chunk in chunks])}")
+    refuse_duplicates(ids, "ids")
+    refuse_duplicates(seen, "texts")
 
 
 class _Reading(Oracle):

@@ -9,6 +9,7 @@ from typing import Any
 
 _IMPOSSIBLE = 0.002
 _SHARE = 0.05
+_TOLD = 0.5
 _READ = 2000
 
 
@@ -38,8 +39,12 @@ def sample(texts: Sequence[str]) -> str:
 
 
 def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """The languages that at least 5% of the texts are in, sorted; empty for no texts."""
-    counts = Counter(str(_identifier().classify(text[:_READ])[0]) for text in texts)
+    """The languages of at least 5% of the texts whose language can be told, sorted; empty where none can.
+
+    A few words, numbers or code look a little like many languages; only what is likelier than not in one counts.
+    """
+    likeliest = (_identifier().rank(text[:_READ])[0] for text in texts)
+    counts = Counter(str(language) for language, probability in likeliest if probability >= _TOLD)
     return tuple(sorted(language for language, count in counts.items() if count >= _SHARE * counts.total()))
 
 

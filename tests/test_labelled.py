@@ -56,6 +56,34 @@ def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: Calibrat
     assert unsure.reason is Reason.REFERENCE_BELOW_TARGET
 
 
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ({"label": None}, "a label of 0 or 1"),
+        ({"id": None}, "needs an id"),
+        ({"evidence": []}, "has no evidence"),
+        ({"id": 0}, "1 ids occur more than once"),
+        ({"claim": "claim 0 at 0.6370 end"}, "1 texts occur more than once"),
+    ],
+)
+def test_what_cannot_be_calibrated_on_is_refused_before_anything_is_scored(
+    labelled: list[dict[str, Any]], last: dict[str, Any], said: str
+) -> None:
+    scorer = FixedScorer(told)
+    assert labelled[0]["claim"] == "claim 0 at 0.6370 end"
+    with pytest.raises(CalibrationError, match=said):
+        score_labelled(gate(scorer=scorer), [*labelled[:20], labelled[20] | last])
+    assert not scorer.requests
+
+
+def test_without_a_valid_cut_each_decision_says_so(labelled: list[dict[str, Any]]) -> None:
+    own = gate()
+    few = calibrate(own, score_labelled(own, labelled[:300]), targets=[(0.2, 1e-9)]).artefact
+    decision = gate(reference=CalibratedMixture(few, delta=1e-9), h_star=0.2).decide(["a", "b"], claim="x at 0.999 end")
+    assert decision.reason is Reason.CUT_NOT_REACHED
+    assert "no valid cut for P(hallucination rate among answered > 0.2)" in decision.detail
+
+
 def test_what_an_adjudicator_was_trained_on_does_not_calibrate_it(labelled: list[dict[str, Any]]) -> None:
     """Its hashes ship with it, and count whoever calibrates and on whatever device."""
     for one in ADJUDICATORS.values():

@@ -7,7 +7,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates, refuse_leakage
+from isr_rag.calibration.checks import (
+    TrainingHashes,
+    normalised,
+    refuse_duplicates,
+    refuse_leakage,
+    scored_labels,
+)
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.wording import Wording
 
@@ -94,8 +100,13 @@ def check_loops(
     """As `check_records`, for loops; a loop is calibrated beside the single decisions of its predicate.
 
     Raises:
-        CalibrationError: if loops repeat, one was trained on, or there are no items of its predicate.
+        CalibrationError: if loops repeat, one was trained on, has bad scores or labels, or there are no items of its
+            predicate.
     """
+    for record in loops:
+        scored_labels(record.q_bar, record.labels)
+        if any(part and len(part) != len(record.q_bar) for part in (record.wording, record.alone)):
+            raise CalibrationError(f"the loop {record.id!r} has other numbers of looks in its scores and beside them")
     unknown = sorted({record.predicate for record in loops} - predicates)
     if unknown:
         raise CalibrationError(f"there are loops of {', '.join(unknown)} and no labelled items of it: add some")

@@ -141,7 +141,7 @@ class CalibratedMixture:
             wording = compare(case.predicate, case.chunks)
             source = f"{source} and wording ({wording})"
         score = fitted.score(mean, wording, best)
-        guarantee = self.guarantee_for(fitted)
+        guarantee, remark = self.guarantee_for(fitted), ""
         if case.looks > 1:
             loop = self._loop(fitted, case.looks)
             if loop is None:
@@ -156,11 +156,10 @@ class CalibratedMixture:
             guaranteed = None
             if self.delta is not None:
                 cut = calibration.cut(template, case.h_star, self.delta, chunks=read)
-                guaranteed = cut.allows(score)
+                guaranteed, remark = cut.allows(score), "" if cut.cut is not None else cut.reason
             p_ref = probability(self._lower_of(template, fitted, part, guarantee)(score), "the calibration")
             source += ", rate among the answered" if guarantee == "rate" else ", lower probability of cases like it"
         highest = self.ceiling(template, looks=case.looks)
-        remark = ""
         if highest is not None and highest < 1.0 - case.h_star - TOLERANCE:
             remark = below_target(template, highest, case.h_star)
         return Estimate(p_ref, source, guaranteed=guaranteed, guarantee=guarantee, remark=remark)

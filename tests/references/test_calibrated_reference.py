@@ -275,6 +275,15 @@ def test_loops_are_checked_as_items_are(tmp_path: Any) -> None:
         fitted(items, loops=some, training=TrainingHashes.of(["l3"]))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"labels": (1, 2)}, {"labels": (1,)}, {"q_bar": (0.5, float("nan"))}, {"q_bar": (0.5, 1.5)}, {"alone": (0.5,)}],
+)
+def test_loops_with_bad_looks_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(CalibrationError):
+        fitted(records(200), loops=[replace(loops(1)[0], **wrong)])
+
+
 def test_the_language_of_evidence_does_not_depend_on_the_order_of_its_chunks(artefact: CalibrationArtefact) -> None:
     german = "Der Fluss fließt durch die alte Stadt und weiter zum Meer, wo er vor langer Zeit gestaut wurde. " * 25
     own = gate(CalibratedMixture(artefact), h_star=0.1)

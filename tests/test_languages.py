@@ -1,0 +1,27 @@
+"""Which language a text is in: only where that can be told, and never by the order of several texts."""
+
+from __future__ import annotations
+
+import itertools
+
+from isr_rag.languages import foreign_language, languages_of, sample
+
+ENGLISH = "The river flows through the old town and on to the sea, where it was dammed long ago."
+GERMAN = "Der Fluss fließt durch die alte Stadt und weiter zum Meer, wo er vor langer Zeit gestaut wurde."
+
+
+def test_words_that_could_be_of_any_language_say_nothing_of_it() -> None:
+    unclear = ["a b", "SKU 4421-B: 12 pcs", "12 34", "def f(x): return x+1", "ID-1234 OK"]
+    assert languages_of(unclear) == ()
+    assert languages_of([*unclear * 50, ENGLISH]) == ("en",)
+    assert languages_of([ENGLISH] * 9 + [GERMAN]) == ("de", "en")
+
+
+def test_a_sample_takes_the_same_of_each_text_in_any_order() -> None:
+    texts = [GERMAN * 40, ENGLISH * 40, "third"]
+    samples = {sample(list(order)) for order in itertools.permutations(texts)}
+    assert len(samples) == 1
+    found = samples.pop()
+    assert len(found) <= 2000 and GERMAN in found and ENGLISH in found
+    assert foreign_language(sample([GERMAN * 40] * 3), ("en",)) == "de"
+    assert sample([]) == ""
