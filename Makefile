@@ -41,7 +41,7 @@ test-ray-serve: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'ray[serve]'
 	$(BIN)/python -m pytest tests/serve/test_ray.py -rs
 
-# The integrations with the lowest versions of their frameworks: these stand before those of .venv on the path.
+# The integrations with the lowest versions of their frameworks: they come before those of .venv on the path.
 lowest: install
 	for package in $(INTEGRATIONS); do \
 		$(PYTHON) -m venv --clear .venv-lowest && \
@@ -69,7 +69,7 @@ api: install
 architecture: install
 	$(BIN)/python docs/make_architecture.py
 
-# Renews the hashes after a change of constraints.txt: of every file that the public index has of the pinned versions.
+# Renews the hashes after a change of constraints.txt: every file of the pinned versions on the public index.
 hashes: install
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --no-config --generate-hashes --no-deps --no-annotate --no-header --universal \
