@@ -87,7 +87,7 @@ def test_of_a_page_the_main_text_is_read_under_its_title(tmp_path: Path) -> None
     assert {chunk.title for chunk in chunks} <= {"Rivers of France", "Rivers"}
 
 
-def _pdf(*pages: str) -> bytes:
+def pdf_of(*pages: str) -> bytes:
     """A PDF file with a line of text on each page, written by hand."""
     kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
     objects = [
@@ -113,7 +113,7 @@ def _pdf(*pages: str) -> bytes:
 
 def test_of_a_pdf_every_page_is_read(tmp_path: Path) -> None:
     path = tmp_path / "report.pdf"
-    path.write_bytes(_pdf("The Seine flows through Paris.", "The Loire ends at Saint-Nazaire."))
+    path.write_bytes(pdf_of("The Seine flows through Paris.", "The Loire ends at Saint-Nazaire."))
     assert read_evidence([str(path)]) == (
         Chunk("The Seine flows through Paris. The Loire ends at Saint-Nazaire.", "report"),
     )
@@ -122,8 +122,8 @@ def test_of_a_pdf_every_page_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("scan.pdf", _pdf("", ""), "text recognition"),
-        ("cut.pdf", _pdf("text")[:60], "cannot be read"),
+        ("scan.pdf", pdf_of("", ""), "text recognition"),
+        ("cut.pdf", pdf_of("text")[:60], "cannot be read"),
         ("fake.pdf", b"plain text", "not a PDF"),
         ("page.html", b"<html><body><script>1</script></body></html>", "no text"),
         ("empty.txt", b" \n", "is empty"),

@@ -18,9 +18,11 @@ import pytest
 pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 pytest.importorskip("playwright", reason="pip install 'isr-rag[dev]'")
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.serve import worlds
+from tests.test_sources import pdf_of
 
 ROOT = Path(__file__).parents[2]
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -102,6 +104,21 @@ def watched(browser: Browser, address: str) -> Iterator[Watched]:
         assert all(url.startswith((address, "blob:")) for url in found.asked), found.asked
 
 
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
+def test_the_rules_of_accessibility_are_kept(browser: Browser, address: str, scheme: Any, width: int) -> None:
+    """Contrast, names, roles and order by axe-core, of the empty page and of a result."""
+    size: Any = {"width": width, "height": 900}
+    with browser.new_context(color_scheme=scheme, viewport=size, bypass_csp=True) as context:
+        page = context.new_page()
+        page.goto(address)
+        for example in (None, "a longer answer"):
+            if example is not None:
+                page.get_by_role("button", name=example).click()
+                expect(page.locator("#result")).to_be_focused(timeout=20_000)
+            found = Axe().run(page).response
+            assert len(found["passes"]) > 20 and found["violations"] == []
+
+
 def photograph(page: Page, name: str) -> None:
     if folder := os.environ.get("ISR_RAG_SCREENSHOTS"):
         page.screenshot(path=f"{folder}/{name}.png", full_page=True)
@@ -160,10 +177,18 @@ def test_files_are_read_dropped_refused_and_removed(watched: Watched, tmp_path: 
     expect(page.locator("#added li")).to_have_count(3)
     page.get_by_role("button", name="Remove dropped.txt").click()
     expect(page.locator("#added li")).to_have_count(2)
-    page.get_by_label("Answer or claim").fill("The Seine is 777 kilometres long.")
-    page.get_by_role("button", name="Judge").click()
-    watched.done()
-    expect(page.locator("#card")).to_contain_text("seine")
+    transfer = page.evaluate_handle(
+        "(bytes) => { const t = new DataTransfer();"
+        " t.items.add(new File([new Uint8Array(bytes)], 'loire.pdf')); return t; }",
+        list(pdf_of("The Loire is 1006 kilometres long.", "It ends at Saint-Nazaire.")),
+    )
+    page.locator("#drop").dispatch_event("drop", {"dataTransfer": transfer})
+    expect(page.locator("#added li")).to_have_count(3)
+    for answer, source in (("The Seine is 777", "seine"), ("The Loire is 1006", "loire")):
+        page.get_by_label("Answer or claim").fill(f"{answer} kilometres long.")
+        page.get_by_role("button", name="Judge").click()
+        watched.done()
+        expect(page.locator("#card")).to_contain_text(source)
     watched.wrong.clear()  # the refused file is an error of the console too
 
 
