@@ -10,140 +10,37 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from isr_lab.mix.evidence import Document, Pool
+from isr_lab.mix.distractors import Distractors
 from isr_lab.mix.inputs import ReaderInputs
-from isr_lab.mix.look_alike import (
-    read_amazon_pqa,
-    read_clapnq,
-    read_nomiracl,
-    read_or_sharc,
-    read_ropes,
-    read_selqa,
-    read_squad11,
-)
-from isr_lab.mix.pairs import (
-    REFUTED,
-    read_breaking_nli,
-    read_cad_nli,
-    read_conjnli,
-    read_docnli_fever,
-    read_docnli_mnli,
-    read_factcg,
-    read_folio,
-    read_med,
-    read_redocred,
-)
+from isr_lab.mix.pairs import REFUTED
+from isr_lab.mix.public_sets import SETS, UNSEEN_ITEMS, WIKIPEDIA
 from isr_lab.mix.records import Candidate, MixError, RowLog, read_text
 from isr_lab.mix.staging import HeldOut, balanced, by_group, items_of, part_of
-from isr_lab.mix.summaries import (
-    read_bump,
-    read_conjnli_dev,
-    read_defacto,
-    read_entailment_bank,
-    read_realsumm,
-    read_scifact,
-)
-from isr_lab.mix.text import contains, normal, tokens
+from isr_lab.mix.text import tokens
 from isr_lab.mix.twins import Passage, read_twins
-from isr_lab.mix.yes_no import read_condaqa_test
-from isr_lab.slice.schema import SliceChunk, SliceItem, Task
+from isr_lab.slice.schema import SliceItem, Task
 from isr_lab.slice.text import fold
 from isr_rag.files import write_atomically
 
-Use = Literal["short", "questions", "mix", "calibration", "unseen"]
 LONGEST = 430
 """Tokens of evidence in a training item at most."""
-BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20))
-"""Numbers of chunks over which calibration items are spread."""
 _SHARES = {"val": 0.06, "calib": 0.06}
 _POOLED = frozenset(f"twins/{kind}" for kind in ("negation", "negated_evidence", "natural_negation", "denial"))
 _KEPT_FOR_CALIBRATION = frozenset({"boolq", "strategyqa", "expertqa", "contract_nli"})
 _CALIBRATION_DOMAINS = ("podcast", "sales_email", "scitldr", "samsum")
-_UNSEEN_ITEMS = 400
 _REFUTED_SHARE = 0.17
 
-
-@dataclass(frozen=True, slots=True)
-class PublicSet:
-    """One public set beside the mix.
-
-    Attributes:
-        folder: below the raw folder; a set whose folder is absent is reported as missing.
-        read: makes its candidates.
-        license: as stated by its makers.
-        use: what its items are for.
-        caps: most training items by task.
-        refuted: most items for the question whether the evidence contradicts the claim.
-        by_evidence: also balance the labels within the length of the evidence.
-    """
-
-    folder: str
-    read: Callable[[ReaderInputs], list[Candidate]]
-    license: str
-    use: Use
-    caps: Mapping[Task, int]
-    refuted: int = 0
-    by_evidence: bool = False
-
-
-_WIKI = "Wikipedia CC BY-SA"
-SETS: dict[str, PublicSet] = {
-    "cad_nli": PublicSet(
-        "cad_nli", read_cad_nli, "Apache-2.0; SNLI CC BY-SA 4.0", "short", {"claim": 5200}, refuted=2000
-    ),
-    "factcg": PublicSet("factcg", read_factcg, "MIT", "short", {"claim": 2200}),
-    "redocred_swap": PublicSet(
-        "redocred_swap",
-        read_redocred,
-        f"MIT; {_WIKI}",
-        "short",
-        {"claim": 5200, "draft": 2400, "sufficiency": 2000},
-        refuted=400,
-    ),
-    "conjnli": PublicSet("conjnli", read_conjnli, f"MIT; {_WIKI}", "short", {"claim": 3000}, refuted=800),
-    "docnli_fever": PublicSet(
-        "docnli_fever", read_docnli_fever, "CC BY-SA 3.0", "short", {"claim": 2400}, refuted=1000, by_evidence=True
-    ),
-    "breaking_nli": PublicSet("breaking_nli", read_breaking_nli, "CC BY-SA 4.0", "short", {"claim": 1000}, refuted=300),
-    "docnli_mnli": PublicSet(
-        "docnli_mnli", read_docnli_mnli, "MultiNLI terms (OANC, free use)", "short", {"claim": 4000}
-    ),
-    "med_help": PublicSet("med_help", read_med, "CC BY-SA 4.0", "short", {"claim": 1000}),
-    "folio": PublicSet("folio", read_folio, "CC BY-SA 4.0", "short", {"claim": 500}, refuted=150),
-    "squad11": PublicSet(
-        "squad11_train44", read_squad11, "CC BY-SA 4.0", "questions", {"sufficiency": 3000, "draft": 3000}
-    ),
-    "selqa": PublicSet("selqa", read_selqa, f"Apache-2.0; {_WIKI}", "questions", {"sufficiency": 3600}),
-    "amazon_pqa": PublicSet(
-        "amazon_pqa", read_amazon_pqa, "CDLA-Sharing-1.0", "questions", {"sufficiency": 1600, "draft": 1400}
-    ),
-    "or_sharc": PublicSet("or_sharc", read_or_sharc, "CC BY-SA 3.0", "questions", {"sufficiency": 1400, "draft": 1600}),
-    "ropes": PublicSet("ropes", read_ropes, "CC BY 4.0", "questions", {"draft": 2200}),
-    "realsumm_scu": PublicSet("realsumm_scu", read_realsumm, "CC BY 4.0", "mix", {"claim": 5000}),
-    "bump": PublicSet("bump", read_bump, "MIT; CNN/DailyMail articles", "mix", {"claim": 800}),
-    "entailment_bank": PublicSet("entailment_bank", read_entailment_bank, "CC BY 4.0", "mix", {"claim": 1800}),
-    "conjnli_dev": PublicSet("conjnli", read_conjnli_dev, f"MIT; {_WIKI}", "calibration", {"claim": 300}),
-    "clapnq": PublicSet("clapnq", read_clapnq, f"Apache-2.0; {_WIKI}", "calibration", {"sufficiency": 300}),
-    "nomiracl": PublicSet("nomiracl_en", read_nomiracl, f"Apache-2.0; {_WIKI}", "calibration", {"sufficiency": 160}),
-    "scifact": PublicSet(
-        "scifact", read_scifact, "CC BY 4.0; abstracts ODC-BY 1.0", "unseen", {"claim": _UNSEEN_ITEMS}
-    ),
-    "defacto": PublicSet("defacto", read_defacto, "MIT; BBC articles", "unseen", {"claim": _UNSEEN_ITEMS}),
-    "condaqa_test": PublicSet("condaqa", read_condaqa_test, f"Apache-2.0; {_WIKI}", "unseen", {"draft": _UNSEEN_ITEMS}),
-}
-"""All sets by name; the sources of the mix come from its own files."""
 
 _CALIBRATION: dict[Task, dict[str, int]] = {
     "claim": {"conjnli_dev": 300, "summedits": 270, "contract_nli": 160, "expertqa": 160, "slice": 360, "held": 360},
     "draft": {"boolq": 340, "strategyqa": 300, "slice": 420, "held": 160},
     "sufficiency": {"clapnq": 300, "nomiracl": 160, "boolq": 80, "slice": 320, "held": 160},
 }
-_TWINS = {"corpus/": f"{_WIKI} 3.0/4.0", "squad11": "CC BY-SA 4.0", "selqa/a": f"Apache-2.0; {_WIKI}"}
+_TWINS = {"corpus/": f"{WIKIPEDIA} 3.0/4.0", "squad11": "CC BY-SA 4.0", "selqa/a": f"Apache-2.0; {WIKIPEDIA}"}
 
 
 @dataclass(slots=True)
@@ -284,7 +181,7 @@ class _Work:
     out: Path
     seed: int
     report: CurriculumReport
-    _padding: dict[str, _Distractors] = field(default_factory=dict[str, "_Distractors"])
+    _padding: dict[str, Distractors] = field(default_factory=dict[str, "Distractors"])
 
     def rng(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed}:{purpose}")
@@ -369,7 +266,7 @@ class _Work:
         for item in mixed:
             found.setdefault(item.source, []).append(item)
         return {
-            name: _half_supported([x for x in items if _size(x) <= LONGEST + 20], _UNSEEN_ITEMS, self.rng(name))
+            name: _half_supported([x for x in items if _size(x) <= LONGEST + 20], UNSEEN_ITEMS, self.rng(name))
             for name, items in found.items()
         }
 
@@ -394,7 +291,7 @@ class _Work:
                 ]
                 chosen += _half_supported(fitting, wanted, self.rng(f"calib:{task}:{name}"))
             found[f"calib_{task}"] = chosen
-        distractors = _Distractors([x for items in found.values() for x in items] + list(slice_items))
+        distractors = Distractors([x for items in found.values() for x in items] + list(slice_items))
         rng = self.rng("padding")
         return {name: [distractors.pad(x, rng) for x in items] for name, items in found.items()}
 
@@ -432,36 +329,3 @@ def _half_supported(items: Sequence[SliceItem], wanted: int, rng: random.Random)
         rng.shuffle(side)
     each = min(wanted // 2, *(len(side) for side in sides))
     return [*sides[0][:each], *sides[1][:each]]
-
-
-class _Distractors:
-    """Chunks of other items, searched by BM25, to put beside an item's own."""
-
-    def __init__(self, items: Sequence[SliceItem]) -> None:
-        self._of: dict[str, tuple[SliceChunk, str]] = {}
-        for item in items:
-            for chunk in item.chunks:
-                if tokens(chunk.text) <= 90:
-                    self._of.setdefault(chunk.text, (chunk, item.group))
-        self._pool = Pool([Document((text,), chunk.title) for text, (chunk, _) in self._of.items()])
-
-    def pad(self, item: SliceItem, rng: random.Random) -> SliceItem:
-        """The item with so many distractors that its number of chunks falls into a bin drawn at random."""
-        own, asked = len(item.chunks), item.claim or item.question or ""
-        fitting = [bounds for bounds in BINS if bounds[1] >= own]
-        wanted = max(own, rng.randint(*rng.choice(fitting))) if fitting else own
-        if wanted == own:
-            return item
-        have, words = {chunk.text for chunk in item.chunks}, set(normal(asked).split())
-
-        def fits(other: Document) -> bool:
-            text = other.sentences[0]
-            said = item.answer and item.answer.lower() not in {"yes", "no"} and contains(text, item.answer)
-            shared = len(words & set(normal(text).split()))
-            return text not in have and self._of[text][1] != item.group and not said and 2 * shared <= len(words)
-
-        near = self._pool.near(f"{asked} {item.chunks[0].text[:200]}", wanted - own, fits)
-        added = [self._of[doc.sentences[0]][0].model_copy(update={"is_support": False}) for doc in near]
-        chunks = [*item.chunks, *added]
-        rng.shuffle(chunks)
-        return item.model_copy(update={"chunks": tuple(chunks), "support_spans": (), "id": f"{item.id}:{len(chunks)}"})
