@@ -24,6 +24,23 @@ _OPTIONAL = {
     "sklearn": ("calibrating", "calibrate"),
     "venn_abers": ("calibrating", "calibrate"),
     "peft": ("training", "train"),
+    "typer": ("the command line", "cli"),
+    "pypdf": ("evidence from PDF", "documents"),
+    "trafilatura": ("evidence from HTML", "documents"),
+    "openai": ("models behind a server", "server"),
+    "fastapi": ("serving over HTTP", "serve"),
+    "mcp": ("tools for agents", "serve"),
+    "ray": ("deciding on a cluster", "ray"),
+    "opentelemetry": ("telling OpenTelemetry of decisions", "otel"),
+    "spacy": ("claims of an answer", "claims"),
+    "online_cp": ("watching for a shift", "shift"),
+}
+
+_DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "venn_abers": "venn-abers",
+    "opentelemetry": "opentelemetry-api",
+    "online_cp": "online-cp",
 }
 
 TARGETS = (0.05, 0.1, 0.2)
@@ -47,7 +64,7 @@ def diagnose() -> Iterator[Finding]:
 def _package(name: str, purpose: str, extra: str) -> Finding:
     if importlib.util.find_spec(name) is None:
         return Finding(f"  -  {name}: missing, needed for {purpose}: {install_command(extra)}", extra != "local")
-    distribution = {"sklearn": "scikit-learn", "venn_abers": "venn-abers"}.get(name, name)
+    distribution = _DISTRIBUTIONS.get(name, name)
     return Finding(f"  ok {name} {importlib.metadata.version(distribution)}: {purpose}")
 
 

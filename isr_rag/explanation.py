@@ -99,7 +99,9 @@ def _what_would_change_it(decision: Decision) -> str:
     reason = decision.reason.value
     if reason == "reference_below_target":
         wider = _wider_target(decision)
-        return ", ".join([_MORE_EVIDENCE, *wider, "or a calibration on labelled data of your own"])
+        more = [] if decision.detail.startswith("no evidence can reach") else [_MORE_EVIDENCE]
+        *first, last = [*more, *wider, "a calibration on labelled data of your own"]
+        return f"{', '.join(first)}, or {last}" if first else last
     return {
         "order_sensitive": "fewer chunks that distract from or contradict the one that carries it",
         "insufficient_information": _MORE_EVIDENCE,

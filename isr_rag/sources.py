@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
@@ -15,6 +17,7 @@ from isr_rag.evidence import Chunk, as_chunks, one_line
 CHUNK_WORDS = 120
 """Words of a chunk that is cut out of running text."""
 
+_LIGATURE = re.compile("[\ufb00-\ufb06]")
 _TEXT_SUFFIXES = (".txt", ".md", ".rst")
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _SUFFIXES = (*_TEXT_SUFFIXES, *_HTML_SUFFIXES, ".pdf", ".json", ".jsonl")
@@ -180,7 +183,10 @@ def _html(text: str, path: Path) -> Iterator[Chunk]:
 
 
 def _pdf(raw: bytes, path: Path) -> Iterator[Chunk]:
-    """The text of every page; a PDF does not mark paragraphs, so chunks are cut between sentences."""
+    """The text of every page; a PDF does not mark paragraphs, so chunks are cut between sentences.
+
+    Letters that a font joins, as the ffi of "office", come out of many files as one character: they are set apart.
+    """
     try:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
@@ -200,10 +206,14 @@ def _pdf(raw: bytes, path: Path) -> Iterator[Chunk]:
     ) as error:  # damaged: any of them
         raise InvalidInputError(f"the PDF {path} cannot be read: {error}") from error
     segment = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
-    sentences = [sentence for page in pages for sentence in segment("en", one_line(page))]
+    sentences = [sentence for page in pages for sentence in segment("en", one_line(_LIGATURE.sub(_apart, page)))]
     if not any(map(one_line, sentences)):
         raise InvalidInputError(f"the PDF {path} holds no text: pages that are pictures need text recognition first")
     yield from chunk_text("\n\n".join(sentences), path.stem)
+
+
+def _apart(ligature: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", ligature.group())
 
 
 def chunk_text(text: str, title: str | None = None, *, words: int = CHUNK_WORDS) -> Iterator[Chunk]:

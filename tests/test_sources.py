@@ -93,7 +93,7 @@ def pdf_of(*pages: str) -> bytes:
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding << /Differences [30 /fi /ffi] >> >>",
     ]
     for i, text in enumerate(pages):
         stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET" if text else ""
@@ -109,6 +109,11 @@ def pdf_of(*pages: str) -> bytes:
     table = "".join(f"{place:010d} 00000 n \n" for place in places)
     end = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n"
     return f"{body}{end}<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n".encode("latin-1")
+
+
+def test_letters_that_a_font_of_a_pdf_joins_are_set_apart(tmp_path: Path) -> None:
+    (tmp_path / "lease.pdf").write_bytes(_pdf("The o\\037ce is on the \\036rst floor."))  # octal: ffi, fi
+    assert read_evidence([str(tmp_path / "lease.pdf")])[0].text == "The office is on the first floor."
 
 
 def test_of_a_pdf_every_page_is_read(tmp_path: Path) -> None:

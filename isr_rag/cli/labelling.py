@@ -129,7 +129,7 @@ def collect(
             progress=lambda done: bar.update(task, completed=done),
             on_bad=lambda id, error: bad.append(f"item {id}: {error}"),
         )
-    for complaint in bad[:20]:
+    for complaint in [*bad[:20], *([f"and {len(bad) - 20} more"] if len(bad) > 20 else [])]:
         note(complaint)
     there = ", ".join(f"{count:,} of {name}" for name, count in sorted(log.predicates().items())) or "none"
     tell(f"{new:,} new decisions, {len(bad)} bad lines; {into} holds {there}")

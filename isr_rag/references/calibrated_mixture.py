@@ -221,7 +221,7 @@ class CalibratedMixture:
         for name, text in texts.items():
             language = foreign_language(text, known)
             if language is not None:
-                return f"{name} not in a calibrated language ({', '.join(known)}) but likely in {language!r}"
+                return f"{name} is not in a calibrated language ({', '.join(known)}) but likely in {language!r}"
         return ""
 
 

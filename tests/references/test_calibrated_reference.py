@@ -143,7 +143,7 @@ def test_a_smaller_share_of_supported_cases_asks_more(artefact: CalibrationArtef
     [
         ([ENGLISH] * 13, "The river flows", "13 chunks; calibrated were 1 to 8"),
         (["Der Fluss fließt durch die alte Stadt und mündet ins Meer."], "The river flows", "likely in 'de'"),
-        ([ENGLISH], "La rivière traverse la vieille ville et se jette dans la mer.", "what is judged"),
+        ([ENGLISH], "La rivière traverse la vieille ville et se jette dans la mer.", "what is judged is not in a"),
     ],
 )
 def test_outside_of_what_was_calibrated_it_abstains_and_says_why(

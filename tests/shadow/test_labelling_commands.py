@@ -136,7 +136,7 @@ def test_what_cannot_be_is_said(run, traffic: Path, tmp_path: Path) -> None:  # 
 
 def test_bad_lines_of_traffic_are_named(run, traffic: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     empty = json.dumps({"id": "empty", "claim": "claim 1.", "evidence": [""]})
-    traffic.write_text(f"{empty}\n" + traffic.read_text("utf-8") + "bad\n", "utf-8")
+    traffic.write_text(f"{empty}\n" + traffic.read_text("utf-8") + "bad\n" * 22, "utf-8")
     code, _, err = run("calibrate", "collect", "--items", traffic, "--into", tmp_path / "t.sqlite3")
-    assert (code, "line 152" in err, "item empty: " in err, "2 bad lines" in err) == (4, True, True, True)
+    assert (code, "line 152" in err, "and 3 more" in err, "23 bad lines" in err) == (4, True, True, True)
     assert len(ShadowLog(tmp_path / "t.sqlite3").known()) == 150

@@ -52,7 +52,8 @@ class ISRAbstained(ISRError):
     """
 
     def __init__(self, decision: Decision, documents: Sequence[Document] = ()) -> None:
-        super().__init__(f"the gate abstained: {decision.reason.value}. {decision.detail}".rstrip())
+        said = replace(decision, nearest=None).explain()  # no text of the evidence gets into a log
+        super().__init__(f"the gate abstained: {decision.reason.value}. {said}")
         self.decision = decision
         self.documents = list(documents)
 

@@ -58,6 +58,7 @@ def test_a_gate_before_a_model_stops_the_chain() -> None:
         asyncio.run(chain.ainvoke(asked))
     assert recording.read == []
     assert caught.value.decision.reason.value == "reference_below_target"
+    assert "is needed (h* = " in str(caught.value) and "Seine" not in str(caught.value)
     safe = chain.with_fallbacks([RunnableLambda(lambda state: "no idea")], exceptions_to_handle=(ISRAbstained,))
     assert safe.invoke(asked) == "no idea"
     assert safe.batch([asked, asked]) == ["no idea", "no idea"]

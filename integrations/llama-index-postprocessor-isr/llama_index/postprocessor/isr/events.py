@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from llama_index.core.instrumentation.events import BaseEvent
@@ -40,4 +41,5 @@ class AbstainedError(ISRError):
         self.nodes = list(nodes)
 
     def __str__(self) -> str:
-        return f"no answer: {self.decision.reason.value}. Give more or better evidence, or let the gate abstain quietly"
+        said = replace(self.decision, nearest=None).explain()  # no text of the evidence gets into a log
+        return f"the gate abstained: {self.decision.reason.value}. {said}"
