@@ -32,7 +32,7 @@ _OPTIONAL = {
     "mcp": ("tools for agents", "serve"),
     "ray": ("deciding on a cluster", "ray"),
     "opentelemetry": ("telling OpenTelemetry of decisions", "otel"),
-    "spacy": ("claims of an answer", "claims"),
+    "spacy": ("judging coordinate clauses apart", "claims"),
     "online_cp": ("watching for a shift", "shift"),
 }
 
