@@ -112,7 +112,7 @@ def pdf_of(*pages: str) -> bytes:
 
 
 def test_letters_that_a_font_of_a_pdf_joins_are_set_apart(tmp_path: Path) -> None:
-    (tmp_path / "lease.pdf").write_bytes(_pdf("The o\\037ce is on the \\036rst floor."))  # octal: ffi, fi
+    (tmp_path / "lease.pdf").write_bytes(pdf_of("The o\\037ce is on the \\036rst floor."))  # octal: ffi, fi
     assert read_evidence([str(tmp_path / "lease.pdf")])[0].text == "The office is on the first floor."
 
 
