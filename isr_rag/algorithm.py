@@ -81,7 +81,8 @@ def weigh(q: Sequence[float], p_ref: float, rule: Rule, q_high: Sequence[float] 
     high = probabilities if q_high is None else np.asarray(q_high, dtype=np.float64)
     safe = rule.convention == "safe"
     budget = float(bounds.budget(p_ref, nearest(p_ref, probabilities, high), clip=rule.clip))
-    q_bar, q_lo = float(probabilities.mean()), float(probabilities.min())
+    q_bar, q_lo = mean(q), float(probabilities.min())
+    q_most = q_bar if q_high is None else mean(q_high)
     needed = float(bounds.bits_to_trust(rule.p_star, q_lo, one_sided=safe))
     if not safe:
         needed = max(needed, float(bounds.bits_to_trust(rule.p_star, high.min(), one_sided=False)))
@@ -100,10 +101,15 @@ def weigh(q: Sequence[float], p_ref: float, rule: Rule, q_high: Sequence[float] 
         p_ref=float(p_ref),
         budget=budget,
         bits_to_trust=needed,
-        risk_of_hallucination=float(bounds.risk_of_hallucination(_most(p_ref, probabilities, high, rule), high.mean())),
+        risk_of_hallucination=float(bounds.risk_of_hallucination(_most(p_ref, probabilities, high, rule), q_most)),
         isr=isr,
         reason=reason,
     )
+
+
+def mean(q: Sequence[float]) -> float:
+    """The mean that scores, calibrations and cuts are about: the same to the last bit wherever it is taken."""
+    return math.fsum(q) / len(q)
 
 
 def nearest(p_ref: float, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -27,8 +27,9 @@ from isr_rag.errors import (
     ScorerError,
 )
 from isr_rag.prompt import Ordering, Prompt
-from isr_rag.references import Oracle, ToolChoice
+from isr_rag.references import CalibratedMixture, Oracle, ToolChoice
 from isr_rag.scorers.protocol import ScoreRequest, Scores
+from isr_rag.shadow import Kept
 from isr_rag.testing import FixedScorer
 
 EVIDENCE = ["one", {"text": "two", "title": "T"}, "three", "four"]
@@ -435,3 +436,18 @@ def test_the_rule_checks_its_own_settings() -> None:
         settings: dict[str, Any] = {"h_star": 0.05, "clip": 6.0, "convention": "safe", **broken}
         with pytest.raises(ConfigurationError, match=next(iter(broken))):
             Rule(**settings)
+
+
+@given(st.lists(probability, min_size=1, max_size=6))
+def test_the_mean_is_the_same_to_the_last_bit_wherever_it_is_compared(q: list[float]) -> None:
+    """A cut is the score of some item: that item must reach it again, with scores that come in steps, too."""
+    seen: list[float] = []
+
+    class Noted:
+        def lower(self, score: float) -> float:
+            seen.append(score)
+            return 1.0
+
+    decision = gate(q, reference=CalibratedMixture(Noted()), m=len(q)).decide(EVIDENCE, claim="c")
+    kept = Kept("i", "k", decision.predicate, decision.q, (), None, 4, None, None, None)
+    assert seen == [decision.q_bar] == [kept.score(False)]

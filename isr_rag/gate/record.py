@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from isr_rag import bounds
-from isr_rag.algorithm import Weighed, settled_by
+from isr_rag.algorithm import Weighed, mean, settled_by
 from isr_rag.batch import CheckedItem
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.focus import Reading
@@ -120,7 +120,7 @@ class ItemRecord:
         q = self.case().q
         decision = replace(self._seen(q), reference=estimate.source, detail=estimate.outside)
         if q:
-            decision = replace(decision, q_bar=sum(q) / len(q), q_lo=min(q))
+            decision = replace(decision, q_bar=mean(q), q_lo=min(q))
         return self._closed(decision, Reason.OUTSIDE_CALIBRATION)
 
     def conclude(self, verdict: Weighed, estimate: Estimate, q: Values, q_high: Values, *, m: int) -> Decision:

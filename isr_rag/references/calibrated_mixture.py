@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
+from isr_rag.algorithm import mean
 from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration.artefact import (
     BelongsTo,
@@ -119,10 +119,10 @@ class CalibratedMixture:
             raise ConfigurationError(
                 "CalibratedMixture needs a predicate with a fixed target label; use ToolChoice for a Choice"
             )
-        mean = math.fsum(case.q) / len(case.q)
+        q_bar = mean(case.q)
         calibration, template = self.calibration, case.predicate.template
         if not isinstance(calibration, CalibrationArtefact):
-            return Estimate(probability(calibration.lower(mean), "the calibration"), "calibrated mixture")
+            return Estimate(probability(calibration.lower(q_bar), "the calibration"), "calibrated mixture")
         fitted = calibration.check_belongs(
             BelongsTo(
                 case.scorer, case.family, case.m, case.focus, case.bands if case.family == "banded" else None, case.seed
@@ -134,13 +134,13 @@ class CalibratedMixture:
         outside = _chunks_outside(fitted, read) if part is None else self._language_outside(case)
         if part is None or outside:
             return Estimate(0.0, "calibrated mixture", outside=outside)
-        source, wording, best = "calibrated mixture", None, max(case.alone, default=mean)
+        source, wording, best = "calibrated mixture", None, max(case.alone, default=q_bar)
         if fitted.close:
             source = f"{source} and the best chunk alone"
         if fitted.combination is not None:
             wording = compare(case.predicate, case.chunks)
             source = f"{source} and wording ({wording})"
-        score = fitted.score(mean, wording, best)
+        score = fitted.score(q_bar, wording, best)
         guarantee, remark = self.guarantee_for(fitted), ""
         if case.looks > 1:
             loop = self._loop(fitted, case.looks)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
+from isr_rag.algorithm import mean
 from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.calibration.release import Release, ScoredBy
 from isr_rag.errors import ConfigurationError
@@ -71,7 +71,7 @@ class ReleasedCut:
                 "collected with, or collect and label with these"
             )
         target = own.target(case.h_star)
-        score = math.fsum(case.q) / len(case.q)
+        score = mean(case.q)
         if own.close:
             score = min(score, max(case.alone, default=score))
         source = f"cut released by {target.right + target.wrong} labels, {target.wrong} wrong"

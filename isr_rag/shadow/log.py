@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from isr_rag.algorithm import mean
 from isr_rag.calibration.checks import normalised
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationMismatchError
 from isr_rag.calibration.release import ScoredBy
@@ -25,6 +26,9 @@ from isr_rag.gate import ISRGate
 from isr_rag.predicates import predicate_for
 
 Keep = Literal["texts", "hashes"]
+
+CLIP = 6.0
+"""B of the gates that a cut is released for."""
 
 _APPLICATION = 0x15125AD0  # marks the file, so that no other database is taken for one
 _VERSION = 1
@@ -69,8 +73,8 @@ class Kept:
 
     def score(self, close: bool) -> float:
         """What cuts are about: the mean probability, or with `close` at most that of the best chunk alone."""
-        mean = float(np.mean(self.q))
-        return min(mean, self.alone) if close and self.alone is not None else mean
+        q_bar = mean(self.q)
+        return min(q_bar, self.alone) if close and self.alone is not None else q_bar
 
 
 class ShadowLog:
@@ -119,11 +123,11 @@ class ShadowLog:
         """A log of this gate's decisions.
 
         Raises:
-            ConfigurationError: if the gate has a cascade or the paper's convention, for which no cut is released; or as
-                for `ShadowLog`, like the other errors.
+            ConfigurationError: if the gate has a cascade, the paper's convention or another clip than the default, for
+                which no cut is released; or as for `ShadowLog`, like the other errors.
         """
-        if gate.cascade or gate.rule.convention != "safe":
-            raise ConfigurationError("collect with a gate without cascade and with convention='safe'")
+        if gate.cascade or gate.rule.convention != "safe" or gate.rule.clip != CLIP:
+            raise ConfigurationError(f"collect with a gate without cascade, with convention='safe' and clip={CLIP:g}")
         return cls(path, scored_by=scored_by(gate), keep=keep)
 
     def record(

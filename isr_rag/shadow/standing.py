@@ -20,9 +20,8 @@ from isr_rag.algorithm import Rule, weigh
 from isr_rag.calibration.betting import check_target, log_wealth, right_answers_needed, wager
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.release import Release, ReleasedTarget
-from isr_rag.shadow.log import Kept, ShadowLog
+from isr_rag.shadow.log import CLIP, Kept, ShadowLog
 
-_CLIP = 6.0
 _GROWTH = 1.4
 """Each cut answers this many times as many cases as the one above it: fewer steps waste labels, more test the same
 cases."""
@@ -270,7 +269,7 @@ def _answers(case: Kept, h_star: float) -> bool:
 
 @lru_cache(maxsize=200_000)
 def _isr_allows(q: tuple[float, ...], q_high: tuple[float, ...], h_star: float) -> bool:
-    return weigh(q, 1.0 - h_star, Rule(h_star, _CLIP, "safe"), q_high or None).answers
+    return weigh(q, 1.0 - h_star, Rule(h_star, CLIP, "safe"), q_high or None).answers
 
 
 def _by_key(cases: Sequence[Kept], labels: Mapping[str, int | None]) -> dict[str, int | None]:

@@ -264,6 +264,8 @@ def test_a_log_belongs_to_one_gate(tmp_path: Path) -> None:
         ShadowLog.for_gate(world.gate(focus=10), tmp_path / "t.sqlite3")
     with pytest.raises(ConfigurationError, match="without cascade"):
         ShadowLog.for_gate(world.gate(cascade=True), tmp_path / "u.sqlite3")
+    with pytest.raises(ConfigurationError, match="clip=6"):
+        ShadowLog.for_gate(world.gate(clip=2.0), tmp_path / "u.sqlite3")
     with pytest.raises(InvalidInputError, match="collect decisions first"):
         ShadowLog(tmp_path / "nowhere.sqlite3")
 
