@@ -8,6 +8,7 @@ from typing import Any
 
 from isr_rag import __version__
 from isr_rag.audit import AnswerAudit, AuditItem, Kind, auditor
+from isr_rag.audit.asking import Ask, Steps, Told
 from isr_rag.audit.cutting import cut
 from isr_rag.audit.markers import Markers
 from isr_rag.decision import Decision
@@ -104,7 +105,7 @@ class Service:
         await progress(0, f"{statements} statements")
         item = AuditItem(answer=given.answer, question=given.question, evidence=chunks, h_star=given.h_star)
         steps, asked = auditor.steps(self.gate, [item]), 0
-        told: auditor.Told | None = None
+        told: Told | None = None
         while True:
             ask, audit = await asyncio.to_thread(_advance, steps, told)
             if audit is not None:
@@ -183,9 +184,9 @@ def _statements(answer: str, chunks: Sequence[Chunk]) -> int:
     return sum(part.kind is Kind.STATEMENT for part in parts)
 
 
-def _advance(steps: auditor.Steps, told: auditor.Told | None) -> tuple[auditor.Ask, AnswerAudit | None]:
+def _advance(steps: Steps, told: Told | None) -> tuple[Ask, AnswerAudit | None]:
     """What an audit asks next, or what it found."""
     try:
         return (next(steps) if told is None else steps.send(told)), None
     except StopIteration as stop:
-        return auditor.Ask(), stop.value[0]
+        return Ask(), stop.value[0]

@@ -19,7 +19,7 @@ import json
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
@@ -351,7 +351,7 @@ def _failing(error: type[Exception], at: int) -> Callable[[int], None]:
 
 
 @contextmanager
-def _log_lines() -> Iterator[list[str]]:
+def _log_lines() -> Generator[list[str], None, None]:
     """What the log of decisions is told meanwhile."""
     lines: list[str] = []
 
