@@ -27,6 +27,7 @@ __all__ = [
     "abstain",
     "acquire",
     "reformulate",
+    "require_answerable",
     "widen",
 ]
 
@@ -102,6 +103,24 @@ def abstain(gate: ISRGate, reason: Reason, detail: str, **asked: Unpack[Asked]) 
     stated = replace(blank, action=Action.ABSTAIN, reason=reason, detail=detail)
     tell(stated)
     return stated
+
+
+def require_answerable(gate: ISRGate, looks: int, *, before: bool = False, after: bool = False) -> None:
+    """Refuse a loop in which no evidence could ever lead to an answer, before anything is retrieved.
+
+    Args:
+        gate: decides; its `h_star` is the budget of the whole loop.
+        looks: how often the loop looks at most. With one look nothing is refused, and a decision says what bounds it.
+        before: the loop asks whether the evidence suffices to answer a question.
+        after: the loop asks whether the evidence supports a drafted answer.
+
+    Raises:
+        ConfigurationError: if the gate's calibration cannot reach what a look needs; names the lowest h* that it can.
+    """
+    if looks > 1 and before:
+        _for_loop(gate, gate.reference, predicate_for(question="?").template, looks)
+    if looks > 1 and after:
+        _for_loop(gate, gate.reference, predicate_for(question="?", answer=".").template, looks)
 
 
 @spelled_out

@@ -26,7 +26,10 @@ from typing import ClassVar
 
 from isr_rag.batch import OnError
 from isr_rag.decision import Decision
+from isr_rag.gate import ISRGate
+from isr_rag.references.oracle import Oracle
 from isr_rag.telling import LOGGER
+from isr_rag.testing import FixedScorer
 from isr_rag.testing.worlds import (
     DRAFT,
     Harness,
@@ -178,6 +181,20 @@ class Conformance:
                 rounds = world.count("retrieve", 0)
                 check(rounds == looks, f"{place}, {path}: {rounds} retrievals where {looks} were allowed; {outcome}")
                 self._check_abstained(outcome, f"{place}, {path}, {looks} looks: {outcome}")
+
+    def test_a_loop_that_could_never_answer_is_refused_when_it_is_built(self) -> None:
+        """The calibration reaches what one look needs and not what each of several does: an error names the way out."""
+        if not self.acquires:
+            return
+        gate = ISRGate(scorer=FixedScorer([0.9]), reference=_UpToNineTenths(), h_star=0.2)
+        for place in self.places:
+            self.harness.build(Setup(gate, place, 1, lambda query, look: [], lambda prompt: DRAFT))
+            try:
+                self.harness.build(Setup(gate, place, 3, lambda query, look: [], lambda prompt: DRAFT))
+            except ValueError as error:
+                check("h_star >= 0.3" in str(error), f"{place}: the error does not say what can be reached: {error}")
+            else:
+                check(False, f"{place}: a loop of 3 looks that can never answer was built")
 
     def test_counters_are_fresh_on_every_run(self) -> None:
         """A second run of one adapter has as many rounds as the first, and the same outcome."""
@@ -331,6 +348,18 @@ class Conformance:
                 seen = asyncio.run(asyncio.wait_for(tasks, 3 * PATIENCE))
                 for n in range(CONCURRENT):
                     check(seen[n].comparable() == expected[n], f"{place}, tasks, request {n}: {seen[n]}")
+
+
+class _UpToNineTenths(Oracle):
+    """A reference that knows that it never gives more than 0.9 to questions and drafts."""
+
+    def __init__(self) -> None:
+        super().__init__(0.9)
+
+    def ceiling(self, predicate: str | None, *, looks: int = 1) -> float | None:
+        """The highest p_ref; loops were not calibrated."""
+        single = 0.99 if predicate is None else 0.9  # some predicate reaches more, as claims do
+        return single if looks == 1 else None
 
 
 def _mixed(n: int, chunks: int) -> bool:

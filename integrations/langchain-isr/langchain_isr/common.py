@@ -12,7 +12,7 @@ from langchain_core.prompts import BasePromptTemplate, PromptTemplate, format_do
 from pydantic import BeforeValidator, WithJsonSchema
 
 from isr_rag import Action, Decision, ISRGate, Reason
-from isr_rag.acquisition import abstain
+from isr_rag.acquisition import abstain, require_answerable
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
 from isr_rag.evidence import Chunk, one_line
 
@@ -216,16 +216,17 @@ Core: TypeAlias = Annotated[
 """A core gate as the field of a component; its JSON schema says no more than what it is."""
 
 
-def for_one_look(gate: ISRGate | None, looks: int) -> ISRGate:
+def for_one_look(gate: ISRGate | None, looks: int, when: Literal["before", "after", "both"] | None = None) -> ISRGate:
     """The gate (by default the embedded model's) at the share of its target that each of several looks has.
 
     Raises:
-        ConfigurationError: if looks < 1.
+        ConfigurationError: if looks < 1, or no evidence could lead such a loop to an answer.
         InvalidTypeError: if the gate is none of `isr_rag`.
     """
     if looks < 1:
         raise ConfigurationError(f"looks must be at least 1, got {looks}")
     whole = ISRGate() if gate is None else core_gate(gate)
+    require_answerable(whole, looks, before=when in ("before", "both"), after=when in ("after", "both"))
     return whole.with_h_star(whole.h_star / looks)
 
 

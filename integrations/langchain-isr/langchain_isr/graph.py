@@ -140,7 +140,7 @@ def create_isr_graph(
     """
     if when not in ("before", "after", "both"):
         raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
-    core = for_one_look(gate, looks)
+    core = for_one_look(gate, looks, when)
     nodes = _Nodes(core, retriever, draft, looks, rewrite, message, document_prompt, release=when != "before")
     # Nodes take and return parts of the state, for which LangGraph's types have no name.
     graph: Any = StateGraph(ISRState, input_schema=Question)

@@ -60,7 +60,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration. Its
             `on_error` also holds for tools that raise.
         when: gate the evidence `"before"` the answer, the answer `"after"` it is drafted, or `"both"`.
-        looks: rounds of evidence at most, >= 1.
+        looks: rounds of evidence at most, >= 1. A further round has to pay for itself: each may spend h* / looks.
         tools: names of the tools that find evidence; by default all. What is judged is the text of a tool's message,
             which the model reads; it is cut into the documents of the artifact where it consists of these.
         without_evidence: what becomes of an answer in a turn in which no evidence tool was called: `"pass"` lets it
@@ -75,7 +75,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             With `when="after"` or `"both"`; nothing is searched again for the parts that are left out.
 
     Raises:
-        ConfigurationError: for a setting out of range, or when the agent runs, if it has none of the named `tools`.
+        ConfigurationError: for a setting out of range, for looks that could never lead to an answer with the gate's
+            calibration, or when the agent runs, if it has none of the named `tools`.
         InvalidTypeError: if `gate` is not a gate of `isr_rag`.
     """
 
@@ -85,8 +86,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         self,
         gate: CoreGate | None = None,
         *,
-        when: When = "both",
-        looks: int = 2,
+        when: When = "after",
+        looks: int = 1,
         tools: Sequence[str] | None = None,
         without_evidence: WithoutEvidence = "pass",
         condense: Condense | None = None,
@@ -101,7 +102,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
-        self.gate = for_one_look(gate, looks)
+        self.gate = for_one_look(gate, looks, when)
         self.evidence_tools = None if tools is None else frozenset(tools)
         self._turns = Turns(
             when=when,

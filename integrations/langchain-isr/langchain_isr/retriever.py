@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, Self, TypeAlias, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -15,10 +15,11 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from pydantic import ConfigDict, Field, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from isr_rag import Chunk, Decision, Trail, aacquire, acquire
 from isr_rag import ISRGate as CoreGate
+from isr_rag.acquisition import require_answerable
 from isr_rag.errors import ConfigurationError
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
@@ -100,6 +101,11 @@ class ISRRetriever(BaseRetriever):
     deepen: Annotated[Deepen, WithJsonSchema({"title": "a function"})] = deeper
     on_abstain: OnAbstain = "raise"
     document_prompt: DocumentPrompt = DOCUMENT_PROMPT
+
+    @model_validator(mode="after")
+    def _can_answer(self) -> Self:
+        require_answerable(self.gate, self.looks, before=True)
+        return self
 
     def as_gate(self) -> Runnable[State, State]:
         """As a step of a chain: takes `{"question"}` and adds `"documents"` and `"isr"`, whatever was decided."""

@@ -119,4 +119,4 @@ def test_no_message_of_any_stream_says_what_is_left_out() -> None:
 
 def test_an_audit_needs_a_draft() -> None:
     with pytest.raises(ConfigurationError):
-        ISRMiddleware(auditing_gate(), when="before", audit=True)
+        ISRMiddleware(auditing_gate(), when="before", audit=True, looks=2)

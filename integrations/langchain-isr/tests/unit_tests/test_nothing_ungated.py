@@ -196,7 +196,8 @@ def test_ordinary_chat_passes_and_a_follow_up_keeps_its_evidence_and_becomes_a_q
 
 def test_a_misspelt_tool_is_an_error_and_not_an_abstention_for_ever() -> None:
     shelf = create_retriever_tool(bm25(2), "search", "Find evidence.")
-    agent = create_agent(ScriptedModel(reply=chatty), [shelf], middleware=[ISRMiddleware(gate(), tools=["serach"])])
+    middleware = ISRMiddleware(gate(), tools=["serach"])
+    agent = create_agent(ScriptedModel(reply=chatty), [shelf], middleware=[middleware])
     with pytest.raises(ConfigurationError, match=r"no tools \['serach'\]; its tools are \['search'\]"):
         agent.invoke({"messages": [HumanMessage(QUESTION)]})
 
@@ -245,7 +246,7 @@ def test_bad_settings_are_refused_at_once() -> None:
         with pytest.raises((ValidationError, InvalidTypeError), match="not langchain_isr"):
             component(gate=inner)  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match="not langchain_isr"):
-        ISRMiddleware(inner)  # type: ignore[arg-type]
+        ISRMiddleware(inner, when="both", looks=2)  # type: ignore[arg-type]
 
 
 def test_an_abstention_survives_pickling() -> None:

@@ -13,6 +13,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
 
 from isr_rag import Decision, ISRGate, Reason
+from isr_rag.acquisition import require_answerable
 from isr_rag.bm25 import tokens
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.evidence import quote
@@ -55,6 +56,7 @@ def evidence_tool(
     if looks < 1:
         raise ConfigurationError(f"looks must be at least 1, got {looks}")
     whole = core_gate(gate)
+    require_answerable(whole, looks, before=True)
     share = whole.with_h_star(whole.h_star / looks)
 
     async def search_evidence(ctx: Context, search: str) -> str:

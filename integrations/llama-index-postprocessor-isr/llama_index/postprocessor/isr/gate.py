@@ -28,6 +28,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 import isr_rag
 from isr_rag import Decision
+from isr_rag.acquisition import require_answerable
 from isr_rag.batch import OnError
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from llama_index.postprocessor.isr.events import AbstainedError
@@ -126,6 +127,8 @@ class ISRGate(BaseNodePostprocessor):
             raise ConfigurationError(f"{sorted(both)} belong to the gate that was given: set them there")
         if self.retriever is not None:
             Rounds(self.factor).check(self.retriever, self.looks)
+            if self.gate is not None:
+                require_answerable(self.gate, self.looks, before=True)
         return self
 
     @classmethod

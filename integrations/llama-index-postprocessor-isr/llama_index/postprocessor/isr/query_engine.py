@@ -19,6 +19,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import QueryBundle
 
 from isr_rag import AnswerAudit, Chunk, Decision, ISRGate
+from isr_rag.acquisition import require_answerable
 from isr_rag.errors import ConfigurationError
 from isr_rag.evidence import one_line
 from llama_index.postprocessor.isr.evidence import (
@@ -107,6 +108,7 @@ class ISRQueryEngine(BaseQueryEngine):
         self._engine, self._place, self._looks, self._message = query_engine, place, looks, message
         self._gate = core_gate(gate)
         self._audit = audit
+        require_answerable(self._gate, looks, before=place != "after", after=place == "after")
         warn_unless_last(query_engine)
 
     def _get_prompt_modules(self) -> PromptMixinType:

@@ -10,6 +10,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
 
 from isr_rag import Action, Decision, ISRGate
+from isr_rag.acquisition import require_answerable
 from isr_rag.errors import ConfigurationError
 from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Rounds, agather, can_retrieve
 from llama_index.postprocessor.isr.gate import core_gate, warn_unless_last
@@ -88,6 +89,7 @@ class ISRWorkflow(Workflow):
         self._rounds = Rounds(factor, rewrite)
         self._rounds.check(getattr(query_engine, "retriever", None), looks)
         self._gate = core_gate(gate)
+        require_answerable(self._gate, looks, before=True)
         warn_unless_last(query_engine)
 
     @step

@@ -23,6 +23,8 @@ class ISRDraftGate(Gating):
     `Pipeline.stream`, leave it out of `streaming_components`.
     """
 
+    drafted = True
+
     @component.output_types(**_OUTPUTS)
     def run(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from haystack import default_from_dict, default_to_dict
 from haystack.core.errors import SerializationError
@@ -13,6 +13,7 @@ from haystack.utils import deserialize_callable, serialize_callable
 
 from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, DocumentTemplate
 from isr_rag import ISRGate as CoreGate
+from isr_rag.acquisition import require_answerable
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 
 GateOrFactory: TypeAlias = CoreGate | Callable[[], CoreGate] | None
@@ -22,6 +23,9 @@ _warming = threading.Lock()
 
 class Gating:
     """The settings of a component, and the gate that decides, which is made when the pipeline warms up."""
+
+    drafted: ClassVar[bool] = False
+    """Whether the component decides about a draft."""
 
     def __init__(
         self,
@@ -62,7 +66,9 @@ class Gating:
 
     def _share(self, gate: CoreGate) -> CoreGate:
         """The gate at the share of its target that each look has."""
-        return gate.with_h_star((gate.h_star if self.h_star is None else self.h_star) / self.looks)
+        whole = gate if self.h_star is None else gate.with_h_star(self.h_star)
+        require_answerable(whole, self.looks, before=not self.drafted, after=self.drafted)
+        return whole.with_h_star(whole.h_star / self.looks)
 
     @property
     def core(self) -> CoreGate:
