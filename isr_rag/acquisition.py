@@ -12,6 +12,7 @@ from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.gate import ISRGate
+from isr_rag.gate.settings import check_count
 from isr_rag.predicates import predicate_for
 from isr_rag.references.protocol import CalibratedReference, Reference, loop_below_target
 from isr_rag.telling import quiet, tell
@@ -208,8 +209,7 @@ class _Loop:
     """The state of one loop; fresh for every run."""
 
     def __init__(self, gate: ISRGate, asked: Asked, looks: int) -> None:
-        if looks < 1:
-            raise ConfigurationError(f"looks must be at least 1, got {looks}")
+        check_count("looks", looks, 1)
         # Deciding about no evidence costs nothing, and checks the question and the reference before any retrieval.
         with quiet():
             gate.decide([], **asked)

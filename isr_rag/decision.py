@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCHEMA_VERSION = 1
+_NUMBERS = (
+    *("h_star", "clip", "q_bar", "q_lo", "p_ref", "budget", "bits_to_trust", "risk_of_hallucination"),
+    *("js_certificate", "seconds"),
+)
 _NO_RISK = 5e-5
 """A lower bound on the risk that four digits would print as 0, which reads like a promise."""
 
@@ -208,6 +212,8 @@ class Decision:
         Raises:
             InvalidInputError: if the schema version is another one, or a field is missing or unknown.
         """
+        if not isinstance(plain, dict):  # callers do not all check types
+            raise InvalidInputError("this is not a decision as to_dict writes it")
         values = dict(plain)
         version = values.pop("schema_version", None)
         if version != SCHEMA_VERSION:
@@ -220,6 +226,12 @@ class Decision:
             values["orderings"] = tuple(tuple(int(i) for i in ordering) for ordering in values["orderings"])
             values["left_out"] = tuple(int(i) for i in values.get("left_out", ()))
             values["isr"] = None if values["isr"] is None else float(values["isr"])
+            for name in _NUMBERS:
+                if values.get(name) is not None:
+                    values[name] = float(values[name])
+            numbers = [values.get(name) for name in ("isr", *_NUMBERS)]
+            if any(isinstance(number, float) and math.isnan(number) for number in numbers):
+                raise ValueError("a number is NaN")
             if values.get("nearest") is not None:
                 found = values["nearest"]
                 values["nearest"] = Nearest(int(found["chunk"]), str(found["sentence"]), tuple(found["lacking"]))

@@ -334,6 +334,9 @@ class Custom:
             )
         if len(self.labels) < 2 or not all(self.labels) or not 0 <= self.target < len(self.labels):
             raise ConfigurationError(f"labels {self.labels!r} with target {self.target} do not make a predicate")
+        strings = [part for label in self.labels for part in ((label,) if isinstance(label, str) else label)]
+        if len(set(strings)) < len(strings):
+            raise ConfigurationError(f"labels {self.labels!r} share a string, and could not be told apart by it")
         for name, value in self.fields.items():
             _topic(value, name)
         _topic(self.ask, "ask")

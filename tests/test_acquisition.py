@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,12 @@ def test_counters_are_fresh_on_every_run() -> None:
 def test_a_retriever_may_hand_out_its_chunks_one_by_one() -> None:
     trail = acquire(gate(answers_from(2)), lambda query, look, previous: iter(["a", "b"]), claim="c")  # type: ignore[arg-type, return-value]
     assert trail.stop == "answered" and trail.evidence == ("a", "b")
+
+
+@pytest.mark.parametrize("looks", [0, -1, 2.5, "2", True])
+def test_looks_are_counted_in_whole_numbers(looks: Any) -> None:
+    with pytest.raises(ConfigurationError, match="looks must be an integer of at least 1"):
+        acquire(gate(Oracle(1.0)), widen(numbered), claim="c", looks=looks)
 
 
 def test_an_empty_first_look_goes_on() -> None:

@@ -74,6 +74,16 @@ def test_other_schemas_are_refused(change: dict[str, object]) -> None:
         Decision.from_dict({**decided([0.9]).to_dict(), **change})
 
 
+@pytest.mark.parametrize(
+    "change", [{"isr": math.nan}, {"p_ref": "high"}, {"h_star": math.nan}, {"q": 1.0}, {"action": "ANSWER"}]
+)
+def test_numbers_that_are_none_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InvalidInputError, match="not a decision as to_dict writes it"):
+        Decision.from_dict({**decided([0.9]).to_dict(), **change})
+    with pytest.raises(InvalidInputError, match="not a decision as to_dict writes it"):
+        Decision.from_dict([1])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("text", ["", "[]", "3", "{}", "{nonsense"])
 def test_other_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):

@@ -166,3 +166,9 @@ def predicate_like(predicate: Predicate) -> Predicate:
             return Choice("x", ["x", "other"])
         case _:
             return Custom("n", "Topic: {a}", "Ask.", {"a": "x"})
+
+
+@pytest.mark.parametrize("labels", [("1", "1"), (("yes", "1"), ("no", "1"))])
+def test_labels_that_share_a_string_are_refused(labels: tuple[str | tuple[str, ...], ...]) -> None:
+    with pytest.raises(ConfigurationError, match="share a string"):
+        Custom("n", "{x}", "Reply 1 or 0.", {"x": "y"}, labels=labels)
