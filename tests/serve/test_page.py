@@ -133,12 +133,22 @@ def test_a_supported_claim_and_a_near_miss(watched: Watched) -> None:
     expect(page.locator("#targets tbody tr").first).to_contain_text("abstains")  # h* = 1%
     expect(page.locator("#targets tbody tr").last).to_contain_text("answers")
     assert page.locator("#verdict svg").count() == 2
-    expect(page.locator("#card mark")).to_have_text("Marie Curie was born in Warsaw in 1867.")
+    expect(page.locator("#card mark")).to_have_text("The Loire is the longest river in France.")
     photograph(page, "supported")
-    page.get_by_label("Answer or claim").fill("Marie Curie was born in Vienna.")
+    page.get_by_label("Answer or claim").fill("The Seine is the longest river in France.")
     page.get_by_role("button", name="Judge").click()
     expect(page.locator("#verdict .badge").first).to_have_text("ABSTAIN", timeout=20_000)
     expect(page.locator("#card .badge")).to_have_text("not enough information")
+
+
+def test_the_first_two_examples_are_those_of_the_readme() -> None:
+    """Which a test of the README holds to: by default the gate answers the first and not the second."""
+    script = (ROOT / "isr_rag/serve/page/page.js").read_text("utf-8")
+    block = (ROOT / "README.md").read_text("utf-8").split("```python")[1].split("```")[0]
+    for name in ("supported", "near"):
+        found = re.search(rf'{name}: {{\s*answer: "(.+?)",\s*evidence: "(.+?)",', script)
+        assert found is not None
+        assert all(f'"{text}"' in block for text in (found[1], *found[2].split("\\n\\n")))
 
 
 def test_a_longer_answer_by_keyboard(watched: Watched) -> None:
@@ -155,6 +165,7 @@ def test_a_longer_answer_by_keyboard(watched: Watched) -> None:
     expect(statements.nth(0)).to_have_attribute("aria-pressed", "false")
     expect(page.locator("#card")).to_contain_text("not enough information")
     expect(page.locator("#released")).not_to_contain_text("dog")
+    expect(page.get_by_label("Tolerated rate")).to_have_value("0.2")
     photograph(page, "long")
     page.get_by_label("Question (optional").press("Control+Enter")
     watched.done()

@@ -4,19 +4,21 @@
 const TARGETS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3];
 const EXAMPLES = {
   supported: {
-    answer: "Marie Curie was born in Warsaw.",
-    evidence: "Marie Curie was born in Warsaw in 1867. She won the Nobel Prize in Physics in 1903 and the Nobel Prize in Chemistry in 1911.\n\nPierre Curie was born in Paris in 1859. He studied magnetism and crystals before he worked on radioactivity.",
+    answer: "The Loire is the longest river in France.",
+    evidence: "The Seine rises in Burgundy, flows through Paris and Rouen, and ends in the English Channel.\n\nThe Loire is the longest river in France. It flows through Orléans and Nantes and ends in the Atlantic.",
   },
   near: {
-    answer: "Marie Curie was born in Vienna.",
-    evidence: "Marie Curie was born in Warsaw in 1867. She won the Nobel Prize in Physics in 1903 and the Nobel Prize in Chemistry in 1911.\n\nPierre Curie was born in Paris in 1859. He studied magnetism and crystals before he worked on radioactivity.",
+    answer: "The Seine is the longest river in France.",
+    evidence: "The Seine rises in Burgundy, flows through Paris and Rouen, and ends in the English Channel.\n\nThe Loire is the longest river in France. It flows through Orléans and Nantes and ends in the Atlantic.",
   },
   long: {
+    h_star: 0.2, // for all of an answer together, the usual 5% lets little out
     question: "Who was Marie Curie?",
     answer: "Marie Curie was born in Warsaw in 1867. She won the Nobel Prize in Physics in 1903. Her husband Pierre Curie was born in Lyon. She had a dog called Max.",
     evidence: "Marie Curie was born in Warsaw in 1867. She won the Nobel Prize in Physics in 1903 and the Nobel Prize in Chemistry in 1911.\n\nPierre Curie, the husband of Marie Curie, was born in Paris in 1859. He studied magnetism and crystals before he worked on radioactivity.",
   },
   enough: {
+    h_star: 0.2, // a question alone is judged with less certainty than a claim
     question: "Which Nobel Prize did Marie Curie win in 1911?",
     evidence: "Marie Curie won the Nobel Prize in Chemistry in 1911.\n\nPierre Curie was born in Paris in 1859.",
   },
@@ -31,6 +33,7 @@ const VERDICTS = {
 const $ = (id) => document.getElementById(id);
 let files = []; // {name, chunks}
 let limits = null;
+let usual = 0.05; // the server's own h*
 let running = null; // an AbortController
 let shown = null; // what the result shows, to be saved
 
@@ -341,14 +344,19 @@ async function savePage() {
 
 // ---- beginning ----------------------------------------------------------------------------------------------
 
+function tolerate(h_star) {
+  const option = Array.from($("h-star").options).find((one) => Number(one.value) === h_star);
+  if (option) option.selected = true;
+}
+
 async function about() {
   try {
     const told = await (await ask("v1/models")).json();
     limits = told.limits;
     const model = told.models[0];
     $("model").textContent = `${model.scorer.split("/")[0]}, isr-rag ${told.version}${model.focus ? `; reads ${model.focus} words of evidence at most` : ""}`;
-    const option = Array.from($("h-star").options).find((one) => Number(one.value) === model.h_star);
-    if (option) option.selected = true;
+    usual = model.h_star;
+    tolerate(usual);
   } catch (error) {
     problem(error.message);
   }
@@ -382,6 +390,7 @@ document.addEventListener("DOMContentLoaded", () => {
     button.addEventListener("click", () => {
       const example = EXAMPLES[button.dataset.example];
       for (const name of ["question", "answer", "evidence"]) $(name).value = example[name] || "";
+      tolerate(example.h_star || usual);
       files = [];
       list();
       $("form").requestSubmit();
