@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from isr_rag import Chunk, Decision, aacquire, acquire
+from isr_rag.acquisition import require_answerable
 from isr_rag.testing.conformance import Conformance, Outcome, Passage, Place, Setup
 
 Document = dict[str, Any]
@@ -30,6 +31,7 @@ class Adapter:
     """The smallest adapter that keeps the contract: retrieve, gate, draft, in plain Python."""
 
     def __init__(self, setup: Setup) -> None:
+        require_answerable(setup.gate, setup.looks, before=setup.place == "before", after=setup.place == "after")
         self.setup = setup
 
     def chunks(self, documents: Sequence[Document]) -> list[Chunk]:
@@ -414,6 +416,11 @@ class NeverAsking(Adapter):
         return Result(MESSAGE)
 
 
+class BuildingAnyLoop(Adapter):
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+
+
 class SharedStateOfThreads(Adapter):
     question = ""
 
@@ -424,6 +431,8 @@ class SharedStateOfThreads(Adapter):
 
 
 BROKEN: list[tuple[type[Adapter], str]] = [
+    (BuildingAnyLoop, "test_a_loop_that_could_never_answer_is_refused_when_it_is_built"),
+    (DecidingTwice, "test_the_log_tells_each_decision_once"),
     (DraftingTwice, "test_a_sufficient_case_answers_with_the_draft"),
     (KeepingDecisionsToItself, "test_a_sufficient_case_answers_with_the_draft"),
     (KeepingDecisionsToItself, "test_an_abstention_calls_no_llm_and_leaks_no_draft"),
