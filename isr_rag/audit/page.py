@@ -83,9 +83,17 @@ def _marked(audit: AnswerAudit, link: str | None) -> str:
         said = _NAMES[one.verdict]
         opening = f'<span title="{said}"' if link is None else f'<a href="{link}{i}" title="{said}"'
         closing = "</span>" if link is None else "</a>"
-        found += [_h(audit.answer[at:first]), f'{opening} class="s {one.verdict.value}">{text}{closing}']
+        found += [_h(audit.answer[at:first]), f'{opening} class="s {one.verdict.value}">{text}{closing}', _wrong(one)]
         at = last
     return "".join([*found, _h(audit.answer[at:])])
+
+
+def _wrong(one: Statement) -> str:
+    """A note beside a supported statement whose markers name chunks that do not carry it."""
+    wrong = ", ".join(marker.text for marker in one.markers if marker.status is MarkerStatus.WRONG)
+    if one.verdict is not Verdict.SUPPORTED or not wrong:
+        return ""
+    return f' <small class="chip refuted">wrong citation: {_h(wrong)}</small>'
 
 
 def _release(released: Release) -> str:

@@ -395,6 +395,8 @@ def test_a_statement_reads_as_text_and_as_a_table_in_notebooks() -> None:
     assert "<script>" not in shown and "&lt;script&gt;" in shown
     with pytest.raises(TypeError):
         bool(found)
+    assert "wrong citation" not in shown  # [1] is right, and what is not supported has no right one
+    assert "wrong citation: [3]</small>" in audit("The Seine is 777 kilometres long [3].")._repr_html_()
 
 
 def test_statements_are_frozen() -> None:

@@ -139,6 +139,16 @@ def test_a_supported_claim_and_a_near_miss(watched: Watched) -> None:
     page.get_by_role("button", name="Judge").click()
     expect(page.locator("#verdict .badge").first).to_have_text("ABSTAIN", timeout=20_000)
     expect(page.locator("#card .badge")).to_have_text("not enough information")
+    decided = {
+        "q": [0.985],
+        "q_bar": 0.985,
+        "q_alone": [0.021, 0.003],
+        "p_ref": 0.55,
+        "h_star": 0.05,
+        "invariant": True,
+    }
+    told = page.evaluate("decided => orders(decided).textContent", decided)
+    assert "98.5% in every order, by construction, and at most 2.1% to a passage read alone; 55.0% is trusted" in told
 
 
 def test_the_first_two_examples_are_those_of_the_readme() -> None:

@@ -65,10 +65,11 @@ function orders(decision) {
   const width = 360, x = (p) => 10 + (width - 20) * p, colour = decision.action === "answer" ? "yes" : "no";
   const needed = 1 - decision.h_star;
   const said = decision.invariant
-    ? `The model says ${percent(decision.q_bar, 1)} in every order, by construction`
-    : `The model says between ${percent(decision.q_lo, 1)} and ${percent(Math.max(...decision.q), 1)} over ${decision.q.length} orders`;
+    ? `The model gives ${percent(decision.q_bar, 1)} in every order, by construction`
+    : `The model gives between ${percent(decision.q_lo, 1)} and ${percent(Math.max(...decision.q), 1)} over ${decision.q.length} orders`;
   const trusted = decision.p_ref === null ? "" : `; ${percent(decision.p_ref, 1)} is trusted`;
-  const words = `${said}${trusted}; ${percent(needed, 1)} is needed.`;
+  const alone = decision.q_alone.length ? `, and at most ${percent(Math.max(...decision.q_alone), 1)} to a passage read alone` : "";
+  const words = `${said}${alone}${trusted}; ${percent(needed, 1)} is needed.`;
   const svg = make("svg", { viewBox: `0 0 ${width} 62`, role: "img", "aria-label": words, class: colour });
   svg.append(make("line", { x1: x(0), x2: x(1), y1: 26, y2: 26, class: "axis" }));
   svg.append(make("line", { x1: x(needed), x2: x(needed), y1: 4, y2: 42, class: "needed" }));
