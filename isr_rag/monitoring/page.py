@@ -77,7 +77,7 @@ def _interval(found: Share) -> str:
 
 def _moment(place: float, timed: bool) -> str:
     if not timed:
-        return f"decision {int(place) + 1}"
+        return f"decision {int(place)}"
     return datetime.datetime.fromtimestamp(place, datetime.UTC).strftime("%Y-%m-%d %H:%M")
 
 
@@ -134,13 +134,16 @@ def _course(report: Report) -> list[str]:
     )
     targets = {f"needed at h* = {risk.h_star:g}": 1.0 - risk.h_star for risk in report.risks}
     isr = {"needed": 0.0}
+    span = windows[0].start, windows[-1].end
     return [
-        _figure("Answer rate", rate, timed, "with 95% Wilson intervals, window by window", bottom=0.0, top=1.0),
+        _figure(
+            "Answer rate", rate, timed, "with 95% Wilson intervals, window by window", bottom=0.0, top=1.0, span=span
+        ),
         _reasons(windows, timed),
         _figure(
             "What is trusted (p_ref)",
             _quantiled([(m, w.p_ref) for m, w in zip(middle, windows, strict=True)], targets),
-            timed, "median, and from the 10% to the 90% quantile", bottom=0.0, top=1.0,
+            timed, "median, and from the 10% to the 90% quantile", bottom=0.0, top=1.0, span=span,
         ),
         _figure(
             "ISR, log10",
@@ -148,6 +151,7 @@ def _course(report: Report) -> list[str]:
                 [(m, tuple(math.log10(max(q, 1e-6)) for q in w.isr)) for m, w in zip(middle, windows, strict=True)], isr
             ),
             timed, "median, and from the 10% to the 90% quantile; 0 and above: the information suffices",
+            span=span,
         ),
     ]  # fmt: skip
 
@@ -277,8 +281,16 @@ def _reasons(windows: Sequence[Window], timed: bool) -> str:
 
 
 def _figure(
-    title: str, chart: _Chart, timed: bool, note: str, *, bottom: float | None = None, top: float | None = None
+    title: str,
+    chart: _Chart,
+    timed: bool,
+    note: str,
+    *,
+    bottom: float | None = None,
+    top: float | None = None,
+    span: tuple[float, float] | None = None,
 ) -> str:
+    """A chart; `span` is what its horizontal axis covers, from the first to the last point for None."""
     points = [point for line in chart.lines.values() for point in line]
     if not points:
         return f"<figure><h3>{_h(title)}</h3><p class=faint>nothing was scored</p></figure>"
@@ -286,7 +298,7 @@ def _figure(
     values = [y for _, y in (*points, *ends)] + list(chart.targets.values())
     low, high = (min(values) if bottom is None else min(bottom, *values)), (max(values) if top is None else top)
     high = high if high > low else low + 1.0
-    first, last = min(x for x, _ in points), max(x for x, _ in points)
+    first, last = span or (min(x for x, _ in points), max(x for x, _ in points))
 
     def place(point: tuple[float, float]) -> str:
         x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * ((point[0] - first) / (last - first) if last > first else 0.5)

@@ -42,7 +42,7 @@ class Window:
     """Decisions that were made one after the other.
 
     Attributes:
-        start: time of the first; its place in the log where there are no times.
+        start: time of the first; its place in the log, from 1, where there are no times.
         end: likewise of the last.
         decisions: how many.
         answered: share answered.
@@ -232,7 +232,7 @@ def _counted(names: Any) -> dict[str, int]:
 
 def _windows(log: Log, most: int) -> list[Window]:
     records = log.records
-    places = [float(record.time or 0.0) for record in records] if log.timed else [float(i) for i in range(len(records))]
+    places = [float(record.time or 0.0) if log.timed else float(i) for i, record in enumerate(records, 1)]
     first, last = places[0], places[-1]
     width = (last - first) / most if last > first else 1.0
     gathered: dict[int, list[int]] = {}

@@ -121,6 +121,18 @@ def test_very_short_logs_are_reported_too(count: int, tmp_path: Path) -> None:
     assert not report.timed and report.decisions == count and math.isfinite(report.cost.seconds[0])
 
 
+@pytest.mark.parametrize("windows", [4, 24])
+def test_the_axes_agree_with_the_text_above_them(windows: int, tmp_path: Path) -> None:
+    lines = [{"id": i, "decision": decision(0.95).to_dict()} for i in range(15)]
+    report = report_of(read_log(write(tmp_path / "log.jsonl", lines)), windows=windows)
+    report.write(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "from decision 1 to decision 15" in page
+    charts = re.findall(r'aria-label="([^"]+)">(.*?)</svg>', page)
+    ends = {name: re.findall(r'y="222.0" text-anchor="\w+">([^<]+)', chart) for name, chart in charts}
+    assert len(ends) == 6 and set(map(tuple, ends.values())) == {("1", "15")}
+
+
 def test_what_is_no_log_or_no_label_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be read"):
         read_log(tmp_path / "nothing.jsonl")
