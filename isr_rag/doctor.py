@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from isr_rag import __version__
@@ -83,24 +83,28 @@ def _device() -> Iterator[Finding]:
 
 
 def promises(artefact: CalibrationArtefact, supported_share: float | None = None) -> Iterator[Finding]:
-    """Risk and coverage of the rate guarantee at several shares of supported cases, by predicate.
+    """Risk and coverage of the rate guarantee at several shares of supported cases: a table for each predicate.
 
     Args:
         artefact: the calibration.
         supported_share: the share that its cuts assume; None: that of the labelled items.
     """
     for name, part in artefact.predicates.items():
+        assumed = part.share if supported_share is None else supported_share
+        lowest = 1.0 - part.ceiling("rate", supported_share)
         yield Finding(
-            f"  {name}: the lowest h* that can be reached is {1.0 - part.ceiling('rate', supported_share):.3f}"
+            f"  {name}: h* can be {lowest:.3f} or more, where the evidence supports {assumed:.0%} of all cases"
         )
+        yield Finding("    Cases answered (and how many of those answers are wrong), if the evidence supports")
+        yield Finding(_row("", [f"{share:.0%} of cases" for share in SHARES]))
         for h_star in TARGETS:
-            found = [(share, part.at_share(h_star, share, supported_share)) for share in SHARES]
-            told = ", ".join(
-                f"{share:.0%}: {values[1]:.0%} answered, {values[0]:.1%} of them wrong"
-                for share, values in found
-                if values is not None
-            )
-            yield Finding(f"    h* = {h_star:g}, by the share supported: {told or 'nothing is answered'}")
+            found = [part.at_share(h_star, share, supported_share) for share in SHARES]
+            cells = ["none" if one is None else f"{one[1]:.0%} ({one[0]:.1%} wrong)" for one in found]
+            yield Finding(_row(f"h* = {h_star:g}", cells))
+
+
+def _row(title: str, cells: Sequence[str]) -> str:
+    return f"    {title:<10}{''.join(f'{cell:<18}' for cell in cells)}".rstrip()
 
 
 def _adjudicators() -> Iterator[Finding]:
