@@ -204,7 +204,10 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
             "Verifier(...), CalibratedMixture(...) or CrossEncoder(...) from isr_rag.references, "
             "or use an adjudicator with its shipped calibration (ISRGate() with no scorer)"
         )
-    return CheckedItem(predicate, chunks, reference, bool(item.get("can_acquire", False)))
+    can_acquire: object = item.get("can_acquire", False)
+    if not isinstance(can_acquire, bool):  # the string "false" is true
+        raise InvalidTypeError(f"can_acquire is True or False, not {can_acquire!r:.80}")
+    return CheckedItem(predicate, chunks, reference, can_acquire)
 
 
 def checked_reference(reference: object) -> Reference | None:

@@ -205,6 +205,9 @@ class TestNoEvidence:
     def test_acquires_where_that_is_possible(self) -> None:
         assert gate().decide([], claim="c", can_acquire=True).action is Action.ACQUIRE
         assert gate([0.9], 0.0).decide(EVIDENCE, claim="c", can_acquire=True).action is Action.ACQUIRE
+        for wrong in ("false", 1, None):
+            with pytest.raises(InvalidTypeError, match="can_acquire"):
+                gate([0.9], 0.0).decide(EVIDENCE, claim="c", can_acquire=wrong)  # type: ignore[arg-type]
         assert gate([0.9]).decide(EVIDENCE, claim="c", can_acquire=True).action is Action.ANSWER
 
     def test_the_question_is_checked_all_the_same(self) -> None:
