@@ -73,7 +73,8 @@ def collect(
             "--items",
             "--jsonl",
             callback=input_file,
-            help='Traffic: {"id", "question"?, "answer"?, "claim"?, "evidence"} per line (JSONL or .parquet).',
+            help='Traffic: {"id", "question"?, "answer"?, "claim"?, "evidence"} per line (JSONL or .parquet). Ignored: '
+            '"label", "group", "source" and "split" of labelled items.',
         ),
     ],
     into: Annotated[Path, typer.Option(callback=output_file, help="File to keep the decisions in; made or added to.")],
@@ -94,12 +95,13 @@ def collect(
     check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adjudicator=adjudicator)
     from isr_rag.factory import build_scorer
     from isr_rag.gate import ISRGate
+    from isr_rag.items.lines import LABELLED
     from isr_rag.items.reading import open_items
     from isr_rag.orderings import Family
     from isr_rag.shadow import ShadowLog
     from isr_rag.shadow import collect as keep_all
 
-    reader = open_items(items)
+    reader = open_items(items, LABELLED)
     index = reader.index()
     scorer = build_scorer(
         model=model,

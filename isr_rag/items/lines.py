@@ -21,6 +21,8 @@ BATCH = 16
 """Lines decided together, and the least that is done again after a stop."""
 
 FIELDS = ("question", "answer", "claim", "evidence")
+LABELLED = ("label", "group", "source", "split")
+"""What files of labelled items have besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +100,15 @@ class Reader(Protocol):
 
 
 class JsonlItems:
-    """Items of a JSONL file, one object per line; empty lines count as lines and hold no item."""
+    """Items of a JSONL file, one object per line; empty lines count as lines and hold no item.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Args:
+        path: the file.
+        ignored: fields that are passed over; all others that are not of an item make a line bad.
+    """
+
+    def __init__(self, path: Path, ignored: Sequence[str] = ()) -> None:
+        self._path, self._ignored = path, ignored
 
     def index(self) -> Index:
         """Hash and batches, in one pass."""
@@ -125,7 +132,8 @@ class JsonlItems:
             file.seek(extent.start)
             raw = file.read(extent.stop - extent.start)
         numbered = enumerate(raw.split(b"\n"), start=extent.line)
-        return [_parse(number, text) for number, text in ((n, _text(r)) for n, r in numbered) if text.strip()]
+        texts = ((n, _text(r)) for n, r in numbered)
+        return [_parse(number, text, self._ignored) for number, text in texts if text.strip()]
 
 
 def as_line(number: int, plain: dict[str, Any]) -> ItemLine:
@@ -146,7 +154,7 @@ def as_line(number: int, plain: dict[str, Any]) -> ItemLine:
     return ItemLine(number, identifier, plain, wrong)
 
 
-def _parse(number: int, text: str) -> ItemLine:
+def _parse(number: int, text: str, ignored: Sequence[str]) -> ItemLine:
     try:
         text.encode("utf-8")
         plain = strict_json.loads(text.removeprefix("\ufeff") if number == 1 else text)
@@ -156,7 +164,8 @@ def _parse(number: int, text: str) -> ItemLine:
         return ItemLine(number, None, {}, f"not JSON: {printable(str(error))}")
     if not isinstance(plain, dict):
         return ItemLine(number, None, {}, f"a JSON object is needed, not {type(plain).__name__}")
-    return as_line(number, cast(dict[str, Any], plain))
+    fields = cast(dict[str, Any], plain)
+    return as_line(number, {name: value for name, value in fields.items() if name not in ignored})
 
 
 def _text(raw: bytes) -> str:

@@ -31,18 +31,22 @@ class ParquetItems:
     The columns are `id` (integer or string), `evidence` (a list of strings, or of structs with `text` and
     `title`), and any of `question`, `answer` and `claim`; null stands for a field that is not there.
 
+    Args:
+        path: the file.
+        ignored: columns that are passed over.
+
     Raises:
         InvalidInputError: if the file is not Parquet, or its columns are others.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ignored: Sequence[str] = ()) -> None:
         self._path = path
         try:
             self._file = pq.ParquetFile(path)
         except pa.ArrowInvalid as error:
             raise InvalidInputError(f"{path} is not a Parquet file: {error}") from error
         schema = self._file.schema_arrow
-        unknown = sorted(set(schema.names) - {"id", *FIELDS})
+        unknown = sorted(set(schema.names) - {"id", *FIELDS, *ignored})
         if unknown or not {"id", "evidence"} <= set(schema.names):
             raise InvalidInputError(
                 f"{path} has the columns {schema.names}; needed are id and evidence, "
@@ -55,6 +59,7 @@ class ParquetItems:
         for group in range(self._file.num_row_groups):
             ends.append(ends[-1] + self._file.metadata.row_group(group).num_rows)
         self._ends = ends
+        self._columns = [name for name in schema.names if name not in ignored]
         self._held: tuple[int, pa.Table] | None = None
 
     def index(self) -> Index:
@@ -76,7 +81,7 @@ class ParquetItems:
 
     def _group(self, group: int) -> pa.Table:
         if self._held is None or self._held[0] != group:
-            self._held = (group, self._file.read_row_group(group))
+            self._held = (group, self._file.read_row_group(group, self._columns))
         return self._held[1]
 
 

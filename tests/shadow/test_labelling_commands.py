@@ -47,6 +47,22 @@ def traffic(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_file_of_labelled_items_can_be_collected(run, monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install '.[ray]'")
+    pq = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(isr_rag.factory, "build_scorer", lambda **_: FixedScorer([0.97], layout="late"))
+    labelled = Path(__file__).parents[2] / "docs" / "samples" / "labelled.jsonl"
+    items = [json.loads(line) for line in labelled.read_text("utf-8").splitlines()]
+    assert {"label", "group"} <= items[0].keys()
+    table = tmp_path / "labelled.parquet"
+    pq.write_table(pa.Table.from_pylist([{**item, "split": "test"} for item in items]), table)
+    for number, file in enumerate((labelled, table)):
+        log = tmp_path / f"{number}.sqlite3"
+        code, _, err = run("calibrate", "collect", "--items", file, "--into", log)
+        assert (code, f"{len(items)} new decisions, 0 bad lines" in err) == (0, True), err
+        assert '"label"' not in run("calibrate", "next", log, "--count", "1", "--h-star", "0.2")[1]
+
+
 def test_from_traffic_to_a_gate_that_answers(run, traffic: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     log, out = tmp_path / "traffic.sqlite3", tmp_path / "calibration"
     code, _, err = run("calibrate", "collect", "--items", traffic, "--into", log)
