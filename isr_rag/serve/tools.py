@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, cast
 
 from cachetools import TTLCache
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
 
 from isr_rag import __version__
 from isr_rag.acquisition import aacquire
@@ -21,7 +21,8 @@ from isr_rag.batch import Asked
 from isr_rag.bm25 import Bm25
 from isr_rag.decision import Action, Decision, Reason
 from isr_rag.errors import ISRError
-from isr_rag.evidence import Chunk
+from isr_rag.evidence import Chunk, one_line
+from isr_rag.printable import printable
 from isr_rag.serve.fields import AuditRequest, DecideRequest, TextChunk
 from isr_rag.serve.problems import Problem, refusal
 from isr_rag.serve.service import Service
@@ -36,11 +37,31 @@ _LOOKS_A_SEARCH = 2
 _FORGOTTEN_AFTER = 1800.0
 """Seconds after which the looks of a session that is silent are forgotten."""
 
+_COMPLAINTS = 5
+"""Wrong arguments that a caller is told of at once."""
+_WRONG = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known",
+    "list_type": "must be a list of passages",
+    "string_type": "must be a text",
+    "model_type": "must be a text or {text, title}",
+}
+"""What is wrong, by the type of a validation error."""
+
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _COUNTS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 
+
+_TAGS = ("as a string", "as a chunk")
+
+
+def _kind(value: Any) -> str:
+    return _TAGS[0] if isinstance(value, str) else _TAGS[1]
+
+
+_Passage = Annotated[Annotated[str, Tag(_TAGS[0])] | Annotated[TextChunk, Tag(_TAGS[1])], Discriminator(_kind)]
 Evidence = Annotated[
-    list[str | TextChunk], Field(description="The retrieved passages, each a text or {text, title}; all of them.")
+    list[_Passage], Field(description="The retrieved passages, each a text or {text, title}; all of them.")
 ]
 Question = Annotated[str, Field(description="The question, complete in itself.")]
 Answer = Annotated[str, Field(description="The drafted answer to the question.")]
@@ -103,6 +124,39 @@ class Audited(BaseModel):
     statements: list[AuditedStatement]
 
 
+class _Server(MCPServer[Any]):
+    """Says what is wrong with arguments in one plain line."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(f"{name}: {_complaints(error.__cause__)}") from error.__cause__
+            raise
+
+
+def _complaints(error: ValidationError) -> str:
+    """The arguments that are wrong, and what is wrong with each."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    told = [f"{_place(one['loc'])} {_WRONG.get(one['type']) or _plain(one['msg'])}" for one in found[:_COMPLAINTS]]
+    more = len(found) - len(told)
+    return printable(one_line("; ".join(told)) + (f"; and {more} more" if more else ""), None)
+
+
+def _place(parts: Sequence[str | int]) -> str:
+    """An argument, or a place in it, as one writes it: evidence[0].text."""
+    name, *inside = parts
+    kept = [part for part in inside if part not in _TAGS]
+    return f"{name}{''.join(f'[{part}]' if isinstance(part, int) else f'.{part}' for part in kept)}"
+
+
+def _plain(message: str) -> str:
+    return message.replace("Input should be", "must be", 1)
+
+
 def mcp_server(service: Service) -> MCPServer[Any]:
     """The tools of a service.
 
@@ -110,7 +164,7 @@ def mcp_server(service: Service) -> MCPServer[Any]:
         InvalidInputError: if the folder to search holds nothing to read.
     """
     with _logging_left_alone():
-        server: MCPServer[Any] = MCPServer(
+        server = _Server(
             "isr-rag", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING", subscriptions=False
         )
 

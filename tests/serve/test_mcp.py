@@ -100,6 +100,28 @@ def test_a_bad_call_is_an_error_that_says_what_to_do(name: str, arguments: dict[
     assert result.is_error and says in result.content[0].text
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"evidence": ["a"]}, "claim is missing"),
+        ({"claim": 5, "evidence": ["a"]}, "claim must be a text"),
+        ({"claim": "c", "evidence": "a"}, "evidence must be a list of passages"),
+        ({"claim": "c", "evidence": ["a", 3]}, "evidence[1] must be a text or {text, title}"),
+        ({"claim": "c", "evidence": [{"text": 1}]}, "evidence[0].text must be a text"),
+        ({"claim": "c", "evidence": [{"title": "t"}]}, "evidence[0].text is missing"),
+        ({"claim": "c", "evidence": [{"text": "a", "id\n": 1}]}, "evidence[0].id"),
+        ({"claim": "c", "evidence": ["a"], "h_star": 2}, "h_star must be less than 1"),
+        ({"h_star": "x"}, "claim is missing; evidence is missing; h_star must be a valid number"),
+        ({"claim": "c", "evidence": list(range(7))}, "and 2 more"),
+    ],
+)
+def test_a_wrong_argument_is_named_in_one_plain_line(arguments: dict[str, Any], says: str) -> None:
+    (result,) = call(tools(), ("judge_claim", arguments))
+    said = result.content[0].text
+    assert result.is_error and says in said and said.startswith("judge_claim: ")
+    assert "\n" not in said and "pydantic" not in said and "input_value" not in said and len(said) < 300
+
+
 def test_a_failing_model_is_an_error_and_never_an_answer() -> None:
     class Broken(FixedScorer):
         def score(self, requests: Any) -> list[Scores]:
