@@ -6,6 +6,7 @@ import dataclasses
 import html
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from isr_rag.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from isr_rag.evidence import Chunk
 
 SCHEMA_VERSION = 1
 _NUMBERS = (
@@ -263,8 +266,19 @@ class Decision:
         """The decision in words: what is trusted at how much, what is needed, where to look, what would change it."""
         return explain(self)
 
+    def at_shell(self, chunks: Sequence[Chunk] = ()) -> str:
+        """As `print` shows it, for somebody at a shell: advice names options of `isr-rag check`.
+
+        Args:
+            chunks: the evidence that it was made on; the title of the nearest one is then told.
+        """
+        return self._shown(explain(self, chunks=chunks, at_shell=True))
+
     def __str__(self) -> str:
-        lines = [f"{self.action.name}: {self.explain()} ({self.reason.value})"]
+        return self._shown(self.explain())
+
+    def _shown(self, explanation: str) -> str:
+        lines = [f"{self.action.name}: {explanation} ({self.reason.value})"]
         lines += [f"  {name:<22}{value}" for name, value in self._rows()]
         return "\n".join(printable(line, None) for line in lines)
 

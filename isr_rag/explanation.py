@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from isr_rag.evidence import one_line
 
 if TYPE_CHECKING:
     from isr_rag.decision import Decision
+    from isr_rag.evidence import Chunk
 
 _WIDER = (0.1, 0.2, 0.3)
 """Targets that an abstention may suggest where the case would reach them."""
@@ -30,11 +34,16 @@ def headline(decision: Decision) -> str:
     }[decision.reason.value]
 
 
-def explain(decision: Decision) -> str:
+def explain(decision: Decision, *, chunks: Sequence[Chunk] = (), at_shell: bool = False) -> str:
     """Two or three sentences for a reader who does not know the method.
 
     They say how much the case is trusted and how much is needed, and for an abstention what would change it. The
     numbers are those of the decision (Section 2.5, Algorithm 1).
+
+    Args:
+        decision: what is explained.
+        chunks: the evidence that it was made on, whose titles are then told.
+        at_shell: advice names options of `isr-rag check`, not arguments of a gate.
     """
     trusted = _trusted(decision)
     parts = [*trusted, *_numbers_of_the_model(decision)]
@@ -43,9 +52,11 @@ def explain(decision: Decision) -> str:
         parts.insert(0, f"{first[0].upper()}{first[1:]}.")
     if decision.detail:
         detail = decision.detail.rstrip(". ")
+        if at_shell:
+            detail = detail.replace("Choose h_star >= ", "Choose --h-star ")
         parts.append(f"{detail[0].upper()}{detail[1:]}.")
-    parts += _where_to_look(decision)
-    if change := _what_would_change_it(decision):
+    parts += _where_to_look(decision, chunks)
+    if change := _what_would_change_it(decision, "--h-star " if at_shell else "h_star="):
         parts.append(f"What would change it: {change}.")
     return " ".join(parts)
 
@@ -82,23 +93,25 @@ def _numbers_of_the_model(decision: Decision) -> list[str]:
     return [f"{mean} over the orders of the chunks, and {decision.q_lo:.2g} in the worst."]
 
 
-def _where_to_look(decision: Decision) -> list[str]:
+def _where_to_look(decision: Decision, chunks: Sequence[Chunk]) -> list[str]:
     """The sentence nearest to the claim, and for an abstention the claim's words that it lacks."""
     nearest = decision.nearest
     if nearest is None:
         return []
     end = "" if nearest.sentence[-1:] in ".!?" else "."
-    said = f"The nearest sentence is in chunk {nearest.chunk + 1}: “{nearest.sentence}”{end}"
+    title = chunks[nearest.chunk].title if chunks else None
+    place = f"chunk {nearest.chunk + 1}{f' ({one_line(title)})' if title else ''}"
+    said = f"The nearest sentence is in {place}: “{nearest.sentence}”{end}"
     if decision.answered or not nearest.lacking:
         return [said]
     lacking = ", ".join(f"“{word}”" for word in nearest.lacking)
     return [f"{said} It does not have {lacking}."]
 
 
-def _what_would_change_it(decision: Decision) -> str:
+def _what_would_change_it(decision: Decision, setting: str) -> str:
     reason = decision.reason.value
     if reason == "reference_below_target":
-        wider = _wider_target(decision)
+        wider = _wider_target(decision, setting)
         more = [] if decision.detail.startswith("no evidence can reach") else [_MORE_EVIDENCE]
         *first, last = [*more, *wider, "a calibration on labelled data of your own"]
         return f"{', '.join(first)}, or {last}" if first else last
@@ -112,9 +125,9 @@ def _what_would_change_it(decision: Decision) -> str:
     }.get(reason, "")
 
 
-def _wider_target(decision: Decision) -> list[str]:
-    """The least wider target that the case would reach."""
-    if decision.p_ref is None:
+def _wider_target(decision: Decision, setting: str) -> list[str]:
+    """The least wider target that the case would reach; none where each target needs a calibrated cut of its own."""
+    if decision.p_ref is None or decision.decided_by.endswith("+cut"):
         return []
     reached = [h for h in _WIDER if h > decision.h_star and decision.p_ref >= 1.0 - h]
-    return [f"h_star={reached[0]:g} where {reached[0]:.0%} wrong among the answered will do"] if reached else []
+    return [f"{setting}{reached[0]:g} where {reached[0]:.0%} wrong among the answered will do"] if reached else []

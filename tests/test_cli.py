@@ -54,6 +54,12 @@ def test_exit_code_0_answers_and_3_abstains(run, evidence: Path) -> None:  # typ
     assert (code, out.split(":")[0]) == (3, "ABSTAIN")
 
 
+def test_advice_names_the_option_and_the_file(run, evidence: Path) -> None:  # type: ignore[no-untyped-def]
+    _, out, _ = run("check", "--claim", "The Seine flows through Lyon.", "-e", str(evidence), "--p-ref", "0.82")
+    assert "--h-star 0.2 where" in out and "h_star" not in out
+    assert "in chunk 1 (facts): “The Seine" in out
+
+
 def test_json_is_the_whole_decision(run, evidence: Path) -> None:  # type: ignore[no-untyped-def]
     _, out, _ = run("check", "--question", "q?", "--answer", "a", "-e", str(evidence), "--p-ref", "1", "--json")
     assert Decision.from_json(out).predicate == "supported-answer/1"

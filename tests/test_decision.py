@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import Action, Decision, ISRGate, Reason
-from isr_rag.decision import Focus
+from isr_rag.decision import Focus, Nearest
 from isr_rag.errors import InvalidInputError
+from isr_rag.evidence import Chunk
 from isr_rag.explanation import percent
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
@@ -139,6 +140,25 @@ def test_plot_draws_every_ordering_and_the_three_levels() -> None:
     plt.close(one.figure)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="nothing"):
         ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1)).decide([], claim="c").plot()
+
+
+def test_no_wider_target_is_advised_where_each_needs_a_cut_of_its_own() -> None:
+    decision = decided([0.9], 0.94)
+    cut = dataclasses.replace(decision, decided_by="reference+cut")
+    assert "h_star=0.1" in decision.explain() and "h_star" not in cut.explain()
+    assert "calibration on labelled data" in cut.explain()
+
+
+def test_at_a_shell_options_and_titles_are_named() -> None:
+    decision = dataclasses.replace(
+        decided([0.9], 0.94),
+        nearest=Nearest(1, "Kettles have a warranty."),
+        detail="no evidence can reach 1 - h* = 0.95 for c: the highest is 0.82. Choose h_star >= 0.18, or calibrate",
+    )
+    said = decision.at_shell([Chunk("a", "other"), Chunk("Kettles have a warranty.", "terms\nof use")])
+    assert "--h-star 0.1 where 10% wrong" in said and "Choose --h-star 0.18, or" in said and "h_star" not in said
+    assert "in chunk 2 (terms of use): “Kettles" in said and "p_ref" in said
+    assert "in chunk 2: “Kettles" in decision.at_shell() and "h_star=0.1" in str(decision)
 
 
 def test_an_abstention_says_what_is_needed_and_what_would_change_it() -> None:

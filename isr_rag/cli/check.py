@@ -164,7 +164,7 @@ def check(
         gate = make_gate()
         status.update("deciding")
         decision = gate.decide(chunks, question=question, answer=answer, claim=claim)
-    say(decision.to_json() if as_json else decision)
+    say(decision.to_json() if as_json else decision.at_shell(chunks))
     raise typer.Exit(0 if decision.answered else EXIT_ABSTAIN)
 
 
