@@ -49,7 +49,7 @@ def reference_report(
                 place = f"{title.replace(' ', '-')}/{task}"
                 groups = [record.group or record.id for record in chosen]
                 calibration_report(
-                    p_refs(artefact, chosen, "rate"),
+                    p_refs(artefact, chosen, "each"),
                     [record.label for record in chosen],
                     folder / place,
                     groups,
@@ -62,9 +62,10 @@ def reference_report(
         [
             f"# The reference of {name}",
             " ".join(headline),
-            "p_ref is the calibrated probability that the case holds; the gate answers where it reaches 1 - h\\*. "
-            "A point of a reliability diagram above the diagonal means that more cases hold than p_ref says (careful), "
-            "one below it that fewer do. Nothing was fitted or chosen on these items.",
+            "The tables are those of the guarantee `rate`, which decides by default: the gate answers where, of the "
+            "cases at least as sure, a share of 1 - h\\* holds. The diagrams show the p_ref of `each`, which is about "
+            "cases like this one and errs on the low side, so points above the diagonal are to be expected. Nothing "
+            "was fitted or chosen on these items.",
             *parts,
         ]
     )
