@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isr_rag.audit.account import audit_of
-from isr_rag.audit.asking import Ask, AuditItem, Steps, Told
+from isr_rag.audit.asking import Ask, AuditItem, Judge, Steps, Told
 from isr_rag.audit.calibration import AuditCalibration, calibration_of
 from isr_rag.audit.citing import by_itself, candidates, cited, note_without, sets_to_take_out, unproven, without_cited
 from isr_rag.audit.effects import effects_of_chunks, effects_of_order
@@ -26,14 +26,11 @@ from isr_rag.audit.statement import Verdict
 from isr_rag.batch import Item
 from isr_rag.decision import Decision
 
-if TYPE_CHECKING:
-    from isr_rag.gate import ISRGate
-
 _ALL = slice(None)
 
 
 def steps(
-    gate: ISRGate,
+    gate: Judge,
     items: Sequence[AuditItem | Mapping[str, Any]],
     *,
     citations: bool = True,

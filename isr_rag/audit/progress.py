@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from isr_rag.audit.asking import Ask, AuditItem, Told
+from isr_rag.audit.asking import Ask, AuditItem, Judge, Told
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.context import Context
 from isr_rag.audit.cutting import Part, cut, is_latin
@@ -18,9 +18,6 @@ from isr_rag.batch import Item
 from isr_rag.decision import Decision
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 from isr_rag.evidence import Chunk, as_chunks, one_line
-
-if TYPE_CHECKING:
-    from isr_rag.gate import ISRGate
 
 MOST = 1000
 """Statements that are judged of one answer; what comes after them is not judged, and says so."""
@@ -77,7 +74,7 @@ class AnswerInProgress:
     def __init__(
         self,
         item: AuditItem | Mapping[str, Any],
-        gate: ISRGate,
+        gate: Judge,
         calibration: AuditCalibration | None,
         parts: slice,
         *,
