@@ -41,6 +41,8 @@ LEAST_OF_A_BIN = 150
 """Items of each class that a bin needs; with fewer it is pooled with the next one. To reach 1 - h* = 0.95 a bin needs
 19 right answers above a cut without a wrong one, which 150 supported items give where an eighth of them score above
 all others."""
+LEAST_AT_THE_END = 5
+"""Items that must have the most chunks of the last bin, or more: one long item says nothing of all long ones."""
 LEAST_OF_A_SOURCE = 80
 """Items of each class from which on a source counts by itself."""
 
@@ -104,8 +106,8 @@ def fit_artefact(
     """Calibrate each predicate's scores.
 
     Every labelled item counts for p_ref: for the rate among the answered and for Venn-Abers' lower probability, by the
-    number of chunks read (`BINS`; a bin with too few items of a class is pooled with the next one, and numbers of
-    chunks that no item has stay outside). Sources with enough items also count by themselves.
+    number of chunks read (`BINS`; a bin with too few items of a class is pooled with the next one, and more
+    chunks than `LEAST_AT_THE_END` items have stay outside). Sources with enough items also count by themselves.
 
     The Learn-then-Test cuts need items that nothing else looked at. For them the groups of each bin are split once, by
     `seed`: the first part plans the thresholds, and gives p_ref where `delta` is asked for; the second part,
@@ -265,7 +267,11 @@ def _weight(pilot: list[CalibrationRecord], folds: int, seed: int) -> float:
 
 
 def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:
-    """Ranges of chunks with their items: pooled upwards where thin, the last one downwards."""
+    """Ranges of chunks with their items: pooled upwards where thin, the last one downwards.
+
+    The last range ends at the largest number of chunks that enough items have: `LEAST_AT_THE_END` of its items have so
+    many or more, or all of them where there are fewer. Longer items still count in it.
+    """
     if any(record.chunks is None for record in scored.records):
         return [(1, None, scored)]
     counts = [record.chunks or 0 for record in scored.records]
@@ -287,6 +293,9 @@ def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:
         last = max(counts[row] for row in waiting)
         begin, _, rows = parts.pop() if parts else (min(counts), last, [])
         parts.append((begin, last, rows + waiting))
+    begin, end, rows = parts.pop()
+    longest = sorted((counts[row] for row in rows), reverse=True)
+    parts.append((begin, min(end, longest[min(LEAST_AT_THE_END, len(longest)) - 1]), rows))
     return [(first, last, scored.take(sorted(rows))) for first, last, rows in parts]
 
 

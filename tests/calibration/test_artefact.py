@@ -245,6 +245,15 @@ def test_data_that_makes_the_bound_meaningless_is_refused() -> None:
         BelongsTo("", "auto", 6)
 
 
+@pytest.mark.parametrize(("long", "last"), [([200], 8), ([200] * 4, 8), ([200] * 5, 200), ([9, 20, 20, 30, 200], 9)])
+def test_few_long_items_do_not_stretch_the_range_of_chunks(long: list[int], last: int) -> None:
+    items = [replace(record, chunks=1 + i % 8) for i, record in enumerate(records())]
+    items = [replace(record, chunks=chunks) for record, chunks in zip(items, long, strict=False)] + items[len(long) :]
+    part = fit(items).predicates["claim"]
+    assert part.bins[-1].last == last and part.bin(last) is not None and part.bin(last + 1) is None
+    assert part.n_true + part.n_false == len(items)
+
+
 def test_few_labels_are_said() -> None:
     with pytest.warns(CalibrationWarning, match="fewer than 50 of a class"):
         fit(records(80))
