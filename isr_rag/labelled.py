@@ -225,6 +225,8 @@ def calibrate(
             focus=gate.focus,
             bands=gate.bands if gate.orderings == "banded" and not invariant else None,
             seed=None if invariant else gate.seed,
+            clip=None if invariant else gate.rule.clip,
+            convention=None if invariant else gate.rule.convention,
         ),
         created_by=f"isr-rag {__version__}",
         targets=targets,

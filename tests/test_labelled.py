@@ -153,6 +153,18 @@ def test_the_cut_is_held_beside_the_rule_and_the_decision_says_so(artefact: Cali
     assert (decision.decided_by, decision.guarantee) == ("isr", "rate")
 
 
+@pytest.mark.parametrize(("settings", "field"), [({"clip": 2.0}, "clip"), ({"convention": "paper"}, "convention")])
+def test_a_cut_tested_on_another_rule_is_refused(
+    artefact: CalibrationArtefact, settings: dict[str, Any], field: str, tmp_path: Path
+) -> None:
+    loaded = CalibrationArtefact.load(artefact.save(tmp_path / "calibration.json"))
+    assert loaded == artefact and (loaded.belongs_to.clip, loaded.belongs_to.convention) == (6.0, "safe")
+    asked = {"evidence": ["a", "b"], "claim": "claim x at 0.99 end"}
+    with pytest.raises(CalibrationMismatchError, match=f"{field}: fitted for"):
+        gate(reference=CalibratedMixture(loaded, delta=0.1), h_star=0.1, **settings).decide(**asked)
+    assert gate(reference=CalibratedMixture(loaded), h_star=0.1, **settings).decide(**asked).p_ref is not None
+
+
 def test_a_target_without_a_cut_is_refused(artefact: CalibrationArtefact) -> None:
     with pytest.raises(CalibrationMismatchError, match="Learn-then-Test"):
         gate(reference=CalibratedMixture(artefact, delta=0.2)).decide(["a", "b"], claim="c at 0.99 e")

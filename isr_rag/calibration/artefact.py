@@ -25,6 +25,8 @@ from isr_rag.wording import Wording
 
 SCHEMA_VERSION = 2
 KIND = "isr-rag calibration"
+_OF_CUTS = ("clip", "convention")
+"""Settings that only cuts depend on; files without them say nothing about them."""
 
 
 Guarantee = Literal["each", "rate"]
@@ -44,6 +46,9 @@ class BelongsTo:
         bands: number of bands of the `banded` family; None: any.
         seed: seed of the orderings; None: any.
         languages: ISO 639-1 codes of the languages of the labelled items; empty: unknown, which guards nothing.
+        clip: the gate's upper limit of each budget term, on which its cuts depend; None: any, for scores that do not
+            depend on the order, or unknown.
+        convention: `safe` or `paper`, likewise.
     """
 
     scorer: str
@@ -53,6 +58,8 @@ class BelongsTo:
     bands: int | None = None
     seed: int | None = None
     languages: tuple[str, ...] = ()
+    clip: float | None = None
+    convention: str | None = None
 
     def __post_init__(self) -> None:
         if not self.scorer:
@@ -320,7 +327,7 @@ class CalibrationArtefact:
         """The calibration for this predicate, if the artefact belongs to exactly this gate.
 
         Args:
-            given: the gate's settings; its languages do not matter.
+            given: the gate's settings; its languages do not matter, nor clip and convention where they are None.
             predicate: id of the predicate's template.
 
         Raises:
@@ -328,6 +335,7 @@ class CalibrationArtefact:
         """
         fitted, asked = asdict(self.belongs_to), asdict(given)
         anything = {name for name in ("orderings", "m", "bands", "seed") if fitted[name] is None} | {"languages"}
+        anything |= {name for name in _OF_CUTS if fitted[name] is None or asked[name] is None}
         wrong = [
             f"{name}: fitted for {fitted[name]!r}, not {asked[name]!r}"
             for name in fitted
@@ -418,11 +426,14 @@ class CalibrationArtefact:
             raise CalibrationCorruptError(f"{source} is damaged: {error}") from error
 
     def _content(self) -> dict[str, Any]:
+        own = {
+            name: value for name, value in asdict(self.belongs_to).items() if name not in _OF_CUTS or value is not None
+        }
         return {
             "kind": KIND,
             "schema_version": SCHEMA_VERSION,
             "created_by": self.created_by,
-            "belongs_to": {**asdict(self.belongs_to), "languages": list(self.belongs_to.languages)},
+            "belongs_to": {**own, "languages": list(self.belongs_to.languages)},
             "predicates": {name: part.to_dict() for name, part in self.predicates.items()},
         }
 

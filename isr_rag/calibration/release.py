@@ -15,6 +15,8 @@ from isr_rag.files import write_json
 
 KIND = "isr-rag release"
 SCHEMA_VERSION = 1
+CLIP = 6.0
+"""B of the gates that a cut is released for."""
 
 
 @dataclass(frozen=True, slots=True)

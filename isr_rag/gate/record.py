@@ -102,6 +102,8 @@ class ItemRecord:
             looks=gate.looks,
             read=len(self._reading.chunks),
             alone=self._alone.of(item.predicate.target)[0],
+            clip=gate.rule.clip,
+            convention=gate.rule.convention,
         )
 
     def ceiling(self, drawn: int) -> float | None:

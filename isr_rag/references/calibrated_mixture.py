@@ -125,7 +125,14 @@ class CalibratedMixture:
             return Estimate(probability(calibration.lower(q_bar), "the calibration"), "calibrated mixture")
         fitted = calibration.check_belongs(
             BelongsTo(
-                case.scorer, case.family, case.m, case.focus, case.bands if case.family == "banded" else None, case.seed
+                scorer=case.scorer,
+                orderings=case.family,
+                m=case.m,
+                focus=case.focus,
+                bands=case.bands if case.family == "banded" else None,
+                seed=case.seed,
+                clip=None if self.delta is None else case.clip,  # a cut was tested on what the whole rule answers
+                convention=None if self.delta is None else case.convention,
             ),
             template,
         )

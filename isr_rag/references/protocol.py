@@ -30,6 +30,8 @@ class Case:
         alone: probability of g = 1 for each chunk read by itself, in the order of those that were read; empty where
             the reference does not ask for it (`CloseReference`) and where there is one chunk, which is read alone
             anyway.
+        clip: the upper limit B of each budget term.
+        convention: `safe` or `paper`.
     """
 
     predicate: Predicate
@@ -45,6 +47,8 @@ class Case:
     looks: int = 1
     read: int | None = None
     alone: tuple[float, ...] = ()
+    clip: float = 6.0
+    convention: str = "safe"
 
 
 @dataclass(frozen=True, slots=True)

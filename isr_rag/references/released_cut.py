@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isr_rag.algorithm import mean
 from isr_rag.calibration.errors import CalibrationMismatchError
-from isr_rag.calibration.release import Release, ScoredBy
+from isr_rag.calibration.release import CLIP, Release, ScoredBy
 from isr_rag.errors import ConfigurationError
 from isr_rag.references.protocol import Case, Estimate
 
@@ -63,6 +63,11 @@ class ReleasedCut:
         if case.looks > 1:
             raise ConfigurationError("a released cut is about single decisions, not about a loop of acquisition")
         wrong = own.scored_by.differences(_scored_by(case))
+        if own.scored_by.orderings is not None and (case.clip, case.convention) != (CLIP, "safe"):
+            wrong.append(
+                f"rule: labelled was what convention='safe' and clip={CLIP:g} answer, "
+                f"not convention={case.convention!r} and clip={case.clip:g}"
+            )
         if case.predicate.template != own.predicate:
             wrong.append(f"predicate: {own.predicate!r} was labelled, not {case.predicate.template!r}")
         if wrong:

@@ -18,7 +18,7 @@ import numpy as np
 from isr_rag.algorithm import mean
 from isr_rag.calibration.checks import normalised
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationMismatchError
-from isr_rag.calibration.release import ScoredBy
+from isr_rag.calibration.release import CLIP, ScoredBy
 from isr_rag.decision import Decision
 from isr_rag.errors import ConfigurationError, InvalidInputError, OutputError
 from isr_rag.evidence import EvidenceLike, as_chunks
@@ -26,9 +26,6 @@ from isr_rag.gate import ISRGate
 from isr_rag.predicates import predicate_for
 
 Keep = Literal["texts", "hashes"]
-
-CLIP = 6.0
-"""B of the gates that a cut is released for."""
 
 _APPLICATION = 0x15125AD0  # marks the file, so that no other database is taken for one
 _VERSION = 1

@@ -19,8 +19,8 @@ from isr_rag import __version__
 from isr_rag.algorithm import Rule, weigh
 from isr_rag.calibration.betting import check_target, log_wealth, right_answers_needed, wager
 from isr_rag.calibration.errors import CalibrationError
-from isr_rag.calibration.release import Release, ReleasedTarget
-from isr_rag.shadow.log import CLIP, Kept, ShadowLog
+from isr_rag.calibration.release import CLIP, Release, ReleasedTarget
+from isr_rag.shadow.log import Kept, ShadowLog
 
 _GROWTH = 1.4
 """Each cut answers this many times as many cases as the one above it: fewer steps waste labels, more test the same

@@ -192,6 +192,9 @@ def test_an_order_sensitive_gate_answers_only_what_was_labelled_as_its_answer(tm
         )
     with pytest.raises(CalibrationMismatchError, match="seed: collected with 0, not 1"):
         ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), seed=1).decide(["a", "b"], claim="claim 1.")
+    for rule in ({"clip": 2.0}, {"convention": "paper"}):
+        with pytest.raises(CalibrationMismatchError, match="rule: labelled was"):
+            ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), **rule).decide(["a", "b"], claim="claim 1.")  # type: ignore[arg-type]
 
 
 def test_a_released_cut_refuses_what_it_does_not_belong_to(labelled: tuple[World, ShadowLog]) -> None:
