@@ -1,4 +1,4 @@
-"""What the gate says about labelled answers, kept line by line, so that a stopped run goes on where it was."""
+"""What the gate says about labelled answers, kept line by line, so a stopped run continues where it stopped."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Figure:
 
     Attributes:
         name: file name without suffix; unique in the report.
-        caption: what it shows; it also stands in for the picture where that cannot be seen.
+        caption: what it shows; it is also the text alternative of the picture.
         png: the picture.
     """
 

@@ -81,7 +81,7 @@ def _counts(figures: Statistics) -> Iterator[str]:
     bands = [*SIZE_BANDS, *sorted(band for band in figures.sizes if band not in SIZE_BANDS)]
     yield from table(("n", "items"), ((f"{low} to {high}", figures.sizes[low, high]) for low, high in bands))
     yield ""
-    yield f"- Answer coverage: the true answer stands in the context of {_covered(figures)} supported drafts."
+    yield f"- Answer coverage: the true answer occurs in the context of {_covered(figures)} supported drafts."
     yield (f"- False drafts that stand in their own context: {_share(figures.false_in_context, figures.false_drafts)}.")
     yield (
         f"- Multi-hop: {_share(figures.hotpot_multi, figures.hotpot)} supported HotpotQA items have two or more "
