@@ -82,7 +82,9 @@ def run(adjudicator: AdjudicatorName | None = None) -> None:
     console.rule("4. The evidence does not suffice yet: fetch more, look again")
     patient = gate.with_h_star(LOOP_H_STAR)
     trail = acquire(patient, lambda query, look, previous: library.search(QUESTION, 1 + look), claim=SUPPORTED)
-    console.print(f"Two looks share {patient.h_star:.0%} wrong answers: each may spend {trail.h_star_per_look:.1%}.\n")
+    console.print(
+        f"At most {patient.h_star:.0%} may be wrong here. Two looks share that: {trail.h_star_per_look:.1%} each.\n"
+    )
     for look, decision in enumerate(trail.decisions):
         console.print(f"look {look + 1}, {decision.chunks} {'paragraph' if decision.chunks == 1 else 'paragraphs'}")
         _show(console, SUPPORTED, trail.evidence[: decision.chunks], decision)
@@ -126,8 +128,8 @@ def _show_orders(console: Console, library: Library, adjudicator: AdjudicatorNam
         console.print(f"  {shown}   {q:.3f}   {'yes' if q > 0.5 else 'no'}")
     yes = sum(q > 0.5 for q in read.q)
     console.print(
-        f"{yes} of {len(read.q)} orders say yes: nothing but the order changed. A gate takes the lowest, "
-        f"{min(read.q):.3f}, seriously."
+        f"{yes} of {len(read.q)} orders say yes: nothing but the order changed. A gate goes by the "
+        f"lowest, {min(read.q):.3f}."
     )
     blind = ISRGate(scorer=beside, reference=Oracle(1.0)).decide(evidence, **asked)
     console.print(f"The adjudicator reads the paragraphs side by side: {blind.q[0]:.3f} in every order.\n")
