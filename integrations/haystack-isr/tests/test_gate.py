@@ -161,6 +161,11 @@ def test_exactly_one_reply_with_text_is_judged(replies: list[ChatMessage]) -> No
         ISRDraftGate(gate()).run(QUESTION, DOCUMENTS, replies)
 
 
+def test_the_text_of_a_generator_without_chat_is_refused_with_a_way_out() -> None:
+    with pytest.raises(InvalidTypeError, match="from_assistant"):
+        ISRDraftGate(gate()).run(QUESTION, DOCUMENTS, ["The Seine."])  # type: ignore[list-item]
+
+
 def test_a_withheld_draft_is_nowhere_in_the_result() -> None:
     pipeline = gated_after(ISRDraftGate(gate(0.0)), lambda query, look: DOCUMENTS, lambda prompt: "The Nile")
     result = pipeline.run({"ask": {"value": QUESTION}})

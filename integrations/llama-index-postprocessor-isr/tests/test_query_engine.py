@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from isr_rag import AnswerAudit, Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError
 from isr_rag.references import Case, Verifier
 from isr_rag.testing import FixedScorer
-from llama_index.postprocessor.isr import ISRDecisionEvent, ISRQueryEngine, ISRWorkflow
+from llama_index.postprocessor.isr import AbstainedError, ISRDecisionEvent, ISRQueryEngine, ISRWorkflow
 from llama_index.postprocessor.isr import ISRGate as Postprocessor
 
 MESSAGE = "No idea."
@@ -92,7 +93,11 @@ def test_a_sub_question_that_is_not_answered_is_no_evidence_for_another_answer(u
     synthesizer = get_response_synthesizer(llm=pipeline.llm, use_async=use_async)
     settings: Any = {"llm": pipeline.llm, "response_synthesizer": synthesizer, "use_async": use_async}
     engine = SubQuestionQueryEngine.from_defaults([tool], question_gen=OneQuestion(), verbose=False, **settings)
-    assert str(engine.query("Where?")) == "Empty Response"  # it drops a sub-question whose engine raises
+    if version("llama-index-core") == "0.14.0":  # drops a sub-question for a ValueError alone
+        with pytest.raises(AbstainedError):
+            engine.query("Where?")
+    else:
+        assert str(engine.query("Where?")) == "Empty Response"  # it drops a sub-question whose engine raises
     assert not pipeline.calls
 
 

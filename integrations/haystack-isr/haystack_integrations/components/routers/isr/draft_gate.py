@@ -10,7 +10,7 @@ from haystack.dataclasses import ChatMessage
 from haystack_integrations.components.routers.isr.evidence import OUTPUTS, Look
 from haystack_integrations.components.routers.isr.settings import Gating
 from isr_rag import Decision
-from isr_rag.errors import InvalidInputError
+from isr_rag.errors import InvalidInputError, InvalidTypeError
 
 _OUTPUTS: dict[str, Any] = {"answered": list[ChatMessage], "documents": list[Document], **OUTPUTS}
 
@@ -49,6 +49,7 @@ class ISRDraftGate(Gating):
 
         Raises:
             InvalidInputError: for no reply, several, or one without text.
+            InvalidTypeError: for a reply that is not a `ChatMessage`, such as the text of a generator without chat.
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         draft = _text_of(replies)
@@ -71,6 +72,8 @@ class ISRDraftGate(Gating):
 
 
 def _text_of(replies: list[ChatMessage]) -> str:
+    if not all(isinstance(reply, ChatMessage) for reply in replies):
+        raise InvalidTypeError("replies are ChatMessages: take a chat generator, or ChatMessage.from_assistant")
     if len(replies) != 1 or not replies[0].text:
         raise InvalidInputError(f"the gate decides about one reply with text, and got {len(replies)}: set n=1")
     return replies[0].text
