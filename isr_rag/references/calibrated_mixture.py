@@ -43,6 +43,9 @@ class CalibratedMixture:
     order-sensitive scorer the gate also asks ISR >= 1; the promises are about the cases that p_ref lets through
     before that, those of `delta` about the ones answered after it.
 
+    In a loop of acquisition that was calibrated as a whole, p_ref is the lower of the rate over labelled loops and of
+    the rate over single cases: what a single decision would refuse is refused in a loop as well.
+
     Args:
         calibration: an artefact fitted on labelled data (see `isr_rag.calibration`), refused where it does not belong
             to the gate's scorer, predicate, orderings, m and focus; or a bare calibration, for which you vouch.
@@ -157,7 +160,8 @@ class CalibratedMixture:
                     f"{self.guarantee!r}, delta={self.delta} and supported_share={self.supported_share}; "
                     "isr_rag.acquire splits h* then"
                 )
-            p_ref, guaranteed, guarantee = loop.steps.at(score), None, "rate"
+            guaranteed, guarantee = None, "rate"
+            p_ref = min(loop.steps.at(score), self._lower_of(template, fitted, part, guarantee)(score))
             source = f"{source}, of a loop of {case.looks} looks, rate among the answered"
         else:
             guaranteed = None
@@ -192,11 +196,12 @@ class CalibratedMixture:
         fitted = calibration.predicates.get(predicate)
         if fitted is None:
             return None
-        if looks > 1:
-            loop = self._loop(fitted, looks)
-            return None if loop is None else loop.steps.ceiling
-        guarantee = self.guarantee_for(fitted)
-        return max(self._lower_of(predicate, fitted, part, guarantee)(1.0) for part in fitted.bins)
+        loop = self._loop(fitted, looks) if looks > 1 else None
+        if looks > 1 and loop is None:
+            return None
+        guarantee = "rate" if loop is not None else self.guarantee_for(fitted)
+        single = max(self._lower_of(predicate, fitted, part, guarantee)(1.0) for part in fitted.bins)
+        return single if loop is None else min(loop.steps.ceiling, single)
 
     def _loop(self, fitted: PredicateCalibration, looks: int) -> LoopCalibration | None:
         """The calibration of a loop; it is a rate over loops as they were labelled, and stands for nothing else."""

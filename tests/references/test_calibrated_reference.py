@@ -205,6 +205,17 @@ def test_a_loop_is_decided_by_its_own_calibration_without_a_split() -> None:
     assert "of a loop of 2 looks" in trail.decision.reference
 
 
+def test_a_loop_lets_out_nothing_that_the_calibration_of_single_cases_refuses() -> None:
+    certain = [LoopRecord(f"c{i}", CLAIM, (0.3, 0.3), (1, 1)) for i in range(300)]  # these loops would answer all of it
+    own = CalibratedMixture(fitted(records(), loops=certain))
+    trail = acquire(gate(own, 0.31, h_star=0.05), widen(numbered, top_k=2), claim="The river flows", looks=2)
+    assert trail.stop == "looks_spent" and trail.h_star_per_look == 0.05
+    alone = gate(own, 0.31, h_star=0.05).decide([ENGLISH] * 2, claim="The river flows")
+    assert trail.decision.p_ref == alone.p_ref
+    single, whole = own.ceiling(CLAIM), own.ceiling(CLAIM, looks=2)
+    assert single is not None and whole is not None and whole <= single
+
+
 def test_a_loop_that_cannot_answer_is_refused_at_once_and_others_split_their_budget(
     artefact: CalibrationArtefact,
 ) -> None:
