@@ -23,7 +23,7 @@ from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.files import write_atomically
 from isr_rag.wording import Wording
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 KIND = "isr-rag calibration"
 _OF_CUTS = ("clip", "convention")
 """Settings that only cuts depend on; files without them say nothing about them."""
@@ -163,13 +163,12 @@ class PredicateCalibration:
         n_false: labelled items for which it does not.
         data_sha256: hash of the labelled scores that it was fitted on.
         metrics: figures on held-out folds, by name; plain numbers.
-        sources: the labelled scores of each source that is large enough; with `rate` the lowest p_ref counts, so
-            that the cut is the worst source's.
+        sources: for each source that is large enough, the highest p_ref that its labelled items leave possible
+            (`source_steps`), at `share`; with `rate` the lowest p_ref counts, so that the cut is the worst source's.
         loops: calibrated loops of acquisition, by their number of looks.
         combination: joins q_bar with the wording to the score that everything here belongs to; None: it is q_bar.
-        close: how much the best chunk read alone counts where it says less than all chunks together: the share of the
-            difference in log-odds that is taken off q_bar, from 0 (each chunk need not be read alone) to 1 (the lower
-            of the two counts).
+        close: how much the best chunk read alone counts in the mean of its log-odds and those of q_bar, from 0 (each
+            chunk need not be read alone) to 1.
     """
 
     bins: tuple[BinCalibration, ...]
@@ -177,7 +176,7 @@ class PredicateCalibration:
     n_false: int
     data_sha256: str
     metrics: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    sources: Mapping[str, Tail] = field(default_factory=dict[str, Tail])
+    sources: Mapping[str, Steps] = field(default_factory=dict[str, Steps])
     loops: tuple[LoopCalibration, ...] = ()
     combination: Combination | None = None
     close: float = 0.0
@@ -224,10 +223,10 @@ class PredicateCalibration:
         return self.n_true / (self.n_true + self.n_false)
 
     def rate(self, part: BinCalibration, supported_share: float | None = None) -> Steps:
-        """p_ref by score with the guarantee `rate`: the lowest of the bin's tail and of every source's.
+        """p_ref by score with the guarantee `rate`: the lowest of the bin's tail and what each source leaves possible.
 
-        A source's tail is weighed to the share of supported items that the predicate's items have as a whole, or to
-        the stated one, so that sources differ in their scores only.
+        Sources are weighed to the share of supported items that the predicate's items have as a whole, or to the
+        stated one, so that they differ in their scores only.
 
         Raises:
             CalibrationError: if the bin has no tail, or the share lies outside (0, 1).
@@ -235,7 +234,8 @@ class PredicateCalibration:
         if part.tail is None:
             raise CalibrationError("a verifier's channel has no rate among the answered: use guarantee='each'")
         share = self.share if supported_share is None else supported_share
-        lowest = [part.tail.steps(supported_share), *(tail.steps(share) for tail in self.sources.values())]
+        left = [steps.at_share(share, self.share) for steps in self.sources.values()]
+        lowest = [part.tail.steps(supported_share), *left]
         breaks = np.unique([0.0, *(score for steps in lowest for score in steps.breaks)])
         values = np.array([min(steps.at(score) for steps in lowest) for score in breaks.tolist()])
         return Steps.highest_so_far(breaks, values)
@@ -279,7 +279,7 @@ class PredicateCalibration:
             "n_false": self.n_false,
             "data_sha256": self.data_sha256,
             "metrics": dict(self.metrics),
-            "sources": {name: tail.to_dict() for name, tail in self.sources.items()},
+            "sources": {name: steps.to_dict() for name, steps in self.sources.items()},
             "loops": [loop.to_dict() for loop in self.loops],
         }
 
@@ -293,7 +293,7 @@ class PredicateCalibration:
             n_false=int(data["n_false"]),
             data_sha256=str(data["data_sha256"]),
             metrics=data["metrics"],
-            sources={str(name): Tail.from_dict(tail) for name, tail in data["sources"].items()},
+            sources={str(name): Steps.from_dict(steps) for name, steps in data["sources"].items()},
             loops=tuple(LoopCalibration.from_dict(loop) for loop in data["loops"]),
             combination=None if joined is None else Combination.from_dict(joined),
             close=float(data["close"]),

@@ -19,7 +19,7 @@ LEAST_OF_A_CLASS = 200
 """Items of each class from which on a combination is tried: weights fitted on few cost more than they bring."""
 LEAST_FOR_A_WEIGHT = 100
 """Items of each class from which on one of `WEIGHTS` is chosen, which is one choice of three."""
-WEIGHTS = (0.5, 1.0)
+WEIGHTS = (0.5, 2.0 / 3.0)
 """What the best chunk read alone may count, see `closely`."""
 COVERAGES = (0.1, 0.2, 0.4)
 """Shares of the surest items at which a combination must not be wrong more often than the probability alone."""
@@ -108,16 +108,15 @@ class Cases:
 
 
 def closely(q_bar: float, alone: float, weight: float) -> float:
-    """q_bar, less a share of what the best chunk read alone falls short of it in log-odds; never above q_bar.
+    """The mean of q_bar and of the best chunk's probability read alone, in log-odds; the latter counts `weight`.
 
     Rises with both, so that nothing that either says against a claim can raise the score.
     """
-    if alone >= q_bar:
+    if alone == q_bar or weight == 0.0:
         return q_bar
-    if weight == 1.0:
-        return alone
-    x = _logit(q_bar) - weight * (_logit(q_bar) - _logit(alone))
-    return min(q_bar, max(alone, 1.0 / (1.0 + math.exp(-x))))  # between both, also where log-odds are cut off
+    x = (1.0 - weight) * _logit(q_bar) + weight * _logit(alone)
+    low, high = sorted((q_bar, alone))
+    return min(high, max(low, 1.0 / (1.0 + math.exp(-x))))  # between both, also where log-odds are cut off
 
 
 def fit(cases: Cases) -> Combination:
@@ -156,7 +155,7 @@ def helps(cases: Cases, folds: int, seed: int) -> bool:
     parts = _by_source(cases.labels, cases.sources) or split(cases.labels, cases.groups, folds, seed)
     q_bar = np.asarray(cases.q_bar)
     joined, alone = _scores(cases, parts), _fitted_elsewhere(q_bar, labels, parts)
-    if _more_often_wrong(joined, q_bar, labels, parts):
+    if _more_wrong(joined, q_bar, labels, parts).max() > 0.0:
         return False
     gain = _gain(joined, alone, labels, cases.groups, parts)
     return bool(gain.mean() > _STANDARD_ERRORS * gain.std(ddof=1) / math.sqrt(len(gain)))
@@ -171,11 +170,11 @@ def best_weight(
     folds: int,
     seed: int,
 ) -> float:
-    """How much the best chunk read alone should count: the one of `WEIGHTS` that predicts best, or 0.
+    """How much the best chunk read alone should count: the one of `WEIGHTS` that is wrong least often, or 0.
 
-    A weight is compared with q_bar by itself as in `helps`, by logistic curves that were fitted without one source (or
-    fold) at a time: it must not be wrong more often at any of `COVERAGES`, and must have a lower log loss, averaged
-    within groups. 0 under `LEAST_FOR_A_WEIGHT` items of a class.
+    A weight is compared with q_bar by itself on what is left out, one source (or fold) at a time: among the surest it
+    must not be wrong more often, averaged over `COVERAGES` and over what was left out, and logistic curves fitted
+    without that part must have a lower log loss, averaged within groups. 0 under `LEAST_FOR_A_WEIGHT` items of a class.
     """
     y, old = np.asarray(labels), np.asarray(q_bar)
     if min(y.sum(), len(y) - y.sum()) < LEAST_FOR_A_WEIGHT or len(set(groups)) < folds:
@@ -184,9 +183,9 @@ def best_weight(
     usual, found = _fitted_elsewhere(old, y, parts), {0.0: 0.0}
     for weight in WEIGHTS:
         new = np.array([closely(q, best, weight) for q, best in zip(q_bar, alone, strict=True)])
-        if not _more_often_wrong(new, old, y, parts):
-            found[weight] = float(_gain(_fitted_elsewhere(new, y, parts), usual, y, groups, parts).mean())
-    return max(found, key=lambda weight: found[weight])
+        if _gain(_fitted_elsewhere(new, y, parts), usual, y, groups, parts).mean() > 0.0:
+            found[weight] = float(_more_wrong(new, old, y, parts).mean())
+    return min(found, key=lambda weight: found[weight])
 
 
 Parts = list[tuple[list[int], list[int]]]
@@ -201,8 +200,8 @@ def _fitted_elsewhere(scores: Floats, labels: NDArray[Any], parts: Parts) -> Flo
     return fitted
 
 
-def _more_often_wrong(new: Floats, old: Floats, labels: NDArray[Any], parts: Parts) -> bool:
-    """Whether new scores are wrong more often than old ones among the surest, at any coverage."""
+def _more_wrong(new: Floats, old: Floats, labels: NDArray[Any], parts: Parts) -> Floats:
+    """By how much the share wrong among the surest rises at each of `COVERAGES`, averaged over the parts left out."""
     worse = [
         [
             _wrong_in_surest(new[unseen], labels[unseen], coverage)
@@ -211,7 +210,7 @@ def _more_often_wrong(new: Floats, old: Floats, labels: NDArray[Any], parts: Par
         ]
         for coverage in COVERAGES
     ]
-    return bool(np.mean(worse, axis=1).max() > 0.0)
+    return cast(Floats, np.mean(worse, axis=1))
 
 
 def _gain(new: Floats, old: Floats, labels: NDArray[Any], groups: Sequence[str], parts: Parts) -> Floats:

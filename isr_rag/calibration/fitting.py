@@ -28,7 +28,7 @@ from isr_rag.calibration.combination import Cases, Combination
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
 from isr_rag.calibration.ltt import Cut, LearnThenTest
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord, check_loops, check_records, data_hash, groups_of
-from isr_rag.calibration.tail import Tail, loop_steps
+from isr_rag.calibration.tail import Steps, Tail, loop_steps, source_steps
 from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.languages import languages_of
 
@@ -37,14 +37,16 @@ Floats = NDArray[np.float64]
 
 BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))
 """Ranges of chunks that are calibrated by themselves, where they hold enough items."""
-LEAST_OF_A_BIN = 150
-"""Items of each class that a bin needs; with fewer it is pooled with the next one. To reach 1 - h* = 0.95 a bin needs
-19 right answers above a cut without a wrong one, which 150 supported items give where an eighth of them score above
-all others."""
+LEAST_OF_A_BIN = 400
+"""Items of each class that a bin needs; with fewer it is pooled with the next one. A cut at 1 - h* = 0.95 with one
+wrong answer in it needs 38 right ones: in thin bins one error more or less decides whether anything is answered, and
+the share of wrong answers on items left out is higher than where they are pooled."""
 LEAST_AT_THE_END = 5
 """Items that must have the most chunks of the last bin, or more: one long item says nothing of all long ones."""
-LEAST_OF_A_SOURCE = 80
+LEAST_OF_A_SOURCE = 20
 """Items of each class from which on a source counts by itself."""
+DOUBT = 0.05
+"""Probability that any source is taken for worse than it is at a score, over all sources (Bonferroni)."""
 
 Rule = Callable[[CalibrationRecord, float, float], bool]
 """(record, p_ref, h_star) -> whether the gate answers the item by its own rule; must not look at the label."""
@@ -107,7 +109,8 @@ def fit_artefact(
 
     Every labelled item counts for p_ref: for the rate among the answered and for Venn-Abers' lower probability, by the
     number of chunks read (`BINS`; a bin with too few items of a class is pooled with the next one, and more
-    chunks than `LEAST_AT_THE_END` items have stay outside). Sources with enough items also count by themselves.
+    chunks than `LEAST_AT_THE_END` items have stay outside). A source that is proven to be wrong more often than the
+    rest lowers p_ref (`source_steps`).
 
     The Learn-then-Test cuts need items that nothing else looked at. For them the groups of each bin are split once, by
     `seed`: the first part plans the thresholds, and gives p_ref where `delta` is asked for; the second part,
@@ -250,7 +253,7 @@ def _score(
 
 
 def _closely(records: list[CalibrationRecord], weight: float) -> list[CalibrationRecord]:
-    """The records, each q_bar lowered by what the best chunk read alone says."""
+    """The records, each q_bar joined with what the best chunk read alone says."""
     return [
         record
         if record.alone is None
@@ -316,18 +319,25 @@ def _fit_bin(
     return BinCalibration(first, last, calibrator, tail, seen, tuple(cuts))
 
 
-def _sources(scored: _Scored) -> dict[str, Tail]:
-    """Tails of the sources that have enough items of each class, if there are two at least."""
+def _sources(scored: _Scored) -> dict[str, Steps]:
+    """What the sources that have enough items of each class leave possible, if there are two at least."""
     rows: dict[str, list[int]] = {}
     for row, record in enumerate(scored.records):
         if record.source is not None:
             rows.setdefault(record.source, []).append(row)
-    found: dict[str, Tail] = {}
-    for name, own in sorted(rows.items()):
-        part = scored.take(own)
-        if min(sum(part.labels), len(own) - sum(part.labels)) >= LEAST_OF_A_SOURCE:
-            found[name] = Tail.fit(part.scores, part.labels)
-    return found if len(found) >= 2 else {}
+    parts = {name: scored.take(own) for name, own in sorted(rows.items())}
+    large = {
+        name: part
+        for name, part in parts.items()
+        if min(sum(part.labels), len(part.labels) - sum(part.labels)) >= LEAST_OF_A_SOURCE
+    }
+    if len(large) < 2:
+        return {}
+    share = sum(scored.labels) / len(scored.labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)  # few items prove little, which is the point
+        tails = {name: Tail.fit(part.scores, part.labels) for name, part in large.items()}
+    return {name: source_steps(tail, share, 1.0 - DOUBT / len(tails)) for name, tail in tails.items()}
 
 
 def _loops(records: Sequence[LoopRecord], scored: _Scored, retriever: str) -> tuple[LoopCalibration, ...]:

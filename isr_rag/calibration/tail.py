@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.bounds import TOLERANCE
 from isr_rag.calibration.checks import labelled_scores
-from isr_rag.calibration.errors import CalibrationError
+from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 
 Floats = NDArray[np.float64]
 
@@ -71,6 +71,13 @@ class Steps:
     def ceiling(self) -> float:
         """The highest value."""
         return self.values[-1]
+
+    def at_share(self, share: float, given: float) -> Steps:
+        """Reliabilities at a share of supported cases, turned into those at another, `given`; both in (0, 1)."""
+        factor = (share / (1.0 - share)) * ((1.0 - given) / given)
+        risks = [1.0 - value for value in self.values]
+        turned = np.array([1.0 - risk * factor / (1.0 - risk + risk * factor) for risk in risks])
+        return Steps.highest_so_far(np.array([0.0, *self.breaks]), turned)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain numbers, for JSON."""
@@ -182,6 +189,28 @@ class Tail:
     def from_dict(cls, data: Mapping[str, Any]) -> Tail:
         """The inverse of `to_dict`."""
         return cls(tuple(map(float, data["true"])), tuple(map(float, data["false"])))
+
+
+def source_steps(tail: Tail, share: float, confidence: float) -> Steps:
+    """What the labelled items of one source prove against it: the highest p_ref that they leave possible.
+
+    One minus the lower end of the one-sided Clopper-Pearson interval of the share of wrong items among those at or
+    above a score, turned to a share of supported cases; raised to the highest value at any lower score. A source with
+    few answered items proves little and leaves p_ref alone; one that is wrong too often lowers it.
+
+    Args:
+        tail: the source's labelled scores.
+        share: share of supported cases, in (0, 1).
+        confidence: of each bound.
+    """
+    with fitting_libraries():
+        from scipy.stats import beta
+
+    scores = np.unique([*tail.true, *tail.false])
+    true, false = tail.counts(scores)
+    low = np.nan_to_num(beta.ppf(1.0 - confidence, false, true + 1))  # no wrong item: nothing is proven
+    factor = ((1.0 - share) / share) * (tail.share / (1.0 - tail.share))
+    return Steps.highest_so_far(scores, 1.0 - low * factor / (1.0 - low + low * factor))
 
 
 def loop_steps(scores: Sequence[Sequence[float]], labels: Sequence[Sequence[int]]) -> Steps:

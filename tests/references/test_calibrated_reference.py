@@ -28,6 +28,7 @@ from isr_rag.calibration import (
     VennAbers,
     fit_artefact,
 )
+from isr_rag.calibration.tail import source_steps
 from isr_rag.errors import ConfigurationError, PromptTooLongError
 from isr_rag.labelled import score_loops
 from isr_rag.references import CalibratedMixture, Lowest, Oracle, Verifier
@@ -120,8 +121,23 @@ def test_the_worst_sources_cut_counts() -> None:
     own, shipped = part.bins[-1].tail, part.rate(part.bins[-1])
     assert own is not None
     for score in np.linspace(0, 1, 50):
-        worst = min(tail.steps(part.share).at(score) for tail in part.sources.values())
+        worst = min(steps.at(score) for steps in part.sources.values())
         assert shipped.at(score) <= min(own.steps().at(score), worst) + 1e-12
+    assert any(shipped.at(score) < own.steps().at(score) - 0.01 for score in np.linspace(0, 1, 50))
+    alike = fitted([*good, *records(900, seed=2, source="other")]).predicates[CLAIM]
+    both = alike.bins[-1].tail
+    assert both is not None and alike.rate(alike.bins[-1]).cut(0.9) == both.steps().cut(0.9)
+
+
+def test_what_a_source_leaves_possible_moves_with_the_share_of_supported_cases() -> None:
+    tail = Tail(tuple(np.linspace(0.3, 1, 60).tolist()), tuple(np.linspace(0, 0.9, 40).tolist()))
+    for share in (0.2, 0.5, 0.8):
+        there = source_steps(tail, share, 0.95)
+        turned = source_steps(tail, 0.6, 0.95).at_share(0.6, share)
+        for score in np.linspace(0, 1, 30):
+            assert turned.at(score) == pytest.approx(there.at(score))
+    few = source_steps(Tail((0.2, 0.4, 0.6), (0.5,)), 0.5, 0.95)
+    assert few.at(0.65) == 1.0 and few.at(0.55) > 0.9  # one wrong answer of three proves little
 
 
 def test_a_smaller_share_of_supported_cases_asks_more(artefact: CalibrationArtefact) -> None:
