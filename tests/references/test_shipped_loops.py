@@ -1,4 +1,4 @@
-"""Loops with the calibrations that ship: each is calibrated as a whole, splits its h*, or is refused and says what works."""
+"""Loops with the calibrations that ship: calibrated as a whole, splitting h*, or refused with an h* that works."""
 
 from __future__ import annotations
 
