@@ -117,11 +117,11 @@ def fit_artefact(
     `cut_share` of the groups, tests the cuts, both for answering on the score alone and for what the gate answers
     by `rule` as well.
 
-    Where all records of a predicate say what the best chunk alone gets, that counts as well if the score then ranks
-    and predicts better on sources that it was not fitted on (`PredicateCalibration.close`). Where
-    all records of a predicate have their wording, q_bar and wording are joined to one score (`Combination`) if
-    that ranks and predicts better on sources that it was not fitted on; everything then belongs to that score. The
-    weights come from the first part, whose own scores are made out of fold.
+    Where all records of a predicate say what the best chunk alone gets, that counts as well if the surest are then
+    wrong less often (`PredicateCalibration.close`); as that is decided on all items, the cuts are tested at half their
+    delta. Where all records of a predicate have their wording, q_bar and wording are joined to one score
+    (`Combination`) if that ranks and predicts better on sources that it was not fitted on; everything then belongs to
+    that score. The weights come from the first part, whose own scores are made out of fold.
 
     The result does not depend on the order of the records.
 
@@ -237,7 +237,7 @@ def _score(
     """Scores of a predicate's records, and the predictions held out of the part that may be looked at."""
     labelled_scores([r.q_bar for r in own], [r.label for r in own])
     pilot, tested = _split(own, cut_share, seed) if tests else (own, [])
-    close = _weight(pilot, folds, seed) if all(record.alone is not None for record in own) else 0.0
+    close = _weight(own, folds, seed) if all(record.alone is not None for record in own) else 0.0
     own, pilot, tested = [_closely(records, close) for records in (own, pilot, tested)]
     whole = _cases(own) is not None
     cases = _cases(pilot) if whole else None
@@ -262,11 +262,11 @@ def _closely(records: list[CalibrationRecord], weight: float) -> list[Calibratio
     ]
 
 
-def _weight(pilot: list[CalibrationRecord], folds: int, seed: int) -> float:
+def _weight(own: list[CalibrationRecord], folds: int, seed: int) -> float:
     """How much the best chunk read alone should count."""
-    alone = [record.q_bar if record.alone is None else record.alone for record in pilot]
-    labels, sources = [r.label for r in pilot], [r.source for r in pilot]
-    return combination.best_weight([r.q_bar for r in pilot], alone, labels, groups_of(pilot), sources, folds, seed)
+    alone = [record.q_bar if record.alone is None else record.alone for record in own]
+    labels, sources = [r.label for r in own], [r.source for r in own]
+    return combination.best_weight([r.q_bar for r in own], alone, labels, groups_of(own), sources, folds, seed)
 
 
 def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:
@@ -413,12 +413,13 @@ def _cuts(test: LearnThenTest, seen: Tail, pilot: _Scored, tested: _Scored, rule
         return [bool(rule(record, steps.at(score), test.h_star)) for record, score in pairs]
 
     groups = groups_of(tested.records)
+    tried = combination.CHOICES if all(record.alone is not None for record in tested.records) else 1
+    stated, test = test.delta, LearnThenTest(test.h_star, test.delta / tried)
     cuts: list[Cut] = []
     for may_pilot, may in ((None, None), (answered(pilot), answered(tested))):
         thresholds = test.plan(pilot.scores, pilot.labels, items=len(set(groups)), answerable=may_pilot)
-        cuts.append(
-            test.fit(tested.scores, tested.labels, thresholds=thresholds, answerable=may, groups=groups, seed=seed)
-        )
+        cut = test.fit(tested.scores, tested.labels, thresholds=thresholds, answerable=may, groups=groups, seed=seed)
+        cuts.append(replace(cut, delta=stated))
     return cuts
 
 
