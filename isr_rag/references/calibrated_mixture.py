@@ -27,9 +27,10 @@ ENOUGH_OF_A_CLASS = 50
 class CalibratedMixture:
     """p_ref from the calibrated mean probability of the gate's own orderings.
 
-    Where the artefact says so, each chunk is also read by itself, and the lower of the mean and of the best chunk
-    counts: what is put together from two chunks that speak of different things is then not mistaken for support. Where
-    it has a `Combination`, that counts together with what the wording shows against the claim.
+    Where the artefact says so, each chunk is also read by itself, and the mean over the orderings is joined with what
+    the best chunk gets (`isr_rag.calibration.combination.closely`): what is put together from two chunks that speak of
+    different things is then not mistaken for support. Where it has a `Combination`, that counts together with what the
+    wording shows against the claim.
 
     Two guarantees are offered. p_ref is the reliability of a class of cases, and they differ in the class:
 
