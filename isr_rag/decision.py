@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _NUMBERS = (
-    *("h_star", "clip", "q_bar", "q_lo", "p_ref", "budget", "bits_to_trust", "risk_of_hallucination"),
+    *("h_star", "clip", "q_second", "q_bar", "q_lo", "p_ref", "budget", "bits_to_trust", "risk_of_hallucination"),
     *("js_certificate", "seconds"),
 )
 _NO_RISK = 5e-5
@@ -133,7 +133,7 @@ class Decision:
         family: family of the orderings.
         m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
             decide the same.
-        passes: forward passes spent, 0 when every ordering came from a cache.
+        passes: forward passes spent, 0 when every ordering came from a cache; that of a second reader not counted.
         invariant: the model cannot see the order, so one pass is enough for all orderings.
         js_certificate: upper bound on the mean |q - q_bar| (Proposition 2.9).
         below_noise_floor: the whole dispersion lies under the scorer's numerical noise; None when unknown.
@@ -146,6 +146,7 @@ class Decision:
         seconds: wall-clock time of the decision.
         detail: what failed, lies outside of the calibration or did not fit the model's window, or why no evidence
             could have sufficed; empty otherwise.
+        q_second: the probability of g = 1 that a second reader gives; None where the reference asks none.
     """
 
     action: Action
@@ -181,6 +182,7 @@ class Decision:
     nearest: Nearest | None = None
     seconds: float = field(default=0.0, compare=False)
     detail: str = ""
+    q_second: float | None = None
 
     @property
     def p_star(self) -> float:
@@ -297,6 +299,8 @@ class Decision:
         if self.q_alone:
             place, best = max(enumerate(self.q_alone), key=lambda one: one[1])
             rows.append(("best chunk alone", f"{best:.4f} (number {place + 1} of the {len(self.q_alone)} read)"))
+        if self.q_second is not None:
+            rows.append(("second reader", f"{self.q_second:.4f}"))
         if self.q_high:
             widest = max(high - low for low, high in zip(self.q, self.q_high, strict=True))
             rows.append(("q known up to", f"{widest:.2g}, where a label is not listed; decided on the cautious end"))

@@ -76,11 +76,13 @@ def _trusted(decision: Decision) -> list[str]:
     if decision.p_ref is None:
         return []
     trusted, needed = percent(decision.p_ref, decision.p_star)
+    second = decision.q_second
+    by = "its calibration" if second is None else f"the calibration of two readers (the second gives it {second:.2g})"
     if decision.convention == "paper":
         return [f"It is trusted at {trusted}, of which the paper's rule asks nothing (h* = {decision.h_star:g})."]
     if decision.guarantee == "rate":  # the class is all cases at least as sure
         said = f"{trusted} of the cases at least as sure as this one hold; {needed} must (h* = {decision.h_star:g})."
-        return [f"By its calibration, {said}"]
+        return [f"By {by}, {said}"]
     return [f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."]
 
 

@@ -27,6 +27,8 @@ SCHEMA_VERSION = 3
 KIND = "isr-rag calibration"
 _OF_CUTS = ("clip", "convention")
 """Settings that only cuts depend on; files without them say nothing about them."""
+_OPTIONAL = (*_OF_CUTS, "second")
+"""Settings that files leave out where they are None."""
 
 
 Guarantee = Literal["each", "rate"]
@@ -49,6 +51,7 @@ class BelongsTo:
         clip: the gate's upper limit of each budget term, on which its cuts depend; None: any, for scores that do not
             depend on the order, or unknown.
         convention: `safe` or `paper`, likewise.
+        second: identity of the second reader's scorer, whose scores count as well; None: there is none.
     """
 
     scorer: str
@@ -60,6 +63,7 @@ class BelongsTo:
     languages: tuple[str, ...] = ()
     clip: float | None = None
     convention: str | None = None
+    second: str | None = None
 
     def __post_init__(self) -> None:
         if not self.scorer:
@@ -169,6 +173,8 @@ class PredicateCalibration:
         combination: joins q_bar with the wording to the score that everything here belongs to; None: it is q_bar.
         close: how much the best chunk read alone counts in the mean of its log-odds and those of q_bar, from 0 (each
             chunk need not be read alone) to 1.
+        second: how much a second reader counts in the mean of its log-odds and those of what is said above, from 0 (it
+            is not asked) to below 1.
     """
 
     bins: tuple[BinCalibration, ...]
@@ -180,29 +186,39 @@ class PredicateCalibration:
     loops: tuple[LoopCalibration, ...] = ()
     combination: Combination | None = None
     close: float = 0.0
+    second: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.close <= 1.0:
             raise CalibrationError(f"close must lie in [0, 1], not {self.close}")
+        if not 0.0 <= self.second < 1.0:  # also False for NaN
+            raise CalibrationError(f"second must lie in [0, 1), not {self.second}")
         apart = all(a.last is not None and a.last < b.first for a, b in pairwise(self.bins))
         if not self.bins or not apart:
             raise CalibrationError("a calibration needs bins of chunks, ascending and apart")
 
-    def score(self, q_bar: float, wording: Wording | None, alone: float | None = None) -> float:
-        """The calibrated score: q_bar, the best chunk alone where that counts, and the wording where that does.
+    def score(
+        self, q_bar: float, wording: Wording | None, alone: float | None = None, second: float | None = None
+    ) -> float:
+        """The calibrated score: q_bar, with the best chunk alone, a second reader and the wording where they count.
 
         Args:
             q_bar: mean probability over the orderings.
             wording: what the words show.
             alone: the highest probability of any chunk read by itself; of a single chunk q_bar itself.
+            second: the probability that the second reader gives.
 
         Raises:
-            CalibrationError: if the wording or the chunks read alone count and are not given.
+            CalibrationError: if the wording, the chunks read alone or the second reader count and are not given.
         """
         if self.close:
             if alone is None:
                 raise CalibrationError("this calibration also reads each chunk alone: give the highest of their q")
             q_bar = closely(q_bar, alone, self.close)
+        if self.second:
+            if second is None:
+                raise CalibrationError("this calibration also counts a second reader: give what it says")
+            q_bar = closely(q_bar, second, self.second)
         if self.combination is None:
             return q_bar
         if wording is None:
@@ -281,6 +297,7 @@ class PredicateCalibration:
             "metrics": dict(self.metrics),
             "sources": {name: steps.to_dict() for name, steps in self.sources.items()},
             "loops": [loop.to_dict() for loop in self.loops],
+            **({"second": self.second} if self.second else {}),
         }
 
     @classmethod
@@ -297,6 +314,7 @@ class PredicateCalibration:
             loops=tuple(LoopCalibration.from_dict(loop) for loop in data["loops"]),
             combination=None if joined is None else Combination.from_dict(joined),
             close=float(data["close"]),
+            second=float(data.get("second", 0.0)),
         )
 
 
@@ -427,7 +445,7 @@ class CalibrationArtefact:
 
     def _content(self) -> dict[str, Any]:
         own = {
-            name: value for name, value in asdict(self.belongs_to).items() if name not in _OF_CUTS or value is not None
+            name: value for name, value in asdict(self.belongs_to).items() if name not in _OPTIONAL or value is not None
         }
         return {
             "kind": KIND,

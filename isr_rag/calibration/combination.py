@@ -113,6 +113,8 @@ class Cases:
 def closely(q_bar: float, alone: float, weight: float) -> float:
     """The mean of q_bar and of the best chunk's probability read alone, in log-odds; the latter counts `weight`.
 
+    The same mean joins q_bar with what a second reader says.
+
     Rises with both, so that nothing that either says against a claim can raise the score.
     """
     if alone == q_bar or weight == 0.0:
@@ -120,6 +122,16 @@ def closely(q_bar: float, alone: float, weight: float) -> float:
     x = (1.0 - weight) * _logit(q_bar) + weight * _logit(alone)
     low, high = sorted((q_bar, alone))
     return min(high, max(low, 1.0 / (1.0 + math.exp(-x))))  # between both, also where log-odds are cut off
+
+
+def second_weight(q_bar: Sequence[float], second: Sequence[float], labels: Sequence[int]) -> float:
+    """What a second reader counts in the mean of its log-odds and those of q_bar, by a regression with bounds.
+
+    Never below 0, so that nothing can gain by a lower probability; 0 where only a negative weight would fit.
+    """
+    x = np.array([[_logit(q), _logit(other)] for q, other in zip(q_bar, second, strict=True)])
+    _, slope, weight = _regress(x, np.asarray(labels))
+    return weight / (slope + weight)
 
 
 def fit(cases: Cases) -> Combination:

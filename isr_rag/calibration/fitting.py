@@ -23,6 +23,7 @@ from isr_rag.calibration.checks import (
     TrainingHashes,
     enough_of_each_class,
     labelled_scores,
+    scored_labels,
 )
 from isr_rag.calibration.combination import Cases, Combination
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
@@ -119,9 +120,10 @@ def fit_artefact(
 
     Where all records of a predicate say what the best chunk alone gets, that counts as well if the surest are then
     wrong less often (`PredicateCalibration.close`); as that is decided on all items, the cuts are tested at half their
-    delta. Where all records of a predicate have their wording, q_bar and wording are joined to one score
-    (`Combination`) if that ranks and predicts better on sources that it was not fitted on; everything then belongs to
-    that score. The weights come from the first part, whose own scores are made out of fold.
+    delta. Where `belongs_to` names a second reader, the weight of its log-odds is fitted on the first part
+    (`PredicateCalibration.second`). Where all records of a predicate have their wording, q_bar and wording are joined
+    to one score (`Combination`) if that ranks and predicts better on sources that it was not fitted on; everything then
+    belongs to that score. The weights come from the first part, whose own scores are made out of fold.
 
     The result does not depend on the order of the records.
 
@@ -143,7 +145,8 @@ def fit_artefact(
 
     Raises:
         CalibrationError: for no records, duplicated ids or texts, leakage from training, bad scores or labels, one
-            class only or too few of a class, too few groups to split, or loops of a predicate without records.
+            class only or too few of a class, too few groups to split, loops of a predicate without records, or a
+            second reader that not every record has read with, or that has no say in loops.
 
     Warns:
         CalibrationWarning: under 50 items of a class.
@@ -153,6 +156,7 @@ def fit_artefact(
     trained = list(training_ids)
     check_records(items, trained, list(training_texts), training)
     check_loops(looped, {record.predicate for record in items}, trained, training)
+    _check_second(items, looped, belongs_to)
     if folds < 2 or not 0.0 < cut_share < 1.0:
         raise CalibrationError(f"folds must be >= 2 and cut_share in (0, 1), not {folds} and {cut_share}")
     tests = [LearnThenTest(h_star, delta) for h_star, delta in targets]
@@ -178,9 +182,25 @@ def fit_artefact(
             loops=_loops([record for record in looped if record.predicate == predicate], scored, retriever),
             combination=scored.joined,
             close=scored.close,
+            second=scored.second,
         )
     known = replace(belongs_to, languages=languages_of(r.language for r in items if r.language is not None))
     return FittedCalibration(CalibrationArtefact(known, calibrations, created_by), held_out)
+
+
+def _check_second(items: Sequence[CalibrationRecord], loops: Sequence[LoopRecord], belongs_to: BelongsTo) -> None:
+    """Refuse records without the second reader that the calibration is to belong to, and with one that it does not."""
+    wanted = belongs_to.second is not None
+    other = [record for record in items if (record.second is not None) != wanted]
+    if other and wanted:
+        raise CalibrationError(f"{len(other)} items lack what the second reader says, such as {other[0].id!r}")
+    if other:
+        raise CalibrationError("the items say what a second reader reads: name its identity in BelongsTo(second=...)")
+    if wanted:
+        said = [record.second for record in items if record.second is not None]
+        scored_labels(said, [record.label for record in items])
+    if loops and wanted:
+        raise CalibrationError("loops are calibrated with one reader: fit them without BelongsTo(second=...)")
 
 
 def _split(
@@ -207,6 +227,7 @@ class _Scored:
         tested: whether the item belongs to the part that tests the cuts.
         joined: what made the scores; None: they are q_bar.
         close: how much the best chunk read alone counts in what replaces q_bar.
+        second: how much the second reader counts in it.
     """
 
     records: list[CalibrationRecord]
@@ -214,6 +235,7 @@ class _Scored:
     tested: list[bool]
     joined: Combination | None
     close: float
+    second: float
 
     def take(self, rows: Sequence[int]) -> _Scored:
         """Some of them."""
@@ -223,6 +245,7 @@ class _Scored:
             [self.tested[row] for row in rows],
             self.joined,
             self.close,
+            self.second,
         )
 
     @property
@@ -239,6 +262,8 @@ def _score(
     pilot, tested = _split(own, cut_share, seed) if tests else (own, [])
     close = _weight(own, folds, seed) if all(record.alone is not None for record in own) else 0.0
     own, pilot, tested = [_closely(records, close) for records in (own, pilot, tested)]
+    second = _second_weight(pilot)
+    own, pilot, tested = [_with_second(records, second) for records in (own, pilot, tested)]
     whole = _cases(own) is not None
     cases = _cases(pilot) if whole else None
     joined: Combination | None = None
@@ -248,7 +273,7 @@ def _score(
         by_id |= zip((r.id for r in pilot), combination.out_of_fold(cases, folds, seed).tolist(), strict=True)
         by_id |= {r.id: joined.score(r.q_bar, r.wording) for r in tested if r.wording is not None}
     cut_part = {record.id for record in tested}
-    scored = _Scored(own, [by_id[r.id] for r in own], [r.id in cut_part for r in own], joined, close)
+    scored = _Scored(own, [by_id[r.id] for r in own], [r.id in cut_part for r in own], joined, close, second)
     return scored, _cross_validate(pilot, joined is not None, folds, seed)
 
 
@@ -267,6 +292,22 @@ def _weight(own: list[CalibrationRecord], folds: int, seed: int) -> float:
     alone = [record.q_bar if record.alone is None else record.alone for record in own]
     labels, sources = [r.label for r in own], [r.source for r in own]
     return combination.best_weight([r.q_bar for r in own], alone, labels, groups_of(own), sources, folds, seed)
+
+
+def _second_weight(pilot: list[CalibrationRecord]) -> float:
+    """How much the second reader counts; 0 where there is none."""
+    read = [(r.q_bar, r.second, r.label) for r in pilot if r.second is not None]
+    return combination.second_weight(*zip(*read, strict=True)) if read else 0.0
+
+
+def _with_second(records: list[CalibrationRecord], weight: float) -> list[CalibrationRecord]:
+    """The records, each q_bar joined with what the second reader says."""
+    return [
+        record
+        if record.second is None
+        else replace(record, q_bar=combination.closely(record.q_bar, record.second, weight))
+        for record in records
+    ]
 
 
 def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:

@@ -35,6 +35,7 @@ class CalibrationRecord:
         chunks: number of chunks that were read; None: unknown, and the calibration then holds for any number.
         language: the text whose language counts, as a rule the evidence; optional.
         alone: the highest probability that any chunk gets when it is read by itself; optional.
+        second: the probability that a second reader gives (`BelongsTo.second`); None where there is none.
     """
 
     id: str
@@ -49,6 +50,7 @@ class CalibrationRecord:
     chunks: int | None = None
     language: str | None = None
     alone: float | None = None
+    second: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,9 @@ def groups_of(records: Sequence[CalibrationRecord]) -> list[str]:
 def data_hash(records: Sequence[CalibrationRecord]) -> str:
     """A hash of all that a fit takes from the records."""
     rows = [
-        [r.id, float(r.q_bar), r.alone, int(r.label), r.group, r.source, r.chunks, _values(r.wording)] for r in records
+        [r.id, float(r.q_bar), r.alone, int(r.label), r.group, r.source, r.chunks, _values(r.wording)]
+        + ([] if r.second is None else [r.second])
+        for r in records
     ]
     return hashlib.sha256(json.dumps(rows, separators=(",", ":")).encode()).hexdigest()
 

@@ -25,6 +25,7 @@ from isr_rag.gate.scoring import ascore, score
 from isr_rag.gate.settings import (
     Focusing,
     GateSettings,
+    ReferenceChoice,
     check_count,
     check_on_error,
     check_settings,
@@ -54,6 +55,8 @@ class ISRGate:
             calibration; `isr_rag.adjudicators.DEFAULT` where neither this nor a scorer is given.
         scorer: gives label probabilities, in place of an adjudicator.
         reference: gives p_ref; with an adjudicator its shipped calibration by default. May be given per item.
+            `"two-readers"`: the shipped calibration of the adjudicator with `small` as a second reader
+            (`isr-rag setup --adjudicator small`).
         guarantee: what the shipped calibration promises: `rate`: at most h* of the answered are expected to be wrong
             (its default); `each`: cases like each answered one hold with 1 - h*, which answers far fewer. This and
             the next two are settings of `CalibratedMixture`: give them there where you give a reference.
@@ -87,7 +90,7 @@ class ISRGate:
         m: int = 6,
         adjudicator: AdjudicatorName | None = None,
         scorer: Scorer | None = None,
-        reference: Reference | None = None,
+        reference: ReferenceChoice | None = None,
         guarantee: Guarantee | None = None,
         delta: float | None = None,
         supported_share: float | None = None,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from isr_rag.calibration.artefact import Guarantee
 
 Focusing = int | Literal["auto"] | None
+ReferenceChoice = Reference | Literal["two-readers"]
+"""A reference, or the name of one that comes with the package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def check_count(name: str, value: object, least: int) -> None:
 def scorer_and_reference(
     adjudicator: AdjudicatorName | None,
     scorer: Scorer | None,
-    reference: Reference | None,
+    reference: ReferenceChoice | None,
     *,
     guarantee: Guarantee | None,
     delta: float | None,
@@ -97,12 +99,14 @@ def scorer_and_reference(
     """The scorer and reference that were given, or those of an adjudicator with its shipped calibration.
 
     Raises:
-        ConfigurationError: for settings that contradict each other.
-        ModelNotFoundError: if the adjudicator is not set up, or has no adapter or calibration in this version.
+        ConfigurationError: for settings that contradict each other, or a second reader that an adjudicator has not.
+        ModelNotFoundError: if an adjudicator is not set up, or has no adapter or calibration in this version.
         InvalidTypeError: for an object that is not a scorer or not a reference.
     """
     require(scorer is None or adjudicator is None, "give an adjudicator or a scorer, not both")
-    shipped = scorer is None and reference is None
+    two = isinstance(reference, str) and reference == "two-readers"
+    require(scorer is None or not two, "reference='two-readers' belongs to an adjudicator: leave the scorer out")
+    shipped = scorer is None and (reference is None or two)
     require(
         shipped or (guarantee is None and delta is None and supported_share is None),
         "guarantee, delta and supported_share set the shipped calibration; with a reference or scorer of your own "
@@ -113,9 +117,9 @@ def scorer_and_reference(
 
         scorer = embedded_scorer(adjudicator=adjudicator)
     if shipped:
-        from isr_rag.defaults import default_reference
+        from isr_rag.defaults import default_reference, two_readers
 
-        reference = default_reference(
+        reference = (two_readers if two else default_reference)(
             adjudicator=adjudicator, guarantee=guarantee, delta=delta, supported_share=supported_share
         )
     if not isinstance(scorer, Scorer):

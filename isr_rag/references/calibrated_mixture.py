@@ -14,10 +14,12 @@ from isr_rag.calibration.artefact import (
     LoopCalibration,
     PredicateCalibration,
 )
+from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.calibration.venn_abers import VennAbers
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidTypeError, ScorerError
 from isr_rag.languages import foreign_language, sample
 from isr_rag.references.protocol import Calibration, Case, Estimate, below_target, checked_calibration, probability
+from isr_rag.scorers.protocol import LabelProbabilities, Scorer, ScoreRequest
 from isr_rag.wording import compare
 
 ENOUGH_OF_A_CLASS = 50
@@ -30,7 +32,8 @@ class CalibratedMixture:
     Where the artefact says so, each chunk is also read by itself, and the mean over the orderings is joined with what
     the best chunk gets (`isr_rag.calibration.combination.closely`): what is put together from two chunks that speak of
     different things is then not mistaken for support. Where it has a `Combination`, that counts together with what the
-    wording shows against the claim.
+    wording shows against the claim. Where it counts a second reader, another model reads the same evidence, and the
+    log-odds of both count.
 
     Two guarantees are offered. p_ref is the reliability of a class of cases, and they differ in the class:
 
@@ -57,10 +60,14 @@ class CalibratedMixture:
             p_ref then comes from the labelled items that the cut was not tested on.
         supported_share: share of supported cases among those to decide, in (0, 1), where it is known or estimated
             (`estimate_supported_share`); by default as among the labelled items.
+        second: the second reader, where the artefact counts one: the very scorer that it names, whose scores do not
+            depend on the order of the chunks.
 
     Raises:
         ConfigurationError: if guarantee, delta or supported_share is given without an artefact, out of range, or in a
-            combination that means nothing.
+            combination that means nothing; or if a second reader is missing, not wanted or sees the order.
+        CalibrationMismatchError: if the second reader is another one than the artefact's.
+        InvalidTypeError: if it is not a scorer.
     """
 
     needs_scores = True
@@ -72,6 +79,7 @@ class CalibratedMixture:
         guarantee: Guarantee | None = None,
         delta: float | None = None,
         supported_share: float | None = None,
+        second: Scorer | None = None,
     ) -> None:
         fitted = isinstance(calibration, CalibrationArtefact)
         if not fitted:
@@ -91,7 +99,9 @@ class CalibratedMixture:
                 "the cut of delta was tested at the share of supported cases among the labelled items: give delta "
                 "where yours is at least that, or supported_share alone"
             )
+        _check_second(calibration, second)
         self.calibration = calibration
+        self.second = second
         self.guarantee: Guarantee | None = guarantee
         self.delta = delta
         self.supported_share = supported_share
@@ -102,7 +112,8 @@ class CalibratedMixture:
         named = f"sha256={own.sha256}" if isinstance(own, CalibrationArtefact) else repr(own)
         return (
             f"CalibratedMixture({named}, guarantee={self.guarantee!r}, delta={self.delta}, "
-            f"supported_share={self.supported_share})"
+            f"supported_share={self.supported_share}"
+            f"{'' if self.second is None else f', second={self.second.identity!r}'})"
         )
 
     def reads_alone(self, predicate: str) -> bool:
@@ -113,11 +124,12 @@ class CalibratedMixture:
         return fitted is not None and fitted.close > 0.0
 
     def estimate(self, case: Case) -> Estimate:
-        """p_ref at the mean over the orderings, or at what the artefact makes of it, of each chunk and of the wording.
+        """p_ref at the mean over the orderings, or at what the artefact makes of it and of all else that counts.
 
         Raises:
             ConfigurationError: for a predicate that leaves the target label open (`Choice`).
             CalibrationMismatchError: if the artefact does not belong to this gate, or has no cut for (h*, delta).
+            ScorerError: if a second reader counts and fails.
         """
         if not case.q:
             raise ConfigurationError(
@@ -137,6 +149,7 @@ class CalibratedMixture:
                 seed=case.seed,
                 clip=None if self.delta is None else case.clip,  # a cut was tested on what the whole rule answers
                 convention=None if self.delta is None else case.convention,
+                second=None if self.second is None else self.second.identity,
             ),
             template,
         )
@@ -148,10 +161,14 @@ class CalibratedMixture:
         source, wording, best = "calibrated mixture", None, max(case.alone, default=q_bar)
         if fitted.close:
             source = f"{source} and the best chunk alone"
+        second: float | None = None
+        if fitted.second and self.second is not None:
+            second = _read(self.second, case)
+            source = f"{source} and a second reader ({second:.4f} by {self.second.identity.partition('/')[0]})"
         if fitted.combination is not None:
             wording = compare(case.predicate, case.chunks)
             source = f"{source} and wording ({wording})"
-        score = fitted.score(q_bar, wording, best)
+        score = fitted.score(q_bar, wording, best, second)
         guarantee, remark = self.guarantee_for(fitted), ""
         if case.looks > 1:
             loop = self._loop(fitted, case.looks)
@@ -174,7 +191,7 @@ class CalibratedMixture:
         highest = self.ceiling(template, looks=case.looks)
         if highest is not None and highest < 1.0 - case.h_star - TOLERANCE:
             remark = below_target(template, highest, case.h_star)
-        return Estimate(p_ref, source, guaranteed=guaranteed, guarantee=guarantee, remark=remark)
+        return Estimate(p_ref, source, guaranteed=guaranteed, guarantee=guarantee, remark=remark, second=second)
 
     def guarantee_for(self, fitted: PredicateCalibration) -> Guarantee:
         """The guarantee that holds for a predicate: the one asked for, else by the number of labels."""
@@ -236,6 +253,39 @@ class CalibratedMixture:
             if language is not None:
                 return f"{name} is not in a calibrated language ({', '.join(known)}) but likely in {language!r}"
         return ""
+
+
+def _check_second(calibration: object, second: object) -> None:
+    """Refuse a second reader that is not the calibration's, or none where it counts one."""
+    wanted = calibration.belongs_to.second if isinstance(calibration, CalibrationArtefact) else None
+    if second is None and wanted is None:
+        return
+    if second is None:
+        raise ConfigurationError(
+            f"this calibration counts a second reader ({wanted}): give it as CalibratedMixture(artefact, second=...)"
+        )
+    if not isinstance(second, Scorer):
+        raise InvalidTypeError(f"the second reader is a scorer, not {type(second).__name__}")
+    if wanted is None:
+        raise ConfigurationError("this calibration counts no second reader: leave second=... out")
+    if second.layout == "full":
+        raise ConfigurationError(f"a second reader reads once, so it must not depend on the order: {second.identity}")
+    if second.identity != wanted:
+        raise CalibrationMismatchError(
+            f"this calibration was fitted with the second reader {wanted!r}, not {second.identity!r}"
+        )
+
+
+def _read(second: Scorer, case: Case) -> float:
+    """The second reader's probability of g = 1 for the chunks that the gate's scorer read, whatever their order."""
+    chunks = case.shown or case.chunks
+    prompt = case.predicate.render(chunks, topic_first=second.layout != "late")
+    request = ScoreRequest(prompt, (tuple(range(len(chunks))),))
+    found, scores = LabelProbabilities(), second.score([request])
+    if len(scores) != 1:
+        raise ScorerError(f"the second reader returned {len(scores)} results for 1 request")
+    found.add(request, scores[0])
+    return found.of(case.predicate.target)[0][0]
 
 
 def _chunks_outside(fitted: PredicateCalibration, chunks: int) -> str:

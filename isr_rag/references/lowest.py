@@ -63,4 +63,5 @@ class Lowest:
             guaranteed=False if any(estimate.guaranteed is False for estimate in estimates) else None,
             outside="; ".join(estimate.outside for estimate in estimates if estimate.outside),
             remark="; ".join(estimate.remark for estimate in estimates if estimate.remark),
+            second=next((estimate.second for estimate in estimates if estimate.second is not None), None),
         )

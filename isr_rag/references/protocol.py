@@ -32,6 +32,7 @@ class Case:
             anyway.
         clip: the upper limit B of each budget term.
         convention: `safe` or `paper`.
+        shown: the chunks as the scorer read them, cut to the gate's focus; empty: `chunks` as they are.
     """
 
     predicate: Predicate
@@ -49,6 +50,7 @@ class Case:
     alone: tuple[float, ...] = ()
     clip: float = 6.0
     convention: str = "safe"
+    shown: tuple[Chunk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Estimate:
         outside: what about the case lies outside of what was calibrated; then p_ref means nothing and the gate
             abstains. Empty where nothing does.
         remark: what a user should know beyond the numbers, e.g. that no evidence could reach the target.
+        second: the probability of g = 1 that a second reader gives; None where none was asked.
     """
 
     p_ref: float
@@ -73,6 +76,7 @@ class Estimate:
     guarantee: str = ""
     outside: str = ""
     remark: str = ""
+    second: float | None = None
 
 
 @runtime_checkable

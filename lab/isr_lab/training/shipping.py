@@ -209,7 +209,9 @@ class Scored:
             part = fitted.bin(score.n)
             calibrator = (part or fitted.bins[-1]).calibrator
             assert isinstance(calibrator, VennAbers)
-            mean = calibrator.mean(np.asarray([fitted.score(record.q_bar, record.wording, record.alone)]))
+            mean = calibrator.mean(
+                np.asarray([fitted.score(record.q_bar, record.wording, record.alone, record.second)])
+            )
             found.append(replace(score, q=float(mean[0])))
         return found
 

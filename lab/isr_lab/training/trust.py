@@ -34,7 +34,7 @@ def p_refs(artefact: CalibrationArtefact, records: Sequence[CalibrationRecord], 
         key = (record.predicate, part.first)
         if key not in known:
             known[key] = fitted.rate(part).at if guarantee == "rate" else part.calibrator.lower
-        found.append(known[key](fitted.score(record.q_bar, record.wording, record.alone)))
+        found.append(known[key](fitted.score(record.q_bar, record.wording, record.alone, record.second)))
     return found
 
 
