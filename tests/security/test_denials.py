@@ -17,7 +17,7 @@ pytestmark = [
 ]
 DENIALS = Path(__file__).parents[2] / "lab" / "isr_lab" / "contrast" / "denials.jsonl"
 
-ANSWERED = {"denial": 4, "report": 15, "salad": 4}
+ANSWERED = {"denial": 2, "report": 14, "salad": 2}
 """Measured at h* = 0.05 with the adjudicator that ships; its gate answers six times as many true statements as that of
 the first one (1, 2, 0). A better adjudicator lowers it; none may raise it."""
 
