@@ -261,9 +261,9 @@ def _score(
     labelled_scores([r.q_bar for r in own], [r.label for r in own])
     pilot, tested = _split(own, cut_share, seed) if tests else (own, [])
     close = _weight(own, folds, seed) if all(record.alone is not None for record in own) else 0.0
-    own, pilot, tested = [_closely(records, close) for records in (own, pilot, tested)]
+    own, pilot, tested = [_joined(records, lambda r: r.alone, close) for records in (own, pilot, tested)]
     second = _second_weight(pilot)
-    own, pilot, tested = [_with_second(records, second) for records in (own, pilot, tested)]
+    own, pilot, tested = [_joined(records, lambda r: r.second, second) for records in (own, pilot, tested)]
     whole = _cases(own) is not None
     cases = _cases(pilot) if whole else None
     joined: Combination | None = None
@@ -277,13 +277,14 @@ def _score(
     return scored, _cross_validate(pilot, joined is not None, folds, seed)
 
 
-def _closely(records: list[CalibrationRecord], weight: float) -> list[CalibrationRecord]:
-    """The records, each q_bar joined with what the best chunk read alone says."""
+def _joined(
+    records: list[CalibrationRecord], said: Callable[[CalibrationRecord], float | None], weight: float
+) -> list[CalibrationRecord]:
+    """The records, each q_bar joined with what else is said of it, where anything is."""
+    pairs = [(record, said(record)) for record in records]
     return [
-        record
-        if record.alone is None
-        else replace(record, q_bar=combination.closely(record.q_bar, record.alone, weight))
-        for record in records
+        record if other is None else replace(record, q_bar=combination.closely(record.q_bar, other, weight))
+        for record, other in pairs
     ]
 
 
@@ -298,16 +299,6 @@ def _second_weight(pilot: list[CalibrationRecord]) -> float:
     """How much the second reader counts; 0 where there is none."""
     read = [(r.q_bar, r.second, r.label) for r in pilot if r.second is not None]
     return combination.second_weight(*zip(*read, strict=True)) if read else 0.0
-
-
-def _with_second(records: list[CalibrationRecord], weight: float) -> list[CalibrationRecord]:
-    """The records, each q_bar joined with what the second reader says."""
-    return [
-        record
-        if record.second is None
-        else replace(record, q_bar=combination.closely(record.q_bar, record.second, weight))
-        for record in records
-    ]
 
 
 def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:

@@ -28,7 +28,7 @@ from isr_rag.calibration import (
     fit_artefact,
 )
 from isr_rag.calibration.combination import best_weight, closely, second_weight
-from isr_rag.calibration.metrics import auroc
+from isr_rag.calibration.metrics import auroc, bootstrap_interval
 from isr_rag.calibration.records import groups_of
 from isr_rag.defaults import SECOND, TWO_READERS
 from isr_rag.doctor import TARGETS
@@ -199,14 +199,11 @@ def _counts(answered: NDArray[np.bool_], labels: NDArray[np.int64]) -> tuple[flo
 def _difference(
     first: Floats, both: Floats, labels: NDArray[np.int64], groups: Sequence[str], seed: int
 ) -> tuple[float, float, float]:
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, group in enumerate(groups):
-        rows[group].append(row)
-    members, rng = list(rows.values()), np.random.default_rng(seed)
-    found: list[float] = []
-    for _ in range(RESAMPLES):
-        drawn = np.concatenate([members[at] for at in rng.integers(0, len(members), len(members))])
-        if 0 < labels[drawn].sum() < len(drawn):
-            found.append(auroc(both[drawn], labels[drawn]) - auroc(first[drawn], labels[drawn]))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return auroc(both, labels) - auroc(first, labels), float(low), float(high)
+    found = bootstrap_interval(
+        lambda one, two, y: auroc(two, y) - auroc(one, y),
+        *(first, both, labels),
+        groups=groups,
+        resamples=RESAMPLES,
+        seed=seed,
+    )
+    return found.estimate, found.lower, found.upper
