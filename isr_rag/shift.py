@@ -88,7 +88,8 @@ class ShiftWatch:
     process: give a new one the scores of a `isr_rag.shadow.ShadowLog`, or feed it again what came since.
 
     Args:
-        scores: those that the calibration was made on or that were collected first, in [0, 1], 20 at least.
+        scores: those of earlier decisions, in [0, 1], 20 at least, computed as `feed` does it: the mean probability, or
+            that of the best chunk read alone where that is lower. A `ShadowLog` has them.
         level: probability of ever raising a false alarm, in (0, 1); the alarm comes at evidence 1 / level.
         abstain: after an alarm `feed` turns answers into abstentions.
         seed: of the random order of ties.
