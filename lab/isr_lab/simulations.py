@@ -1,7 +1,7 @@
 """Simulations of what calibrations promise: known worlds, many draws of labelled items, the true rate afterwards.
 
 Run as `python -m isr_lab.simulations [draws]`; prints one table. Each world says how likely a case with a score is
-wrong, so that the share of wrong among the answered is known exactly for any cut.
+wrong, so that the share of wrong among the answered is known exactly for any threshold.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ def simulate_rate(world: World, n: int, h_star: float, draws: int, seed: int = 0
     for _ in range(draws):
         scores = rng.random(n)
         labels = rng.random(n) >= world(scores)
-        cut = _tail(scores, labels).steps().cut(1.0 - h_star)
+        threshold = _tail(scores, labels).steps().threshold(1.0 - h_star)
         # with one further case, drawn alike: the share of cases at or above T, counted over all n + 1
         extra = rng.random()
         held = bool(rng.random() >= world(np.array([extra]))[0])
         together = _lowest(np.append(scores, extra), np.append(labels, held), h_star)
         above = 0.0 if together is None else float((np.append(scores, extra) >= together).mean())
-        value = (0.0, 0.0) if cut is None else (risk(cut), 1.0 - cut)
+        value = (0.0, 0.0) if threshold is None else (risk(threshold), 1.0 - threshold)
         found.append((*value, above, value[0] * value[1]))
     return _kept(found, h_star)
 
 
 def simulate_stated_share(world: World, n: int, share: float, h_star: float, draws: int, seed: int = 0) -> Kept:
-    """The tail reference with `supported_share`, for cases with another share of right ones than the labelled."""
+    """The tail reference with `prevalence`, for cases with another share of right ones than the labelled."""
     rng = np.random.default_rng(seed)
     density = world(_GRID)
     own = 1.0 - float(density.mean())
@@ -86,28 +86,13 @@ def simulate_stated_share(world: World, n: int, share: float, h_star: float, dra
         labels = rng.random(n) >= world(scores)
         if labels.all() or not labels.any():
             continue
-        cut = _tail(scores, labels).steps(share).cut(1.0 - h_star)
-        place = len(_GRID) - 1 if cut is None else min(int(cut * len(_GRID)), len(_GRID) - 1)
-        value = (0.0, 0.0) if cut is None else (float(above_wrong[place] / above_all[place]), float(above_all[place]))
+        threshold = _tail(scores, labels).steps(share).threshold(1.0 - h_star)
+        place = len(_GRID) - 1 if threshold is None else min(int(threshold * len(_GRID)), len(_GRID) - 1)
+        value = (
+            (0.0, 0.0) if threshold is None else (float(above_wrong[place] / above_all[place]), float(above_all[place]))
+        )
         found.append((*value, np.nan, np.nan))
     return _kept(found, h_star)
-
-
-def simulate_worst_source(worlds: Sequence[World], n: int, h_star: float, draws: int, seed: int = 0) -> list[Kept]:
-    """The lowest p_ref of several sources' tails, `n` items each; what it keeps in each of the sources."""
-    rng = np.random.default_rng(seed)
-    risks = [_true(world) for world in worlds]
-    found: list[list[tuple[float, float, float, float]]] = [[] for _ in worlds]
-    for _ in range(draws):
-        cuts: list[float | None] = []
-        for world in worlds:
-            scores = rng.random(n)
-            cuts.append(_tail(scores, rng.random(n) >= world(scores)).steps().cut(1.0 - h_star))
-        known = [cut for cut in cuts if cut is not None]
-        cut = max(known) if len(known) == len(cuts) else None
-        for own, risk in zip(found, risks, strict=True):
-            own.append((0.0, 0.0, np.nan, np.nan) if cut is None else (risk(cut), 1.0 - cut, np.nan, np.nan))
-    return [_kept(own, h_star) for own in found]
 
 
 def simulate_delta(world: World, n: int, h_star: float, delta: float, draws: int, seed: int = 0) -> Kept:
@@ -121,25 +106,27 @@ def simulate_delta(world: World, n: int, h_star: float, delta: float, draws: int
         labels = (rng.random(n) >= world(scores)).astype(int)
         half = n // 2
         planned = test.plan(scores[:half], labels[:half], items=n - half)
-        cut = test.fit(scores[half:], labels[half:], thresholds=planned).cut
-        found.append((0.0, 0.0, np.nan, np.nan) if cut is None else (risk(cut), 1.0 - cut, np.nan, np.nan))
+        threshold = test.fit(scores[half:], labels[half:], thresholds=planned).value
+        found.append(
+            (0.0, 0.0, np.nan, np.nan) if threshold is None else (risk(threshold), 1.0 - threshold, np.nan, np.nan)
+        )
     return _kept(found, h_star)
 
 
 def simulate_loop(n: int, h_star: float, draws: int, seed: int = 0) -> Kept:
-    """A loop of two looks, calibrated as a whole; judged on 4,000 further loops for each draw of labelled ones.
+    """A loop of two rounds, calibrated as a whole; judged on 4,000 further loops for each draw of labelled ones.
 
-    The support is found at the first look in half of the cases, at the second in half of the others.
+    The support is found at the first round in half of the cases, at the second in half of the others.
     """
     rng = np.random.default_rng(seed)
     found: list[tuple[float, float, float, float]] = []
     for _ in range(draws):
-        cut = loop_steps(*_loops(rng, n)).cut(1.0 - h_star)
-        if cut is None:
+        threshold = loop_steps(*_loops(rng, n)).threshold(1.0 - h_star)
+        if threshold is None:
             found.append((0.0, 0.0, np.nan, np.nan))
             continue
         scores, labels = (np.asarray(part) for part in _loops(rng, 4000))
-        reached = scores >= cut
+        reached = scores >= threshold
         answered = reached.any(axis=1)
         wrong = answered & (labels[np.arange(len(labels)), reached.argmax(axis=1)] == 0)
         found.append((wrong.sum() / max(answered.sum(), 1), answered.mean(), np.nan, np.nan))
@@ -161,11 +148,11 @@ def _tail(scores: Floats, labels: NDArray[np.bool_]) -> Tail:
 
 
 def _true(world: World) -> Callable[[float], float]:
-    """Risk among cases at or above a cut, as a function of the cut."""
+    """Risk among cases at or above a threshold, as a function of the threshold."""
     wrong = np.cumsum(world(_GRID)[::-1])[::-1] / len(_GRID)
 
-    def risk(cut: float) -> float:
-        place = min(int(cut * len(_GRID)), len(_GRID) - 1)
+    def risk(threshold: float) -> float:
+        place = min(int(threshold * len(_GRID)), len(_GRID) - 1)
         return float(wrong[place] / (1.0 - place / len(_GRID)))
 
     return risk
@@ -199,14 +186,11 @@ def _rows(draws: int) -> Iterator[tuple[str, Kept]]:
     for share in (0.6, 0.9):
         for n in (400, 1500):
             yield (
-                f"rate, useful scores, supported_share = {share:g}, n = {n}",
+                f"rate, useful scores, prevalence = {share:g}, n = {n}",
                 simulate_stated_share(WORLDS["useful scores"], n, share, 0.05, draws),
             )
-    pair = ("useful scores", "good scores")
-    for name, kept in zip(pair, simulate_worst_source([WORLDS[one] for one in pair], 400, 0.05, draws), strict=True):
-        yield f"rate, worst of two sources, n = 400 each: {name}", kept
     for n in (200, 600):
-        yield f"rate, loop of two looks, n = {n}", simulate_loop(n, 0.05, draws)
+        yield f"rate, loop of two rounds, n = {n}", simulate_loop(n, 0.05, draws)
     for name in ("useful scores", "wrong 5.1% at every score", "the surest are worse"):
         yield f"rate, delta = 0.1, {name}, n = 1500", simulate_delta(WORLDS[name], 1500, 0.05, 0.1, draws // 10)
 

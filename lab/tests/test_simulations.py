@@ -14,7 +14,6 @@ from isr_lab.simulations import (
     simulate_loop,
     simulate_rate,
     simulate_stated_share,
-    simulate_worst_source,
 )
 
 DRAWS = 400
@@ -51,11 +50,6 @@ def test_hopeless_worlds_are_mostly_not_answered_but_a_lucky_calibration_is_as_w
 def test_a_stated_share_of_supported_cases_moves_the_cut_to_where_it_holds(share: float) -> None:
     kept = simulate_stated_share(WORLDS["useful scores"], 800, share, 0.05, DRAWS, seed=4)
     assert kept.share <= 0.05 + SLACK and kept.coverage > 0.05
-
-
-def test_the_worst_sources_cut_keeps_the_promise_in_each_source() -> None:
-    worlds = [WORLDS["useful scores"], WORLDS["good scores"]]
-    assert all(kept.share <= 0.05 for kept in simulate_worst_source(worlds, 400, 0.05, DRAWS, seed=5))
 
 
 def test_a_loop_calibrated_as_a_whole_keeps_the_promise() -> None:

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_lab.answers.scoring import ScoredAnswer, ScoredStatement
-from isr_rag.algorithm import Rule, weigh
 from isr_rag.audit import AuditCalibration, Budget, Probabilities
-from isr_rag.audit.calibration import highest_unsupported
-from isr_rag.audit.release import within
 from isr_rag.calibration.metrics import Interval, auroc, wilson_interval
+from isr_rag.core.bounds import TOLERANCE
+from isr_rag.core.settings import Settings
+from isr_rag.core.verdict import weigh
 
 H_STARS = (0.05, 0.1, 0.2, 0.3)
 _SPLITS = 200
@@ -205,15 +205,21 @@ def _kept(
     sure = [one for one in judged(answer) if probabilities(one, calibration).supported > 0.5]
     if cut is not None:
         return [one for one in sure if probabilities(one, calibration).supported > cut]
-    chosen = within(h_star, {i: _risk(one, h_star) for i, one in enumerate(sure)})
-    return [one for i, one in enumerate(sure) if i in chosen]
+    kept: list[ScoredStatement] = []
+    spent = 0.0
+    for one in sorted(sure, key=lambda one: _risk(one, h_star)):
+        spent += _risk(one, h_star)
+        if spent > h_star + TOLERANCE:
+            break
+        kept.append(one)
+    return kept
 
 
 def _risk(one: ScoredStatement, h_star: float) -> float:
-    if one.q is None or one.p_ref is None:
+    if one.q is None or one.p_ref is None or one.pointwise is None:
         return math.inf
-    answers = weigh([one.q], one.p_ref, Rule(h_star, 6.0, "safe")).answers
-    return 1.0 - one.p_ref if answers else math.inf
+    answers = weigh([one.q], one.p_ref, Settings(h_star=h_star)).answers
+    return 1.0 - one.pointwise if answers else math.inf
 
 
 def _is_broken(answer: ScoredAnswer, kept: Sequence[ScoredStatement]) -> bool:
@@ -268,3 +274,16 @@ def worst(answer: ScoredAnswer, calibration: AuditCalibration) -> float:
     found = judged(answer)
     supported = [probabilities(one, calibration).supported for one in found]
     return highest_unsupported(supported, [one.label in (None, "supported") for one in found])
+
+
+def highest_unsupported(supported: Sequence[float], labels: Sequence[bool]) -> float:
+    """Of one labelled answer the highest P(supported) among its unsupported statements; 0 where none could go out.
+
+    What is not more likely supported than not never goes out, so it does not count.
+
+    Args:
+        supported: P(supported) of each statement, shape (n,).
+        labels: whether it is supported, shape (n,).
+    """
+    wrong = (p for p, right in zip(supported, labels, strict=True) if not right)
+    return max((p for p in wrong if p > 0.5), default=0.0)

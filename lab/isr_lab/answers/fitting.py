@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 
 from isr_lab.answers.figures import judged, with_budget
 from isr_lab.answers.scoring import ScoredAnswer, ScoredStatement
 from isr_rag.audit import AuditCalibration, Budget
-from isr_rag.audit.calibration import VERDICTS, fit_verdicts
 from isr_rag.calibration.metrics import auroc
 from isr_rag.errors import ConfigurationError
 
+VERDICTS = ("supported", "refuted", "not_enough")
 _FOLDS = 5
+_RIDGE = 1.0
+_LEAST = 0.05
+"""Least weight of the log-odds of q."""
+_EPS = 1e-6
 
 
 def fit(answers: Sequence[ScoredAnswer]) -> AuditCalibration:
@@ -93,3 +101,41 @@ def _held_out_loss(q: Sequence[float], r: Sequence[float], labels: Sequence[str]
                 p = model.probabilities(q[i], r[i])
                 losses.append(-float(np.log(max(getattr(p, labels[i]), 1e-9))))
     return float(np.mean(losses))
+
+
+def fit_verdicts(
+    q: Sequence[float], r: Sequence[float], verdicts: Sequence[str]
+) -> tuple[tuple[float, float], tuple[float, float, float]]:
+    """`supported` and `refuted` of an `AuditCalibration`, by maximum likelihood with a light ridge and bounded signs.
+
+    Args:
+        q: the model's probabilities that each statement is supported, shape (n,).
+        r: that it is contradicted, shape (n,).
+        verdicts: the labels, each of `VERDICTS`, shape (n,).
+
+    Raises:
+        ConfigurationError: if a verdict has no statement.
+    """
+    missing = set(VERDICTS) - set(verdicts)
+    if missing:
+        raise ConfigurationError(f"no labelled statement is {' or '.join(sorted(missing))}: three verdicts need all")
+    x, y = np.array([_logit(one) for one in q]), np.array([_logit(one) for one in r])
+    said = np.array([VERDICTS.index(one) for one in verdicts])
+    none = np.zeros_like(x)
+
+    def loss(weights: NDArray[np.float64]) -> float:
+        a, b, c, less, e = weights
+        odds = np.column_stack([a + b * x, c + (b - less) * x + e * y, none])
+        slopes = np.array([b, b - less, e])
+        return float(0.5 * _RIDGE * slopes @ slopes - log_softmax(odds, axis=1)[np.arange(len(said)), said].sum())
+
+    free, at_least_0 = (None, None), (0.0, None)
+    bounds = [free, (_LEAST, None), free, at_least_0, at_least_0]
+    found = minimize(loss, np.array([0.0, 0.5, 0.0, 0.5, 0.5]), method="L-BFGS-B", bounds=bounds)
+    a, b, c, less, e = map(float, found.x)
+    return (a, b), (c, b - less, e)
+
+
+def _logit(p: float) -> float:
+    inside = min(max(p, _EPS), 1.0 - _EPS)
+    return math.log(inside) - math.log1p(-inside)

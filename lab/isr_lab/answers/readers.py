@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from isr_rag._util.sentences import sentence_spans
+from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
-from isr_rag.evidence import Chunk
-from isr_rag.sentences import sentence_spans
-from isr_rag.sources import chunk_text
+from isr_rag.io.sources import chunk_text
 
 Label = Literal["supported", "refuted", "not_enough", "unsupported"]
 """What people said of a statement; `unsupported` where they did not tell refuted from not enough."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from isr_lab.answers import figures
 from isr_lab.answers.scoring import ScoredAnswer
+from isr_lab.tables import markdown_table
 from isr_rag.audit import AuditCalibration
-from isr_rag.calibration.report import markdown_table
 
 PUBLISHED = (
     ("LettuceDetect-large", 79.2),

@@ -34,6 +34,7 @@ class ScoredStatement:
         p_ref: what is trusted about it.
         gold: the chunks that people named; None where they named none.
         cited: the chunks that the audit cites.
+        pointwise: lower bound on the probability that it is supported; None where it was not judged.
     """
 
     label: Label | None
@@ -45,6 +46,7 @@ class ScoredStatement:
     p_ref: float | None
     gold: tuple[int, ...] | None
     cited: tuple[int, ...]
+    pointwise: float | None = None
 
     @property
     def closest(self) -> float:
@@ -81,7 +83,9 @@ class ScoredAnswer:
 
 def plain_calibration(gate: ISRGate) -> AuditCalibration:
     """A calibration that changes nothing: P(supported) = q, never refuted; every statement is also read closely."""
-    return AuditCalibration(gate.scorer.identity, gate.focus, (0.0, 1.0), (NEVER, 0.0, 0.0), Budget(), close=True)
+    return AuditCalibration(
+        gate.scorer.identity, gate.settings.max_words, (0.0, 1.0), (NEVER, 0.0, 0.0), Budget(), close=True
+    )
 
 
 def drawn(answers: Iterable[LabelledAnswer], limit: int | None, seed: int = 0) -> list[LabelledAnswer]:
@@ -119,7 +123,7 @@ def score(
         citations: whether citations are wanted.
         progress: told how many answers are done.
     """
-    own = [one for one in read(path) if (one.scorer, one.focus) == (gate.scorer.identity, gate.focus)]
+    own = [one for one in read(path) if (one.scorer, one.focus) == (gate.scorer.identity, gate.settings.max_words)]
     done = {one.id for one in own if one.source == source}
     _write(path, own, "w")
     calibration = plain_calibration(gate)
@@ -145,6 +149,7 @@ def _scored(gate: ISRGate, source: str, use: Use, answer: LabelledAnswer, audit:
             p_ref=None if one.decision is None else one.decision.p_ref,
             gold=answer.gold_of(*one.span),
             cited=tuple(citation.chunk for citation in one.citations),
+            pointwise=None if one.decision is None else one.decision.pointwise,
         )
         for one in audit.statements
         if one.judged or one.kind is not Kind.HEADING
@@ -157,7 +162,7 @@ def _scored(gate: ISRGate, source: str, use: Use, answer: LabelledAnswer, audit:
         answer.holds,
         tuple(statements),
         gate.scorer.identity,
-        gate.focus,
+        gate.settings.max_words,
         dict(answer.about),
     )
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.options import AdjudicatorOption, folder
+from isr_rag.cli.options import folder
 from isr_rag.cli.terminal import columns, console
 
 
@@ -18,7 +18,6 @@ def answers(
     out: Annotated[
         Path, typer.Option(callback=folder, help="Folder for rows, audit.json, answers.json and answers.md.")
     ],
-    adjudicator: AdjudicatorOption = None,
     limit: Annotated[int | None, typer.Option(min=3, help="Most answers of a source. Default: all.")] = None,
     only: Annotated[list[str] | None, typer.Option("--only", help="Score only this source now; repeatable.")] = None,
     ragtruth: Annotated[
@@ -39,15 +38,15 @@ def answers(
     from isr_lab.answers.report import measure, report
     from isr_lab.answers.scoring import drawn, read, score
     from isr_rag import ISRGate
+    from isr_rag._util.files import write_atomically, write_json
     from isr_rag.audit import AuditCalibration
-    from isr_rag.files import write_atomically, write_json
 
     sources = [*SOURCES]
     if ragtruth is not None:
         sources.append(Source("ragtruth", str(ragtruth.resolve()), read_ragtruth, "test"))
     if unknown := sorted(set(only or ()) - {source.name for source in sources}):
         raise typer.BadParameter(f"no source {unknown}; there are {[source.name for source in sources]}")
-    gate = ISRGate(adjudicator=adjudicator)
+    gate = ISRGate()
     rows = out / "rows"
     for source in sources:
         if (only and source.name not in only) or not (data / source.file).exists():
@@ -66,7 +65,7 @@ def answers(
         one
         for source in sources
         for one in read(rows / f"{source.name}.jsonl")
-        if (one.scorer, one.focus) == (gate.scorer.identity, gate.focus)
+        if (one.scorer, one.focus) == (gate.scorer.identity, gate.settings.max_words)
     ]
     fitted = fit(found) if calibration is None else AuditCalibration.load(calibration)
     figures = measure(found, fitted)

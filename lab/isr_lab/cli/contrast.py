@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.options import Model, Servers, Tokenizer, check_scorer_options
+from isr_rag.cli.options import ScorerOptions, with_option_groups
 from isr_rag.cli.terminal import columns, console
+from isr_rag.core.settings import Orderings
 
 if TYPE_CHECKING:
-    from isr_rag.references.protocol import Reference
+    from isr_rag.core.reference import Reference
 
 H_STARS = (0.05, 0.1, 0.2)
 
 
+@with_option_groups
 def contrast(
+    *,
     out: Annotated[Path, typer.Option(help="Folder for contrast.json, contrast.md and rows.jsonl.")],
-    model: Model = None,
-    server: Servers = None,
-    tokenizer: Tokenizer = None,
+    options: ScorerOptions,
     adapter: Annotated[
         Path | None,
         typer.Option(help="Folder of an adapter of the embedded model, instead of the one that is bundled."),
@@ -44,28 +45,26 @@ def contrast(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Most documents, and most denials, for a quick look. Default: all.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Directory that remembers every score.")] = None,
 ) -> None:
     """Measure on the contrast set: 400 true statements and 400 nearly true ones, look-alike questions, denials.
 
     The set measures: nothing may be trained on it, and nothing chosen by it.
     """
-    check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adapter=adapter)
+    embedded = options.server is None and options.model is None
+    if adapter is not None and not embedded:
+        raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
     from isr_lab.contrast import ask, figures, load_denials, load_documents, report
     from isr_lab.experiments.report import markdown
     from isr_rag import ISRGate
-    from isr_rag.factory import build_scorer
-    from isr_rag.files import write_atomically
+    from isr_rag._util.files import write_atomically
 
     documents, denials = load_documents()[:limit], load_denials()[:limit]
-    reference = _reference(embedded=not server and model is None, adapter=adapter, calibration=calibration)
+    reference = _reference(embedded=embedded, adapter=adapter, calibration=calibration)
     h_stars = tuple(h_star or H_STARS) if reference is not None else ()
     with tempfile.TemporaryDirectory() as scratch:
         # Every h* is a decision of its own; the cache keeps them from being scored more than once.
-        scorer = build_scorer(
-            model=model, servers=server, tokenizer=tokenizer, adapter=adapter, cache=cache or Path(scratch)
-        )
-        gate = ISRGate(scorer=scorer, reference=reference, m=m)
+        scorer = replace(options, cache=options.cache or Path(scratch)).scorer(adapter=adapter)
+        gate = ISRGate(scorer=scorer, reference=reference, orderings=Orderings(m=m))
         with Progress(*columns("asking"), console=console) as bar:
             task = bar.add_task("", total=len(documents) + len(denials))
             rows = ask(
@@ -85,7 +84,7 @@ def contrast(
 def _reference(*, embedded: bool, adapter: Path | None, calibration: Path | None) -> Reference | None:
     """What decides: the calibration named, or the one that lies beside the embedded model's adapter."""
     from isr_rag.calibration.artefact import CalibrationArtefact
-    from isr_rag.defaults import default_reference
+    from isr_rag.gate.defaults import default_reference
     from isr_rag.references import CalibratedMixture
 
     if calibration is not None:

@@ -137,20 +137,3 @@ def ship(
     held = Held(tuple(validation), tuple(test), tuple(unseen or ()), each, tested)
     card = run_ship(run, held, work, trained_on=tuple(trained_on or ()), out=out, report=console.print)
     console.print(f"the card lies at {card}", markup=False)
-
-
-def two_readers(
-    items: Annotated[list[Path], typer.Option(help="JSONL files of the items to calibrate on; repeatable.")],
-    first: Annotated[list[Path], typer.Option(help="Scores of the adjudicator, as `ship` keeps them; repeatable.")],
-    second: Annotated[list[Path], typer.Option(help="Scores of the second reader; repeatable.")],
-    out: Annotated[Path | None, typer.Option(help="Folder. Default: beside the adjudicator's calibration.")] = None,
-) -> None:
-    """Calibrate the default adjudicator together with a second reader, and show what that gains."""
-    from isr_lab.training.two_readers import both_read, fit_two_readers, gains, gains_table
-
-    fitted, records = fit_two_readers(both_read(items, first, second), out=out)
-    for name, one in fitted.artefact.predicates.items():
-        console.print(
-            f"{name}: the second reader counts {one.second:.2f}, {one.n_true + one.n_false} items", markup=False
-        )
-    console.print(gains_table(gains(records)), markup=False)

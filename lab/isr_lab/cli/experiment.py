@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.progress import Progress, TaskID, TextColumn
 
-from isr_rag.cli.options import Servers, Tokenizer, check_scorer_options
+from isr_rag.cli.factory import build_scorer
+from isr_rag.cli.options import ScorerOptions, Server, Tokenizer
 from isr_rag.cli.terminal import EXIT_BAD, columns, console
 from isr_rag.errors import InvalidInputError
-from isr_rag.factory import build_scorer
 
 if TYPE_CHECKING:
     from isr_lab.experiments.cluster import MakeScorer
     from isr_lab.experiments.outcomes import OutcomesFormat
     from isr_lab.experiments.trials import TrialProgress, TrialScorer
     from isr_lab.slice.schema import SliceItem
-    from isr_rag.scorers.protocol import Scorer
+    from isr_rag.core.scorer import Scorer
 
 BASE = "base"
 """What `--model` calls the embedded model without its adapter."""
@@ -83,7 +83,7 @@ def _command(names: list[str]) -> Callable[..., None]:
         slices: Slices = None,
         model: Model = None,
         adapter: Adapter = None,
-        server: Servers = None,
+        server: Server = None,
         tokenizer: Tokenizer = None,
         limit: Limit = None,
         seed: Seed = None,
@@ -95,8 +95,10 @@ def _command(names: list[str]) -> Callable[..., None]:
     ) -> None:
         if workers is not None and engine != "ray":
             raise typer.BadParameter("--workers are those of --engine ray")
-        check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adapter=adapter)
-        make_scorer = partial(experiment_scorer, model=model, servers=server, tokenizer=tokenizer, adapter=adapter)
+        if adapter is not None and (model is not None or server is not None):
+            raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
+        ScorerOptions(model=model, server=server, tokenizer=tokenizer)  # checks that they go together
+        make_scorer = partial(experiment_scorer, model=model, server=server, tokenizer=tokenizer, adapter=adapter)
         settings = {name: value for name, value in {"limit": limit, "seed": seed, "m": m}.items() if value is not None}
         items = _items(slices or [])
         gpus = model is not None and not server
@@ -124,7 +126,7 @@ def experiment_scorer(*, model: str | None, adapter: Path | None = None, **optio
     Raises:
         ModelNotFoundError: if the embedded model is wanted and not set up.
     """
-    if model != BASE or options.get("servers"):
+    if model != BASE or options.get("server"):
         return build_scorer(model=model, adapter=adapter, keep_states=False, **options)
     from isr_rag.scorers.embedded import verify
     from isr_rag.scorers.transformers import TransformersScorer
@@ -193,7 +195,7 @@ def _run(
 def _noise(scorer: Scorer | TrialScorer) -> float | None:
     """What the scorer says of its numerical noise in log-odds, if it does; one digit, which a machine reproduces."""
     from isr_lab.experiments.trials import TrialScorer
-    from isr_rag.scorers.protocol import noise_floor_of
+    from isr_rag.core.scorer import noise_floor_of
 
     noise = scorer.noise_floor if isinstance(scorer, TrialScorer) else noise_floor_of(scorer)
     return None if noise is None else float(f"{noise:.0e}")

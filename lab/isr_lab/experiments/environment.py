@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from isr_rag import __version__
-from isr_rag.machine import usable_cores
+from isr_rag.scorers.machine import usable_cores
 
 PACKAGES = (
     "numpy", "scipy", "scikit-learn", "statsmodels", "linearmodels", "venn-abers", "matplotlib", "torch",

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from scipy import optimize
 
-from isr_rag import bounds
+from isr_rag.core import bounds
 
 
 def answered_range(h_star: float, clip: float) -> tuple[float, float]:

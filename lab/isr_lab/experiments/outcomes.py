@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isr_lab.experiments.trials import ScoredTrial
+from isr_rag._util.files import write_atomically
 from isr_rag.errors import MissingDependencyError
-from isr_rag.files import write_atomically
 
 OutcomesFormat = Literal["jsonl", "parquet"]
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from isr_lab.experiments.sections import Section
 from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
-from isr_rag.scorers.protocol import Layout
+from isr_rag.core.scorer import Layout
 
 
 @dataclass(frozen=True, slots=True)

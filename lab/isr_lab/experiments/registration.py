@@ -17,8 +17,8 @@ from isr_lab.experiments.protocol import Experiment
 from isr_lab.experiments.trials import Trial
 from isr_lab.slice.schema import SliceItem
 from isr_rag import __version__
+from isr_rag._util.files import sha256_of, write_atomically
 from isr_rag.errors import ConfigurationError
-from isr_rag.files import sha256_of, write_atomically
 
 _FORMAT = 1
 

@@ -14,10 +14,11 @@ from typing import Any
 from urllib.parse import quote
 
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
+from isr_lab.tables import markdown_table
+from isr_rag._util.files import write_atomically
 from isr_rag.calibration.plots import DPI
-from isr_rag.calibration.report import in_markdown, markdown_table
+from isr_rag.calibration.report import in_markdown
 from isr_rag.errors import InvalidInputError, MissingDependencyError
-from isr_rag.files import write_atomically
 
 NONE = "—"
 """What is in a table where a figure is undefined."""

@@ -28,9 +28,9 @@ from isr_lab.experiments.trials import (
     score_trials,
 )
 from isr_lab.slice.schema import SliceItem
+from isr_rag._util.files import write_atomically
+from isr_rag.core.scorer import Scorer
 from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError
-from isr_rag.files import write_atomically
-from isr_rag.scorers.protocol import Scorer
 
 CONFIG, RESULT, SCORES = "config.json", "result.json", "scores.jsonl"
 _LONG = 120

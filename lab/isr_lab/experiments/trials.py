@@ -20,9 +20,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.bounds import EPS
+from isr_rag.core.bounds import EPS
+from isr_rag.core.scorer import Layout, Scorer, ScoreRequest, checked_probabilities
 from isr_rag.errors import InvalidInputError, ScorerError
-from isr_rag.scorers.protocol import Layout, Scorer, ScoreRequest, checked_probabilities
 
 Fact = str | int | float | bool | None
 TrialProgress = Callable[[int, int, int], None]

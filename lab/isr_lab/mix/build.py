@@ -20,8 +20,8 @@ from isr_lab.mix.records import BadRow, Candidate, MixError, RowLog, read_text
 from isr_lab.mix.sources import SOURCES, UNSEEN, Terms
 from isr_lab.slice.schema import Provenance, SliceItem, Split
 from isr_lab.slice.text import fold
+from isr_rag._util.files import write_atomically
 from isr_rag.errors import ConfigurationError
-from isr_rag.files import write_atomically
 
 TASKS = ("claim", "draft", "sufficiency")
 CAPS_FOR = 25_000

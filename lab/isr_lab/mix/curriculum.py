@@ -24,7 +24,7 @@ from isr_lab.mix.text import tokens
 from isr_lab.mix.twins import Passage, read_twins
 from isr_lab.slice.schema import SliceItem, Task
 from isr_lab.slice.text import fold
-from isr_rag.files import write_atomically
+from isr_rag._util.files import write_atomically
 
 LONGEST = 430
 """Tokens of evidence in a training item at most."""

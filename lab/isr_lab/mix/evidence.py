@@ -10,7 +10,7 @@ import numpy as np
 
 from isr_lab.mix.text import sentences, squeeze, tokens
 from isr_lab.slice.schema import SliceChunk
-from isr_rag.bm25 import Bm25
+from isr_rag._util.bm25 import Bm25
 
 CHUNK_TOKENS = 90
 BUDGET_TOKENS = 310

@@ -1,4 +1,4 @@
-"""Questions that look answerable: the sentence that answers is missing, and others of its page share its words.
+"""Questions that round answerable: the sentence that answers is missing, and others of its page share its words.
 
 Readers of question sets whose items turn on whether the evidence holds the asked fact at all.
 """

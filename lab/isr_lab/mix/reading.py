@@ -155,7 +155,7 @@ def _drafts(
 def false_answer(
     one: ReadingQuestion, answer: str, notes: Annotated, siblings: Sequence[str], rng: random.Random
 ) -> tuple[str | None, str]:
-    """A wrong answer that looks right, and how it was made; None where none can be made safely."""
+    """A wrong answer that rounds right, and how it was made; None where none can be made safely."""
     kind = answer_kind(answer, [notes])
     options = rivals(answer, one.question, [notes], kind)
     known = {normal(text) for text in one.answers}

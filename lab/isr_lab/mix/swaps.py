@@ -1,4 +1,4 @@
-"""False answers that look right: another entity, date or number of the same kind."""
+"""False answers that round right: another entity, date or number of the same kind."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isr_lab.slice.schema import SliceItem
-from isr_rag.predicates import Refuted, Sufficient, Supported
+from isr_rag.core.predicates import Refuted, Sufficient, Supported
 
 REFUTED = "refuted:"
 """Sources that begin so ask whether the evidence contradicts the claim; label 1 then means that it does."""

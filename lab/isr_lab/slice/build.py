@@ -30,7 +30,7 @@ from isr_lab.slice.schema import SliceItem
 from isr_lab.slice.splits import SHARES, assign, drop_repeated
 from isr_lab.slice.statistics import gather
 from isr_lab.slice.text import TokenCap, digest, fold
-from isr_rag.files import sha256_of, write_atomically
+from isr_rag._util.files import sha256_of, write_atomically
 
 StepProgress = Callable[[str, int, int], None]
 """Called with a step's name, what is done and what there is to do."""
@@ -93,11 +93,10 @@ def build_slice(raw: Path | None, out: Path, config: SliceConfig, progress: Step
 
 
 def _embedded_tokenizer() -> str:
-    """The small adjudicator's tokenizer file, which the slice is built with; it is set up where it is not."""
-    from isr_rag.scorers.embedded import model_directory, setup
+    """The tokenizer file of the adjudicator's base model, which is set up if it is not yet."""
+    from isr_rag.scorers.embedded import setup
 
-    folder = model_directory("small")
-    return str((folder if (folder / "tokenizer.json").is_file() else setup(adjudicator="small")) / "tokenizer.json")
+    return str(setup() / "tokenizer.json")
 
 
 def _read(

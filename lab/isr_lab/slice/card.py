@@ -12,7 +12,7 @@ from isr_lab.slice.config import PASSAGE_CAP, SliceConfig
 from isr_lab.slice.report import BuildReport
 from isr_lab.slice.splits import SHARES
 from isr_lab.slice.statistics import SIZE_BANDS, Statistics
-from isr_rag.calibration.report import markdown_table
+from isr_lab.tables import markdown_table
 
 _SOURCES = ("fever", "hotpotqa", "nq_open", "popqa", "controls")
 _KINDS = ("supported", "refuted", "insufficient", "outdated")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
+from isr_rag._util.files import sha256_of, write_json
 from isr_rag.errors import ISRError, MissingDependencyError
-from isr_rag.files import sha256_of, write_json
 
 if TYPE_CHECKING:
     import httpx

@@ -1,4 +1,4 @@
-"""False draft answers that look right: the same type, from the same evidence where there is one."""
+"""False draft answers that round right: the same type, from the same evidence where there is one."""
 
 from __future__ import annotations
 

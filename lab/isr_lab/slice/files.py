@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import cast
 
 from isr_lab.slice.records import SourceReport
+from isr_rag._util.files import sha256_of
 from isr_rag.errors import InvalidInputError
-from isr_rag.files import sha256_of
 
 Row = Mapping[str, object]
 

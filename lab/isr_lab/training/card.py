@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isr_rag.calibration.report import markdown_table
-from isr_rag.files import write_atomically
+from isr_lab.tables import markdown_table
+from isr_rag._util.files import write_atomically
 
 _COLUMNS = ("n", "supported", "auroc", "accuracy", "balanced_accuracy", "ece", "brier", "precision_surest_fifth")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from isr_lab.training.mixture import Phase
+from isr_rag.core.scorer import Layout
 from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.protocol import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
-from isr_rag.evidence import Chunk
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.scorer import Layout
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
-from isr_rag.scorers.protocol import Layout
 
 _COUNTS = (1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 6, 8, 10, 14, 20)
 """How many chunks an example shows, drawn uniformly from these."""

@@ -13,16 +13,9 @@ import numpy as np
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.data import unmarked_sources
-from isr_rag.calibration.metrics import (
-    accuracy,
-    auroc,
-    balanced_accuracy,
-    brier,
-    expected_calibration_error,
-    precision_in_surest,
-)
-from isr_rag.evidence import Chunk
-from isr_rag.scorers.protocol import Scorer, ScoreRequest
+from isr_rag.calibration.metrics import auroc, brier, expected_calibration_error, risk_coverage_curve
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.scorer import Scorer, ScoreRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +157,14 @@ def _figures(members: Sequence[ScoredItem]) -> dict[str, float]:
     found = {
         "n": float(len(members)),
         "supported": float(labels.mean()),
-        "accuracy": accuracy(q, labels),
+        "accuracy": float(np.mean((q >= 0.5) == (labels == 1))),
         "brier": brier(q, labels),
         "ece": expected_calibration_error(q, labels),
     }
     if 0 < labels.sum() < len(labels):
         found["auroc"] = auroc(q, labels)
-        found["balanced_accuracy"] = balanced_accuracy(q, labels)
-    found["precision_surest_fifth"] = precision_in_surest(q, labels)
+        said = q >= 0.5
+        found["balanced_accuracy"] = float((said[labels == 1].mean() + (~said[labels == 0]).mean()) / 2)
+    surest = max(1, round(0.2 * len(members)))
+    found["precision_surest_fifth"] = 1.0 - float(risk_coverage_curve(q, labels).errors([surest])[0]) / surest
     return {name: round(value, 4) for name, value in found.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,13 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isr_lab.training.attention import register
+from isr_rag._util.files import sha256_of, write_atomically, write_json
+from isr_rag.core.scorer import Layout
 from isr_rag.errors import ConfigurationError
-from isr_rag.files import sha256_of, write_atomically, write_json
+from isr_rag.scorers.adjudicators import STANDARD
+from isr_rag.scorers.embedded import model_directory
 from isr_rag.scorers.local.hub_network import label_logits
-from isr_rag.scorers.local.packed.attention import AttentionPlan
+from isr_rag.scorers.local.lean import computes_bfloat16
+from isr_rag.scorers.local.packed.attention import AttentionPlan, register
 from isr_rag.scorers.local.packed.pack import Pack
-from isr_rag.scorers.protocol import Layout
 
 
 class PeftNetwork:
@@ -52,6 +53,8 @@ class PeftNetwork:
         from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        fast = self.device.type == "cuda" or computes_bfloat16()  # elsewhere bfloat16 is four times slower
+        self.dtype = torch.bfloat16 if fast else torch.float32
         if nf4 and self.device.type != "cuda":
             raise ConfigurationError("nf4 needs a CUDA device: leave it out on a CPU")
         quantization = BitsAndBytesConfig(
@@ -59,7 +62,7 @@ class PeftNetwork:
         )
         model = AutoModelForCausalLM.from_pretrained(
             base,
-            dtype=torch.bfloat16,
+            dtype=self.dtype,
             device_map={"": self.device},
             quantization_config=quantization if nf4 else None,
         )
@@ -86,7 +89,7 @@ class PeftNetwork:
 
     def _logits(self, pack: Pack) -> Tensor:
         base = self.model.get_base_model()
-        with torch.autocast(self.device.type, dtype=torch.bfloat16):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             hidden = base.base_model(
                 input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
                 position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
@@ -171,14 +174,9 @@ POSITIONS = "head 0..P-1; every chunk from P; closing from P + the longest chunk
 def write_description(folder: Path, layout: Layout, base: Path) -> None:
     """Write `isr_rag.json` beside an adapter: what the package checks and needs before it uses it.
 
-    The base model is named by the hash of the file it was converted from, where its folder records that, and else
-    by that of its weights.
+    The adjudicator's base model is named by the hash of its GGUF file, any other by that of its weights.
     """
-    manifest = base / "manifest.json"
-    if manifest.is_file():
-        source = str(json.loads(manifest.read_text(encoding="utf-8"))["source_sha256"])
-    else:
-        source = sha256_of(base / "model.safetensors")
+    source = STANDARD.sha256 if base == model_directory() else sha256_of(base / "model.safetensors")
     description = {
         "layout": layout,
         "positions": POSITIONS if layout != "full" else "as in the assembled prompt",

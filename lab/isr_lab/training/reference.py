@@ -7,8 +7,8 @@ from pathlib import Path
 
 from isr_lab.training.card import table
 from isr_lab.training.trust import TASKS, Row, gate_figures, p_refs
+from isr_rag._util.files import write_atomically
 from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, calibration_report
-from isr_rag.files import write_atomically
 
 _WORDS = {"claim": "supported claims", "draft": "supported answers", "sufficiency": "answerable questions"}
 
@@ -42,14 +42,14 @@ def reference_report(
             chosen = [record for record in records if record.predicate == predicate]
             if not chosen:
                 continue
-            by_target = figures[task]["rate"]
+            by_target = figures[task]["selective"]
             told.append(_told(task, by_target["0.1"]))
             rows += [(task, h_star, *_cells(row)) for h_star, row in by_target.items()]
             if len({record.label for record in chosen}) == 2:
                 place = f"{title.replace(' ', '-')}/{task}"
                 groups = [record.group or record.id for record in chosen]
                 calibration_report(
-                    p_refs(artefact, chosen, "each"),
+                    p_refs(artefact, chosen, "pointwise"),
                     [record.label for record in chosen],
                     folder / place,
                     groups,
@@ -62,8 +62,8 @@ def reference_report(
         [
             f"# The reference of {name}",
             " ".join(headline),
-            "The tables are those of the guarantee `rate`, which decides by default: the gate answers where, of the "
-            "cases at least as sure, a share of 1 - h\\* holds. The diagrams show the p_ref of `each`, which is about "
+            "The tables are those of the guarantee `selective`, the default: the gate answers where, of the cases at "
+            "least as sure, a share of 1 - h\\* holds. The diagrams show the p_ref of `pointwise`, which is about "
             "cases like this one and errs on the low side, so points above the diagonal are to be expected. Nothing "
             "was fitted or chosen on these items.",
             *parts,

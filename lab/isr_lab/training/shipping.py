@@ -16,32 +16,30 @@ from isr_lab.slice.asking import predicate
 from isr_lab.slice.reading import read_items
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.card import table, write_card
-from isr_lab.training.evaluate import ScoredItem, evaluate, shown, summary
+from isr_lab.training.evaluate import ScoredItem, evaluate, summary
 from isr_lab.training.network import write_description
-from isr_lab.training.trust import gate_figures, training_hashes, trust_parts
+from isr_lab.training.trust import TARGETS, gate_figures, training_hashes, trust_parts
 from isr_rag import __version__
-from isr_rag.adjudicators import AdjudicatorName
+from isr_rag._util.files import write_json
 from isr_rag.calibration import (
-    BelongsTo,
     CalibrationArtefact,
     CalibrationRecord,
+    Fingerprint,
+    FitSettings,
     FittedCalibration,
     LoopRecord,
     TrainingHashes,
-    VennAbers,
     fit_artefact,
 )
-from isr_rag.doctor import TARGETS
-from isr_rag.files import write_json
-from isr_rag.labelled import fingerprint
-from isr_rag.scorers.embedded import FOCUS_WORDS, adjudicator_directory, embedded_scorer, model_directory
+from isr_rag.core.scorer import Layout, Scorer
+from isr_rag.gate.labelled import item_key
+from isr_rag.scorers.adjudicators import STANDARD
+from isr_rag.scorers.embedded import FOCUS_WORDS, embedded_scorer, model_directory
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS
 from isr_rag.scorers.local.obtaining import ShowLine
-from isr_rag.scorers.protocol import Layout, Scorer
-from isr_rag.wording import compare
 
 DELTA = 0.1
-"""Probability that a Learn-then-Test cut may fail with."""
+"""Probability that a Learn-then-Test threshold may fail with."""
 TRAINED = "trained.u64"
 """File of the hashes of what an adapter was trained on."""
 FEW, MANY = 3, 20
@@ -74,7 +72,6 @@ def ship(
     *,
     trained_on: Sequence[Path] = (),
     notes: Sequence[str] = (),
-    adjudicator: AdjudicatorName | None = None,
     out: Path | None = None,
     report: ShowLine = lambda line: None,
 ) -> Path:
@@ -89,7 +86,6 @@ def ship(
         work: folder for scores and figures.
         trained_on: the training files, for the card's table of licences.
         notes: further paragraphs of the card.
-        adjudicator: which one it is for; the default one for None.
         out: where the package keeps its adapter; another folder to try one out with `embedded_scorer(folder)`.
         report: told each step in words.
 
@@ -100,10 +96,10 @@ def ship(
         InvalidInputError: for a line that is not an item.
         CalibrationError: if the validation items do not suffice for a calibration.
     """
-    out = out if out is not None else adjudicator_directory(adjudicator)
+    out = out if out is not None else STANDARD.directory
     layout: Layout = json.loads((run / "settings.json").read_text("utf-8"))["layout"]
-    describe(run / "adapter", out, layout, model_directory(adjudicator))
-    scorer = embedded_scorer(out, adjudicator=adjudicator)
+    describe(run / "adapter", out, layout, model_directory())
+    scorer = embedded_scorer(out)
     scored = scored_by(scorer, list(read_items(*held.validation)), work / "validation.jsonl", each=held.each)
     report(f"scored {len(scored.scores)} validation items")
     training = training_hashes(trained_on)
@@ -190,9 +186,8 @@ class Scored:
                 q_bar=score.q,
                 label=score.label,
                 group=item.group,
-                text=fingerprint(predicate(item).query, [chunk.text for chunk in item.chunks]),
+                text=item_key(predicate(item).query, [chunk.text for chunk in item.chunks]),
                 q=(score.q,),
-                wording=compare(predicate(item), shown(item, None)),
                 source=item.source,
                 chunks=score.n,
                 language=" ".join(chunk.text for chunk in item.chunks),
@@ -208,10 +203,7 @@ class Scored:
             fitted = artefact.predicates[record.predicate]
             part = fitted.bin(score.n)
             calibrator = (part or fitted.bins[-1]).calibrator
-            assert isinstance(calibrator, VennAbers)
-            mean = calibrator.mean(
-                np.asarray([fitted.score(record.q_bar, record.wording, record.alone, record.second)])
-            )
+            mean = calibrator.mean([fitted.score(record.q_bar, record.alone)])
             found.append(replace(score, q=float(mean[0])))
         return found
 
@@ -246,9 +238,9 @@ def calibrate(
     """
     fitted = fit_artefact(
         scored.records(),
-        belongs_to=BelongsTo(identity, orderings=None, m=None, focus=FOCUS_WORDS),
+        fingerprint=Fingerprint(identity, orderings=None, m=None, max_words=FOCUS_WORDS),
         created_by=f"isr-rag {__version__}",
-        targets=[(h_star, DELTA) for h_star in TARGETS],
+        settings=FitSettings(targets=tuple((h_star, DELTA) for h_star in TARGETS)),
         loops=loops,
         retriever=retriever,
         training=training,

@@ -32,12 +32,12 @@ from isr_lab.training.data import (
 from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
 from isr_lab.training.mixture import Drawn, Mixture, pieces, twins
 from isr_lab.training.network import PeftNetwork, write_description
+from isr_rag._util.files import write_json
+from isr_rag.core.scorer import Layout
 from isr_rag.errors import ConfigurationError
-from isr_rag.files import write_json
-from isr_rag.machine import usable_cores
 from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant
-from isr_rag.scorers.protocol import Layout
+from isr_rag.scorers.machine import usable_cores
 
 _SHOWN = 6  # chunks a validation item shows
 

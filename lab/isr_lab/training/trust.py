@@ -11,11 +11,14 @@ import numpy as np
 from isr_lab.training.card import table
 from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, Guarantee, TrainingHashes
 from isr_rag.calibration.metrics import wilson_interval
-from isr_rag.doctor import SHARES, TARGETS
-from isr_rag.labelled import fingerprint
+from isr_rag.gate.labelled import item_key
 
-GUARANTEES: tuple[Guarantee, ...] = ("rate", "each")
+GUARANTEES: tuple[Guarantee, ...] = ("selective", "pointwise")
 _BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, 10_000))
+TARGETS = (0.05, 0.1, 0.2)
+"""Target rates that risk and coverage are reported for."""
+SHARES = (0.1, 0.3, 0.5, 0.7)
+"""Shares of supported cases that they are reported at."""
 TASKS = {"supported-claim/1": "claim", "supported-answer/1": "draft", "sufficient/1": "sufficiency"}
 
 Row = dict[str, float]
@@ -33,8 +36,8 @@ def p_refs(artefact: CalibrationArtefact, records: Sequence[CalibrationRecord], 
             continue
         key = (record.predicate, part.first)
         if key not in known:
-            known[key] = fitted.rate(part).at if guarantee == "rate" else part.calibrator.lower
-        found.append(known[key](fitted.score(record.q_bar, record.wording, record.alone, record.second)))
+            known[key] = part.tail.steps().at if guarantee == "selective" else part.calibrator.lower
+        found.append(known[key](fitted.score(record.q_bar, record.alone)))
     return found
 
 
@@ -95,21 +98,18 @@ def trust_parts(
     """
     return [
         "## Calibration",
-        "One score per case (the model's probability, with the wording where the table says so); p_ref by predicate "
-        "and number of chunks. `rate`: at most h* of the answered are expected to be wrong. `each`: cases like each "
-        "answered one hold with 1 - h*. A source with 20 labelled items of each class whose errors prove that it is "
-        "wrong more often (Clopper-Pearson, 95% over all sources) lowers p_ref. Outside of these numbers of "
-        f"chunks, and in other languages than {', '.join(artefact.belongs_to.languages) or 'any known'}, the gate "
+        "One score per case; p_ref by predicate and number of chunks. `selective`: at most h* of the answered are "
+        "expected to be wrong. `pointwise`: cases like each answered one hold with 1 - h*. Outside of these numbers of "
+        f"chunks, and in other languages than {', '.join(artefact.fingerprint.languages) or 'any known'}, the gate "
         "abstains.",
         _fitted_table(artefact),
-        "Cuts on the score at h* = 0.05, 0.1 and 0.2 (`rate`): over all items, and the lowest that each source leaves "
-        "possible; the highest ships.",
+        "Thresholds on the score (`selective`):",
         _cuts_table(artefact),
         "## The gate on items that nothing was chosen on",
         *(part for name, figures in tested.items() for part in (f"### {name}", _gate_table(figures))),
         "## Other base rates",
-        "With the shipped cuts (`rate`), by the share of supported cases among those to decide; one error is counted "
-        "beyond those seen. State your own share as `supported_share=`, and the cuts move with it.",
+        "With the shipped thresholds (`selective`), by the share of supported cases among those to decide; one error "
+        "is counted beyond those seen. State your own share as `prevalence=`, and the thresholds move with it.",
         _share_table(artefact),
     ]
 
@@ -125,7 +125,7 @@ def _identities(path: Path) -> Iterator[str]:
             item = json.loads(line)
             query = item.get("claim") or " ".join(part for part in (item["question"], item.get("answer")) if part)
             yield item["id"]
-            yield fingerprint(query, [chunk["text"] for chunk in item["chunks"]])
+            yield item_key(query, [chunk["text"] for chunk in item["chunks"]])
 
 
 def _range(low: int, high: int | None) -> str:
@@ -134,41 +134,33 @@ def _range(low: int, high: int | None) -> str:
 
 def _fitted_table(artefact: CalibrationArtefact) -> str:
     rows: list[tuple[str, ...]] = [
-        ("predicate", "chunks", "supported", "not", "lowest h* reached: rate", "each", "weighs the wording")
+        ("predicate", "chunks", "supported", "not", "lowest h* reached: selective", "pointwise")
     ]
     for name, fitted in artefact.predicates.items():
         for part in fitted.bins:
-            tail = part.tail
-            counts = ("", "") if tail is None else (str(len(tail.true)), str(len(tail.false)))
-            rate, each = 1.0 - fitted.rate(part).ceiling, 1.0 - part.calibrator.lower(1.0)
-            weighs = "no" if fitted.combination is None else "yes"
-            rows.append((name, _range(part.first, part.last), *counts, f"{rate:.3f}", f"{each:.3f}", weighs))
+            counts = (str(len(part.tail.true)), str(len(part.tail.false)))
+            selective, pointwise = 1.0 - part.tail.steps().ceiling, 1.0 - part.calibrator.lower(1.0)
+            rows.append((name, _range(part.first, part.last), *counts, f"{selective:.3f}", f"{pointwise:.3f}"))
         for loop in fitted.loops:
-            kind = f"loop of {loop.looks} looks ({loop.retriever})"
-            rows.append((name, kind, str(loop.cases), "", f"{1.0 - loop.steps.ceiling:.3f}", "", ""))
+            kind = f"loop of {loop.rounds} rounds ({loop.retriever})"
+            rows.append((name, kind, str(loop.cases), "", f"{1.0 - loop.steps.ceiling:.3f}", ""))
     return table(rows)
 
 
-_CUTS_AT = (0.05, 0.1, 0.2)
+_AT = (0.05, 0.1, 0.2)
 
 
 def _cuts_table(artefact: CalibrationArtefact) -> str:
-    rows: list[tuple[str, ...]] = [("predicate", "items", "h* = 0.05", "h* = 0.1", "h* = 0.2")]
+    rows: list[tuple[str, ...]] = [("predicate", "chunks", "h* = 0.05", "h* = 0.1", "h* = 0.2")]
     for name, fitted in artefact.predicates.items():
         for part in fitted.bins:
-            if part.tail is None:
-                continue
-            label = f"{_range(part.first, part.last)} chunks"
-            own, shipped = part.tail.steps(), fitted.rate(part)
-            rows.append((name, f"{label}, all sources", *(_cut(own.cut(1.0 - h)) for h in _CUTS_AT)))
-            rows.append((name, f"{label}, shipped", *(_cut(shipped.cut(1.0 - h)) for h in _CUTS_AT)))
-        for source, steps in fitted.sources.items():
-            rows.append((name, source, *(_cut(steps.cut(1.0 - h)) for h in _CUTS_AT)))
+            steps = part.tail.steps()
+            rows.append((name, _range(part.first, part.last), *(_shown(steps.threshold(1.0 - h)) for h in _AT)))
     return table(rows)
 
 
-def _cut(cut: float | None) -> str:
-    return "none" if cut is None else f"{cut:.4f}"
+def _shown(threshold: float | None) -> str:
+    return "none" if threshold is None else f"{threshold:.4f}"
 
 
 def _gate_table(figures: Mapping[str, Mapping[str, Mapping[str, Row]]]) -> str:
@@ -177,7 +169,7 @@ def _gate_table(figures: Mapping[str, Mapping[str, Mapping[str, Row]]]) -> str:
     ]
     for name, guarantees in figures.items():
         for guarantee, targets in guarantees.items():
-            if guarantee == "each" and "," in name:
+            if guarantee == "pointwise" and "," in name:
                 continue
             for h_star, found in targets.items():
                 risk = f"{found['risk']:.3f} ({found['low']:.3f} to {found['high']:.3f})" if "risk" in found else ""

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from isr_lab.answers import figures
-from isr_lab.answers.fitting import fit
+from isr_lab.answers.figures import highest_unsupported
+from isr_lab.answers.fitting import fit, fit_verdicts
 from isr_lab.answers.readers import SOURCES, Labelled, LabelledAnswer, citation_integrity, factcheck_gpt, ragtruth
 from isr_lab.answers.report import measure, report
 from isr_lab.answers.scoring import ScoredAnswer, ScoredStatement, drawn, read, score
 from isr_rag import ISRGate
 from isr_rag.audit import AuditCalibration, Budget
-from isr_rag.errors import InvalidInputError
-from isr_rag.evidence import Chunk
+from isr_rag.core.evidence import Chunk
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -214,3 +215,32 @@ def test_detection_counts_what_is_not_supported() -> None:
     assert found is not None and (found.n, found.precision, found.recall) == (3, 1.0, 0.5)
     assert found.f1 == pytest.approx(2 / 3) and found.best_f1 == 1.0 and found.average_precision == 1.0
     assert found.auroc == 1.0
+
+
+def test_a_fit_is_monotone_even_where_the_labels_are_not() -> None:
+    rng = np.random.default_rng(0)
+    q, r = rng.random(300), rng.random(300)
+    wrong = [("not_enough" if a > 0.5 else "supported") if b < 0.6 else "refuted" for a, b in zip(q, r, strict=True)]
+    supported, refuted = fit_verdicts(q.tolist(), r.tolist(), wrong)
+    AuditCalibration("s", None, supported, refuted, Budget())
+    assert supported[1] > 0.0
+    with pytest.raises(ConfigurationError, match="refuted"):
+        fit_verdicts([0.1, 0.9], [0.5, 0.5], ["supported", "not_enough"])
+
+
+def test_the_three_verdicts_are_found_where_the_model_tells_them_apart() -> None:
+    rng = np.random.default_rng(1)
+    labels = [("supported", "refuted", "not_enough")[i % 3] for i in range(300)]
+    centre = {"supported": (2.0, -3.0), "refuted": (0.0, 2.0), "not_enough": (-3.0, 1.0)}
+    x, y = (np.array([centre[one][k] for one in labels]) + rng.normal(size=300) for k in (0, 1))
+    q, r = (1.0 / (1.0 + np.exp(-z)) for z in (x, y))
+    found = AuditCalibration("s", None, *fit_verdicts(q.tolist(), r.tolist(), labels), Budget())
+    said = [found.probabilities(a, b).verdict.value for a, b in zip(q, r, strict=True)]
+    right = {one: np.mean([b == one for a, b in zip(labels, said, strict=True) if a == one]) for one in centre}
+    assert min(right.values()) > 0.8, right
+    assert found.refuted[1] > 0.0, "evidence about the same things raises P(refuted) against not enough"
+
+
+def test_what_cannot_go_out_does_not_raise_the_cut() -> None:
+    assert highest_unsupported([0.9, 0.7, 0.4], [True, False, False]) == 0.7
+    assert highest_unsupported([0.9, 0.4], [True, False]) == 0.0

@@ -22,15 +22,15 @@ from isr_lab.contrast import ContrastRow, ask, figures, load_denials, load_docum
 from isr_lab.contrast.data import ContrastDocument, DetailKind
 from isr_lab.experiments.report import markdown
 from isr_rag import ISRGate
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.reference import Case
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ScorerError
-from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references import Oracle
-from isr_rag.references.protocol import Case
-from isr_rag.scorers.embedded import is_ready, model_directory
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+from isr_rag.scorers.embedded import is_ready
 from isr_rag.testing import FixedScorer
 
-MODEL = pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup")
+MODEL = pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
 _WORD = re.compile(r"[a-z0-9][a-z0-9.,'’-]*[a-z0-9]|[a-z0-9]")
 
 
@@ -242,7 +242,7 @@ def test_a_document_with_four_chunks_is_refused() -> None:
 
 
 def test_the_command_ranks_a_model_that_has_no_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("isr_rag.scorers.transformers.TransformersScorer", lambda name: Reader())
+    monkeypatch.setattr("isr_rag.scorers.transformers.TransformersScorer", lambda name, **loading: Reader())
     done = CliRunner().invoke(app, ["contrast", "--model", "m", "--limit", "2", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "contrast.json").read_text("utf-8"))

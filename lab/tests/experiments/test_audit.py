@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from isr_lab.designs import orderings_from_seeds
 from isr_lab.experiments.audit import Audit, paper
 from isr_lab.experiments.audit.baselines import compare_selectors, risk_at_coverage, selector_scores
 from isr_lab.experiments.audit.boundary import (
@@ -32,18 +33,17 @@ from isr_lab.experiments.trials import ScoredTrial, score_trials
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag import Action, ISRGate
-from isr_rag.algorithm import Rule
 from isr_rag.calibration import CalibrationError
 from isr_rag.calibration.metrics import aurc
+from isr_rag.core.predicates import Choice
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Layout
+from isr_rag.core.settings import Rule, Settings
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.orderings import orderings_from_seeds
-from isr_rag.predicates import Choice
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.references import CalibratedMixture, Oracle, ToolChoice
-from isr_rag.scorers.protocol import Layout
+from isr_rag.references import CalibratedMixture, Oracle, ToolReference
 from isr_rag.testing import FixedScorer
 
-LITERAL, OURS = Rule(0.05, 6.0, "paper"), Rule(0.05, 6.0, "safe")
+LITERAL, OURS = Settings(h_star=0.05, rule=Rule(6.0, "paper")), Settings(h_star=0.05, rule=Rule(6.0, "safe"))
 
 
 def made(label: int, *q: float, split: str = "test", name: str = "i", without: float | None = None) -> AuditItem:
@@ -158,15 +158,15 @@ def test_decisions_equal_those_of_the_gate_on_the_same_q(reading: Reading, conve
             labels = Choice("Is it supported?", ("yes", "no"))
             gate = ISRGate(
                 scorer=FixedScorer([[q, 1.0 - q] for q in item.q(6)]),
-                reference=ToolChoice("yes" if item.label else "no"),
-                convention=convention,
+                reference=ToolReference("yes" if item.label else "no"),
+                rule=Rule(convention=convention),
             )
             answers.append(gate.decide([f"chunk {i}" for i in range(5)], predicate=labels).action is Action.ANSWER)
             continue
         own = Oracle(float(item.label)) if reading == "supported" else CalibratedMixture(reference.calibrator(item))
-        gate = ISRGate(scorer=FixedScorer(list(item.q(6))), reference=own, convention=convention)
+        gate = ISRGate(scorer=FixedScorer(list(item.q(6))), reference=own, rule=Rule(convention=convention))
         answers.append(gate.decide([f"chunk {i}" for i in range(5)], claim="It is so.").action is Action.ANSWER)
-    found = decide(items, 6, Rule(0.05, 6.0, convention), reading, reference)
+    found = decide(items, 6, Settings(h_star=0.05, rule=Rule(6.0, convention)), reading, reference)
     assert found.answered.tolist() == answers
     assert any(answers)
     assert not all(answers)

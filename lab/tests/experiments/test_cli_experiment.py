@@ -18,11 +18,11 @@ import isr_lab.cli.experiment
 from isr_lab.cli.experiment import experiment_scorer
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.embedded import is_ready, model_directory
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.scorers.embedded import is_ready
 from isr_rag.testing import FixedScorer
 
-MODEL = pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup")
+MODEL = pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
 
 
 class Run(Protocol):
@@ -106,7 +106,7 @@ def test_the_options_become_settings_of_the_registered_run(
     assert config["slice"]["items"] == len(long_items.read_text("utf-8").splitlines())
     result = json.loads((out / "dose" / "result.json").read_text("utf-8"))
     assert result["command"] == f"isr-lab experiment dose {' '.join(given)}"
-    assert fake == [{"model": None, "servers": None, "tokenizer": None, "adapter": None}]
+    assert fake == [{"model": None, "server": None, "tokenizer": None, "adapter": None}]
     code, said = run("dose", "--slice", str(long_items), "--limit", "4", "--out", str(out))
     assert code == 2 and "settings.limit is 3 there and 4 now" in said and "Traceback" not in said
 
@@ -168,22 +168,16 @@ def test_help_names_every_experiment_and_loads_no_library_of_theirs() -> None:
 
 
 def test_a_served_model_and_an_adapter_reach_their_scorers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pools: list[list[str]] = []
+    def remote_scorer(url: str, *, model: str, tokenizer: str | None) -> FixedScorer:
+        return FixedScorer([0.97], identity=f"{model} at {url}")
 
-    class Pool(FixedScorer):
-        def __init__(self, connect: dict[str, object], *, first: int) -> None:
-            super().__init__([0.97], identity="pool")
-            pools.append(list(connect))
-
-    monkeypatch.setattr("isr_rag.scorers.remote.pool.ServerPool", Pool)
-    monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=FixedScorer))
+    monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=remote_scorer))
     for model in ("m", "base"):
-        assert experiment_scorer(model=model, servers=["http://a", "http://b"]).identity == "pool"
-    assert pools == [["http://a", "http://b"]] * 2
+        assert experiment_scorer(model=model, server="http://a").identity == f"{model} at http://a"
     loaded: list[tuple[Path | None, bool]] = []
     monkeypatch.setattr(
         "isr_rag.scorers.embedded.embedded_scorer",
-        lambda adapter, *, adjudicator, keep_states: loaded.append((adapter, keep_states)) or FixedScorer([0.5]),
+        lambda adapter, *, keep_states: loaded.append((adapter, keep_states)) or FixedScorer([0.5]),
     )
     experiment_scorer(model=None)
     experiment_scorer(model=None, adapter=tmp_path)

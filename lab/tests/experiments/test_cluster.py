@@ -23,19 +23,18 @@ from isr_lab.experiments.trials import BATCH, ScoredTrial, Trial, TrialProgress,
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, ScorerError
-from isr_rag.evidence import Chunk
-from isr_rag.items.actors import ClusterError
-from isr_rag.orderings import draw_orderings
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.embedded import embedded_scorer, is_ready, model_directory
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+from isr_rag.io.cluster import ClusterError
+from isr_rag.scorers.embedded import embedded_scorer, is_ready
 from isr_rag.testing import FixedScorer
 
 pytestmark = pytest.mark.slow
 
 ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install '.[ray]'")
-pytest.importorskip("pyarrow", reason="the engine ray needs pyarrow: pip install '.[ray]'")
 
 HERE = sys.modules[__name__]
 
@@ -200,7 +199,7 @@ def test_workers_with_different_scorers_and_small_clusters_are_refused(cluster: 
         return FixedScorer([0.5], identity=f"device of {os.getpid()}")
 
     with pytest.raises(ClusterError, match="different scorers"):
-        score_trials_on_ray(own, make_trials(1), tmp_path / "scores.jsonl", workers=1)
+        score_trials_on_ray(own, make_trials(4 * BATCH), tmp_path / "scores.jsonl", workers=2)
     with pytest.raises(ConfigurationError, match="3 workers need a CPU each; the cluster has 2"):
         score_trials_on_ray(own, make_trials(1), tmp_path / "scores.jsonl", workers=3)
 
@@ -215,7 +214,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.model
-@pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup")
+@pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
 def test_the_embedded_model_gives_the_same_bits_on_two_workers(cluster: None, tmp_path: Path, one_thread: None) -> None:
     trials, make = make_trials(2 * BATCH, m=2, chunks=2), partial(embedded_scorer, keep_states=False)
     on_ray = score_trials_on_ray(make, trials, tmp_path / "ray.jsonl", workers=2, gpus=False)

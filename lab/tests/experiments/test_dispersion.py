@@ -19,10 +19,10 @@ from isr_lab.experiments.sections import Figure, Table
 from isr_lab.experiments.trials import ScoredTrial, score_trials
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem
-from isr_rag.bounds import EPS
+from isr_rag.core.bounds import EPS
+from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.embedded import is_ready, model_directory
+from isr_rag.scorers.embedded import is_ready
 from isr_rag.testing import FixedScorer
 
 LOG_ODDS = arrays(np.float64, st.integers(1, 16), elements=st.floats(-20, 20))
@@ -337,7 +337,7 @@ def test_settings_out_of_range_are_refused(setting: dict[str, Any]) -> None:
 
 
 @pytest.mark.model
-@pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup")
+@pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
 def test_the_embedded_model_runs_the_experiment(tmp_path: Path) -> None:
     from isr_rag.scorers.embedded import embedded_scorer
 

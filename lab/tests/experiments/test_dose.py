@@ -36,10 +36,10 @@ from isr_lab.experiments.trials import ScoredTrial, score_trials
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.calibration.metrics import MetricError, wilson_interval
+from isr_rag.core.evidence import Chunk, quote
+from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError, install_command
-from isr_rag.evidence import Chunk, quote
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.embedded import embedded_scorer, is_ready, model_directory
+from isr_rag.scorers.embedded import embedded_scorer, is_ready
 from isr_rag.testing import FixedScorer
 
 statsmodels = pytest.importorskip("statsmodels.api")
@@ -445,7 +445,7 @@ def test_items_of_one_cluster_count_once_for_the_standard_error() -> None:
 
 @pytest.mark.model
 def test_the_embedded_model_grows_surer_with_support(tmp_path: Path) -> None:
-    if not is_ready(model_directory()):
+    if not is_ready():
         pytest.skip("the embedded model is not set up")
     experiment = Dose(limit=3, m=1, resamples=20)
     scorer = embedded_scorer()

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 from scipy import optimize
 from sklearn.metrics import mutual_info_score
 
+from isr_lab.bounds import jensen_gap
 from isr_lab.experiments.dispersion import mixtures
 from isr_lab.experiments.dispersion.scaling import Permuted
-from isr_rag.bounds import jensen_gap
 
 TABLES = st.tuples(st.integers(1, 8), st.integers(1, 5)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.floats(-8, 8))

@@ -29,21 +29,21 @@ from isr_lab.experiments.orderings.wordings import LABEL_MAPS, WORDINGS, shipped
 from isr_lab.experiments.trials import Fact, ScoredTrial, score_trials
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem
-from isr_rag.algorithm import Rule
 from isr_rag.calibration.metrics import brier
 from isr_rag.calibration.venn_abers import VennAbers
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.reference import Reference
+from isr_rag.core.scorer import Layout
+from isr_rag.core.settings import Orderings, Rule, Settings
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate import ISRGate
-from isr_rag.prompt import Ordering, Prompt
 from isr_rag.references.calibrated_mixture import CalibratedMixture
-from isr_rag.references.oracle import Oracle
-from isr_rag.references.protocol import Reference
-from isr_rag.scorers.protocol import Layout
+from isr_rag.references.direct import Oracle
 from isr_rag.testing import FixedScorer
 
 Floats = NDArray[np.float64]
 SMALL = OrderingStudy(resamples=40, family_seeds=5)
-RULE = Rule(0.05, 6.0, "safe")
+RULE = Settings(h_star=0.05, rule=Rule(6.0, "safe"))
 
 
 def outcome(log_odds: Sequence[float] | Floats, **facts: Fact) -> ScoredTrial:
@@ -390,12 +390,18 @@ def test_the_replayed_cascade_is_the_gate(kind: str, h_star: float) -> None:
     fitted = calibration()
     trust: Trust = mixture(fitted) if kind == "mixture" else oracle(int(kind == "oracle true"))
     reference: Reference = CalibratedMixture(fitted) if kind == "mixture" else Oracle(float(kind == "oracle true"))
-    rng, rule, passes = np.random.default_rng(8), Rule(h_star, 6.0, "safe"), set()
+    rng, rule, passes = np.random.default_rng(8), Settings(h_star=h_star, rule=Rule(6.0, "safe")), set()
     evidence = [f"Chunk {k}." for k in range(5)]
     for _ in range(60):
         q = draw_of(rng)
         for cascade in (True, False):
-            gate = ISRGate(scorer=FixedScorer(q), reference=reference, h_star=h_star, m=12, cascade=cascade, focus=None)
+            gate = ISRGate(
+                scorer=FixedScorer(q),
+                reference=reference,
+                h_star=h_star,
+                max_words=None,
+                orderings=Orderings(m=12, cascade=cascade),
+            )
             decision, ours = gate.decide(evidence, claim="It is so."), run(q, trust, rule, cascade=cascade)
             assert (ours.answers, ours.passes) == (decision.action.value == "answer", decision.passes)
             assert ours.exact == (decision.m == 12)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from isr_lab.bounds import first_order_bound, qmv_bound
 from isr_lab.experiments.dispersion import positional
 from isr_lab.experiments.dispersion.scaling import Permuted, distinct_pairs
-from isr_rag.bounds import first_order_bound, qmv_bound
-from isr_rag.orderings import Family, draw_orderings
+from isr_rag.core.orderings import Family, draw_orderings
 
 
 def potential(ranks: int, c: float, alpha: float) -> np.ndarray:

@@ -26,12 +26,12 @@ from isr_lab.slice.asking import predicate
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
 from isr_rag.calibration.plots import new_figure, png
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, InvalidInputError, ScorerError
-from isr_rag.evidence import Chunk
-from isr_rag.orderings import draw_orderings
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.embedded import is_ready, model_directory
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+from isr_rag.scorers.embedded import is_ready
 from isr_rag.testing import FixedScorer
 
 
@@ -355,7 +355,7 @@ def test_every_experiment_is_found_by_its_name_and_takes_the_common_settings(nam
 
 
 @pytest.mark.model
-@pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup")
+@pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
 def test_the_embedded_model_gives_the_bits_of_an_unbroken_run_after_a_stop(
     items: list[SliceItem], tmp_path: Path
 ) -> None:

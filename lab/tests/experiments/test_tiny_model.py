@@ -24,7 +24,7 @@ from isr_lab.experiments.protocol import Experiment
 from isr_lab.experiments.run import run_experiment
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
-from isr_rag.scorers.protocol import Layout
+from isr_rag.core.scorer import Layout
 from isr_rag.scorers.transformers import TransformersScorer
 
 pytestmark = pytest.mark.slow

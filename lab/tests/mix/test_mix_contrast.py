@@ -39,7 +39,7 @@ def noted(text: str) -> Annotated:
 
 
 @given(st.integers(2, 9_999_999), st.integers(0, 10_000), st.booleans())
-def test_a_nearby_number_differs_and_looks_alike(value: int, seed: int, commas: bool) -> None:
+def test_a_nearby_number_differs_and_rounds_alike(value: int, seed: int, commas: bool) -> None:
     number = f"{value:,}" if commas else str(value)
     new = nearby_number(number, random.Random(seed))
     assert new != number and int(new.replace(",", "")) >= 0

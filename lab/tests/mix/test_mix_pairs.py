@@ -160,7 +160,7 @@ def test_another_schema_names_the_file(inputs: ReaderInputs) -> None:
         pairs.read_med(inputs)
 
 
-# Questions that look answerable.
+# Questions that round answerable.
 
 CITY = [
     "The city of Aldria was founded by Mara Venn in 1820.",

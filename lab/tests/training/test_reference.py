@@ -12,7 +12,7 @@ pytest.importorskip("scipy")
 pytest.importorskip("matplotlib")
 
 from isr_lab.training.reference import reference_report
-from isr_rag.calibration import BelongsTo, CalibrationRecord, fit_artefact
+from isr_rag.calibration import CalibrationRecord, Fingerprint, FitSettings, fit_artefact
 
 
 def records(count: int, seed: int, wrong: float = 0.0) -> list[CalibrationRecord]:
@@ -29,8 +29,10 @@ def records(count: int, seed: int, wrong: float = 0.0) -> list[CalibrationRecord
 
 
 def test_the_report_begins_with_what_is_answered_and_how_much_of_it_is_wrong(tmp_path: Path) -> None:
-    belongs = BelongsTo("model", orderings=None, m=None, focus=600)
-    artefact = fit_artefact(records(400, 1), belongs_to=belongs, created_by="test", resamples=50).artefact
+    belongs = Fingerprint("model", orderings=None, m=None, max_words=600)
+    artefact = fit_artefact(
+        records(400, 1), fingerprint=belongs, created_by="test", settings=FitSettings(resamples=50)
+    ).artefact
     tested = {"fresh test items": records(200, 2), "other sources": records(200, 3, wrong=1.0)}
 
     told = reference_report(artefact, tested, tmp_path, name="standard")

@@ -20,9 +20,10 @@ from isr_lab.training import shipping
 from isr_lab.training.shipping import Held, Scored, chosen, distractor_drift, ship
 from isr_lab.training.trust import gate_figures
 from isr_rag.calibration import CalibrationArtefact, CalibrationError
-from isr_rag.scorers import embedded
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
+from isr_rag.scorers.adjudicators import STANDARD
+from isr_rag.scorers.embedded import FOCUS_WORDS
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS, read_adapter
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     (folder / "adapter").mkdir(parents=True)
     for name in (WEIGHTS, CONFIG):
-        (folder / "adapter" / name).write_bytes((embedded.adjudicator_directory() / name).read_bytes())
+        (folder / "adapter" / name).write_bytes((STANDARD.directory / name).read_bytes())
     (folder / "settings.json").write_text(json.dumps({"layout": "late", "train": ["/somewhere/train.jsonl"]}), "utf-8")
     progress = {"elapsed": 60.0, "steps": 10, "labels": 100, "tokens": 1000, "data": "abc"}
     lines = [
@@ -93,7 +94,7 @@ def test_a_run_becomes_an_adapter_with_calibration_and_card(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = Reader()
-    monkeypatch.setattr(shipping, "embedded_scorer", lambda folder, adjudicator: reader)
+    monkeypatch.setattr(shipping, "embedded_scorer", lambda folder: reader)
     held = Held((write_items(tmp_path / "val.jsonl", "val", 240),), (write_items(tmp_path / "test.jsonl", "test", 80),))
     out, work = tmp_path / "out", tmp_path / "work"
     trained = write_items(tmp_path / "train.jsonl", "train", 40)
@@ -101,18 +102,18 @@ def test_a_run_becomes_an_adapter_with_calibration_and_card(
 
     assert read_adapter(out).layout == "late"
     artefact = CalibrationArtefact.load(out / "calibration.json")
-    assert artefact.belongs_to.scorer == "reader"
-    assert artefact.belongs_to.focus == embedded.FOCUS_WORDS
+    assert artefact.fingerprint.scorer == "reader"
+    assert artefact.fingerprint.max_words == FOCUS_WORDS
     text = card.read_text("utf-8")
     cells = re.sub(" +", " ", text)
     assert "| Some set | CC0 |" in cells
-    assert "| claim | rate | 0.05 | " in cells
+    assert "| claim | selective | 0.05 | " in cells
     assert "/somewhere" not in text
     assert (out / "curve.png").stat().st_size > 1000
     figures = json.loads((work / "figures.json").read_text("utf-8"))
     assert figures["results"]["Test split of the Factuality Slice"]["claim"]["auroc"] == 1.0
-    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["rate"]["0.05"]["wrong"] == 0
-    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["rate"]["0.05"]["coverage"] > 0.8
+    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["selective"]["0.05"]["wrong"] == 0
+    assert figures["gate"]["Test split of the Factuality Slice"]["claim"]["selective"]["0.05"]["coverage"] > 0.8
     assert figures["drift"]["mean"] == pytest.approx(-0.017, abs=1e-3)
 
     with pytest.raises(CalibrationError, match="calibration ids also occur in the training data"):
@@ -141,7 +142,7 @@ def test_risk_and_coverage_are_counted_against_labels(tmp_path: Path) -> None:
     ).artefact
     called_unsupported = [one.model_copy(update={"label": 0}) if i % 20 == 5 else one for i, one in enumerate(items)]
     test = shipping.scored_by(quiet, called_unsupported, tmp_path / "again.jsonl")
-    found = gate_figures(Scored(test.items, test.scores).records(), artefact)["claim"]["rate"]["0.05"]
+    found = gate_figures(Scored(test.items, test.scores).records(), artefact)["claim"]["selective"]["0.05"]
     assert (found["answered"], found["wrong"], found["coverage"]) == (100, 10, 1.0)
     assert found["risk"] == 0.1
     assert 0.05 < found["low"] < 0.1 < found["high"] < 0.2

@@ -14,7 +14,7 @@ pytest.importorskip("scipy")
 
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.evaluate import between, evaluate, first_chunks, read_scored, summary
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from isr_rag.calibration.metrics import (
     auroc,
     bootstrap_intervals,
     coverage_at_risk,
-    precision_in_surest,
+    risk_coverage_curve,
 )
 
 Floats = NDArray[np.float64]
@@ -125,7 +125,7 @@ def _difference(statistic: Callable[[Any, Any], float], first: int, second: int)
 
 def _coverage_at(risk: float) -> Callable[[Any, Any], float]:
     def value(scores: Floats, labels: NDArray[np.int64]) -> float:
-        return coverage_at_risk(scores, labels, risk).coverage
+        return coverage_at_risk(scores, labels, risk)
 
     return value
 
@@ -137,7 +137,7 @@ def risk_at_coverage(
 
     Inside a block of equal scores the expected risk under a random order is taken.
     """
+    surest = [max(1, round(coverage * len(labels))) for coverage in coverages]
     return {
-        name: [1.0 - precision_in_surest(values, labels, fraction=coverage) for coverage in coverages]
-        for name, values in scores.items()
+        name: (risk_coverage_curve(values, labels).errors(surest) / surest).tolist() for name, values in scores.items()
     }

@@ -19,11 +19,12 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_lab import bounds as dispersion_bounds
 from isr_lab.experiments.audit.deployable import DeployableReference
 from isr_lab.experiments.audit.items import AuditItem
-from isr_rag import bounds
-from isr_rag.algorithm import Rule, weigh
 from isr_rag.calibration.metrics import Interval, wilson_interval
+from isr_rag.core.settings import Settings
+from isr_rag.core.verdict import weigh
 
 Reading = Literal["label", "supported", "calibrated"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
@@ -90,34 +91,40 @@ def triple(interval: Interval | None) -> list[float] | None:
 
 
 def decide(
-    items: Sequence[AuditItem], m: int, rule: Rule, reading: Reading, reference: DeployableReference | None = None
+    items: Sequence[AuditItem],
+    m: int,
+    settings: Settings,
+    reading: Reading,
+    reference: DeployableReference | None = None,
 ) -> Decisions:
     """The gate's decision about every item.
 
     Args:
         items: one at least.
         m: how many seeds' orderings count.
-        rule: h*, clip and convention.
+        settings: h* and the rule.
         reading: what g and its reference are, see the module.
         reference: for the reading `calibrated`, fitted at the same m.
 
     Raises:
         ValueError: if the reading is `calibrated` and there is no reference.
     """
-    answered = [_answers(item, m, rule, reading, reference) for item in items]
+    answered = [_answers(item, m, settings, reading, reference) for item in items]
     correct = np.array([item.agrees(m) for item in items])
     g = correct if reading == "label" else np.array([item.label == 1 for item in items])
     return Decisions(np.array(answered), g, correct)
 
 
-def _answers(item: AuditItem, m: int, rule: Rule, reading: Reading, reference: DeployableReference | None) -> bool:
+def _answers(
+    item: AuditItem, m: int, settings: Settings, reading: Reading, reference: DeployableReference | None
+) -> bool:
     if reading == "label":
-        return weigh(item.q_label(m), 1.0, rule).answers
+        return weigh(item.q_label(m), 1.0, settings).answers
     if reading == "supported":
-        return weigh(item.q(m), float(item.label), rule).answers
+        return weigh(item.q(m), float(item.label), settings).answers
     if reference is None:
         raise ValueError("the reading 'calibrated' needs a reference that was fitted on calibration items")
-    return weigh(item.q(m), reference.p_ref(item), rule).answers
+    return weigh(item.q(m), reference.p_ref(item), settings).answers
 
 
 def rates(decisions: Decisions) -> Rates:
@@ -141,12 +148,12 @@ def label_jensen_gap(items: Sequence[AuditItem], m: int, clip: float) -> float:
     It is the mean budget of the reading `label` less the mixture's own cross-entropy, hence never negative.
     """
     least = float(np.exp(-clip))
-    return _mean([bounds.jensen_gap(np.maximum(item.q_label(m), least), 1) for item in items])
+    return _mean([dispersion_bounds.jensen_gap(np.maximum(item.q_label(m), least), 1) for item in items])
 
 
 def canonical_jensen_gap(items: Sequence[AuditItem], m: int) -> float:
     """Mean Jensen gap in nats of the label that the retriever's order finds likelier (Section 4.2), not clipped."""
-    return _mean([bounds.jensen_gap(item.q(m), int(item.identity >= 0.5)) for item in items])
+    return _mean([dispersion_bounds.jensen_gap(item.q(m), int(item.identity >= 0.5)) for item in items])
 
 
 def _mean(gaps: Sequence[NDArray[np.float64]]) -> float:

@@ -65,9 +65,10 @@ def fit_reference(items: Sequence[AuditItem], m: int, *, enough: int = FEW_OF_A_
             own = [item for item in items if item.template == template]
             if min(_counts(own)) >= enough:
                 by_template[template] = _fit(own, m)
-    parts = [f"{template} ({fit.n_true} + {fit.n_false})" for template, fit in by_template.items()]
-    rest = f"all templates together ({pooled.n_true} + {pooled.n_false})"
-    note = f"Venn-Abers fitted on (supported + not supported) items: {', '.join([*parts, rest])}"
+    groups = {template: [item for item in items if item.template == template] for template in by_template}
+    groups["all templates together"] = list(items)
+    parts = ", ".join(f"{name} ({_counts(own)[0]} + {_counts(own)[1]})" for name, own in groups.items())
+    note = f"Venn-Abers fitted on (supported + not supported) items: {parts}"
     return DeployableReference(m, pooled, by_template, note)
 
 

@@ -32,12 +32,12 @@ from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
-from isr_rag.algorithm import Convention, Rule
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.metrics import brier, expected_calibration_error, wilson_interval
+from isr_rag.core.orderings import Family
+from isr_rag.core.scorer import Layout
+from isr_rag.core.settings import Convention, Rule, Settings
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.orderings import Family
-from isr_rag.scorers.protocol import Layout
 
 CONVENTIONS: tuple[Convention, ...] = ("paper", "safe")
 DecisionsBySetting = Mapping[tuple[int, float, Reading, Convention], Decisions]
@@ -174,7 +174,7 @@ class Audit:
         """Decisions under every setting, reading and convention; none of the deployable reading without reference."""
         return {
             (m, clip, reading, convention): decide(
-                test, m, Rule(self.h_star, clip, convention), reading, references.get(m)
+                test, m, Settings(h_star=self.h_star, rule=Rule(clip, convention)), reading, references.get(m)
             )
             for m, clip in self._settings
             for reading in READINGS

@@ -7,13 +7,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from isr_lab.designs import orderings_from_seeds
 from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
-from isr_rag.evidence import Chunk
-from isr_rag.orderings import Family, orderings_from_seeds
-from isr_rag.prompt import Ordering
-from isr_rag.scorers.protocol import Layout, ScoreRequest
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.orderings import Family
+from isr_rag.core.prompt import Ordering
+from isr_rag.core.scorer import Layout, ScoreRequest
 
 _WITHOUT = "without evidence/"
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from isr_lab.experiments.trials import Fact, Trial
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceItem
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.orderings import Family, draw_orderings
+from isr_rag.core.prompt import Ordering
+from isr_rag.core.scorer import Layout, ScoreRequest
 from isr_rag.errors import InvalidInputError
-from isr_rag.evidence import Chunk
-from isr_rag.orderings import Family, draw_orderings
-from isr_rag.prompt import Ordering
-from isr_rag.scorers.protocol import Layout, ScoreRequest
 
 Placed = tuple[SliceItem, int]
 """An item and the number of chunks that it is asked with."""

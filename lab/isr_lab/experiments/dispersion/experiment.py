@@ -10,9 +10,9 @@ from isr_lab.experiments.dispersion import depths, mixtures, positional, report,
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
+from isr_rag.core.orderings import FAMILIES, Family
+from isr_rag.core.scorer import Layout
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.orderings import FAMILIES, Family
-from isr_rag.scorers.protocol import Layout
 
 
 @dataclass(frozen=True, slots=True)

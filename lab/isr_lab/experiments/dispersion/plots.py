@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from isr_lab.bounds import mean_absolute_residual
 from isr_lab.experiments.dispersion.scaling import Permuted
 from isr_lab.experiments.sections import Figure
-from isr_rag.bounds import js_certificate, mean_absolute_residual
 from isr_rag.calibration.plots import BLUE, GREY, MARKERS, ORANGE, new_figure, png, style
+from isr_rag.core.bounds import js_certificate
 
 Figures = Mapping[str, Any]
 
@@ -19,7 +20,7 @@ _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
 _TICKS = (1, 2, 3, 5, 10, 20, 40, 60)
 
 
-def _look(position: int) -> dict[str, Any]:
+def _round(position: int) -> dict[str, Any]:
     """Colour and marker of a family; filled or open, so a grey print tells them apart too."""
     colour = _COLOURS[position % len(_COLOURS)]
     face = colour if position % 2 == 0 else "white"
@@ -44,7 +45,7 @@ def _means(axes: Any, family: Figures, figure: str, name: str, position: int) ->
     error = [row[f"{figure}_se"] or 0.0 for row in rows]
     axes.errorbar(
         [row["n"] for row in rows], [row[figure] for row in rows], yerr=error, linestyle="none", elinewidth=0.7,
-        label=name, **_look(position),
+        label=name, **_round(position),
     )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def dispersion(found: Figures) -> Figure:
                 text = f"{name}: b = {line['slope']:.3g}, R² = {line['r2']:.2f}"
                 fitted = line["intercept"] + line["slope"] * np.log(grid)
                 axes.plot(
-                    grid, fitted, color=_look(position)["color"], linestyle=_LINES[position % 6], label=text, zorder=3
+                    grid, fitted, color=_round(position)["color"], linestyle=_LINES[position % 6], label=text, zorder=3
                 )
         _log_axis(axes, sizes)
         axes.set_xlabel("number of chunks n (log scale)")
@@ -108,8 +109,8 @@ def certificate(families: Mapping[str, Sequence[Permuted]]) -> Figure:
         measured = [float(mean_absolute_residual(item.q)) for item in items]
         bound = [float(js_certificate(item.q)) for item in items]
         most = max(most, *measured, *bound)
-        look = {**_look(position), "markersize": 3.0, "markerfacecolor": "none"}
-        axes.plot(measured, bound, linestyle="none", label=name, alpha=0.5, **look)
+        round_number = {**_round(position), "markersize": 3.0, "markerfacecolor": "none"}
+        axes.plot(measured, bound, linestyle="none", label=name, alpha=0.5, **round_number)
     most = most or 1.0
     axes.plot([0.0, most], [0.0, most], color=GREY, linestyle="--", label="certificate = measured")
     axes.set_xlim(-0.02 * most, 1.05 * most)
@@ -131,23 +132,23 @@ def potential(fitted: Figures) -> Figure:
     left, right = figure.subplots(1, 2)
     ranks, sizes = 1, 0
     for position, (name, fit) in enumerate(fitted.items()):
-        look, line = _look(position), _LINES[position % 6]
+        round_number, line = _round(position), _LINES[position % 6]
         psi = fit["psi"]
-        left.plot(range(1, len(psi) + 1), psi, linestyle="none", label=f"{name}: by rank", **look)
+        left.plot(range(1, len(psi) + 1), psi, linestyle="none", label=f"{name}: by rank", **round_number)
         profile = fit["decay"]["profile"]
         known = [(s["rank"], abs(s["step"]), s["se"]) for s in fit["steps"] if s["step"]]
         ranks, sizes = max(ranks, len(fit["steps"]) + 1), sizes + len(known)
         if known:
             r, step, error = np.array(known).T
             lower = np.minimum(error, 0.9 * step)
-            right.errorbar(r, step, yerr=[lower, error], linestyle="none", elinewidth=0.6, label=name, **look)
+            right.errorbar(r, step, yerr=[lower, error], linestyle="none", elinewidth=0.6, label=name, **round_number)
         if profile is not None:
             r = np.arange(1, len(fit["steps"]) + 1)
             steps = profile["c"] * r ** -profile["alpha"]
             curve = np.concatenate([[0.0], np.cumsum(profile["direction"] * steps)])
             text = f"{name}: C = {profile['c']:.2g}, α = {profile['alpha']:.2g}"
-            left.plot(range(1, len(curve) + 1), curve, color=look["color"], linestyle=line, label=text)
-            right.plot(r, steps, color=look["color"], linestyle=line)
+            left.plot(range(1, len(curve) + 1), curve, color=round_number["color"], linestyle=line, label=text)
+            right.plot(r, steps, color=round_number["color"], linestyle=line)
     left.set_xlabel("rank r of the support")
     left.set_ylabel("potential ψ(r) - ψ(1) (log-odds)")
     if sizes:

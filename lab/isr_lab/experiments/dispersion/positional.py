@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from isr_lab.bounds import first_order_bound, qmv_bound, qmv_bound_total_variation
 from isr_lab.experiments.dispersion.scaling import (
     NOISE,
     VIOLATION,
@@ -28,7 +29,6 @@ from isr_lab.experiments.dispersion.scaling import (
     distinct_pairs,
     statsmodels,
 )
-from isr_rag.bounds import first_order_bound, qmv_bound, qmv_bound_total_variation
 
 _ALPHAS = np.arange(0.02, 4.001, 0.02)
 _FEWEST = 3

@@ -14,8 +14,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_lab.bounds import jensen_gap, mean_absolute_residual, pairwise_difference
 from isr_lab.experiments.trials import ScoredTrial
-from isr_rag.bounds import jensen_gap, js_certificate, mean_absolute_residual, pairwise_difference
+from isr_rag.core.bounds import js_certificate
 from isr_rag.errors import MissingDependencyError
 
 Floats = NDArray[np.float64]

@@ -34,11 +34,11 @@ from isr_lab.experiments.trials import Fact, ScoredTrial, Trial
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.slice.text import contains, digest, fold, generator
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.prompt import Ordering
+from isr_rag.core.scorer import Layout, ScoreRequest
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evidence import Chunk
-from isr_rag.orderings import draw_orderings
-from isr_rag.prompt import Ordering
-from isr_rag.scorers.protocol import Layout, ScoreRequest
 
 LENGTH = 4
 """Chunks in every arm."""

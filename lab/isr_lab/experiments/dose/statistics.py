@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from isr_lab import bounds as dispersion_bounds
 from isr_lab.experiments.trials import ScoredTrial
-from isr_rag import bounds
-from isr_rag.algorithm import Convention, Rule, Weighed, weigh
 from isr_rag.calibration.metrics import Floats, Interval, MetricError, bootstrap_intervals, wilson_interval
+from isr_rag.core.settings import Convention, Rule, Settings
+from isr_rag.core.verdict import Verdict, weigh
 from isr_rag.errors import InvalidInputError, MissingDependencyError
 
 DOSES = (0, 1, 2, 3)
@@ -105,9 +106,9 @@ def read_study(outcomes: Sequence[ScoredTrial], *, h_star: float, clip: float) -
             raise InvalidInputError(f"item {item} was scored at doses {sorted(of_item)}, not at each of {DOSES}")
     grid = [[of_item[dose] for dose in DOSES] for of_item in arms.values()]
     facts = [row[0].facts for row in grid]
-    verdicts: dict[Convention, list[list[Weighed]]] = {}
+    verdicts: dict[Convention, list[list[Verdict]]] = {}
     for convention in CONVENTIONS:
-        rule = Rule(h_star, clip, convention)
+        rule = Settings(h_star=h_star, rule=Rule(clip, convention))
         verdicts[convention] = [[weigh(cell.q.tolist(), 1.0, rule) for cell in row] for row in grid]
     q_bar = np.array([[v.q_bar for v in row] for row in verdicts["paper"]])
     answered: dict[Policy, Flags] = {"always": np.ones_like(q_bar, dtype=np.bool_)}
@@ -119,7 +120,7 @@ def read_study(outcomes: Sequence[ScoredTrial], *, h_star: float, clip: float) -
         traits={name: np.array([f[name] for f in facts]) for name in ("source", "task", "multi_hop", "supports")},
         q_bar=q_bar,
         budget=np.array([[v.budget for v in row] for row in verdicts["paper"]]),
-        residual=np.array([[float(bounds.mean_absolute_residual(cell.q)) for cell in row] for row in grid]),
+        residual=np.array([[float(dispersion_bounds.mean_absolute_residual(cell.q)) for cell in row] for row in grid]),
         wrong=q_bar < 0.5,
         answered=answered,
         orderings=len(grid[0][0].log_odds),

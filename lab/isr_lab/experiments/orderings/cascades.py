@@ -13,11 +13,12 @@ from isr_lab.experiments.orderings.parts import Figured, percent, share
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
-from isr_rag.algorithm import Rule, weigh
 from isr_rag.calibration import plots
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.calibration.venn_abers import VennAbers
-from isr_rag.cascade import far_from_boundary, hopeless, stages
+from isr_rag.core.cascade import far_from_boundary, hopeless, stages
+from isr_rag.core.settings import Settings
+from isr_rag.core.verdict import weigh
 
 WANTED = 0.6
 """Share of the passes of fixed m that the cascade is meant to stay within."""
@@ -56,23 +57,23 @@ def mixture(calibration: VennAbers) -> Trust:
     return Trust(lambda q: calibration.lower(math.fsum(q) / len(q)), needs_scores=True)
 
 
-def run(q: Sequence[float], trust: Trust, rule: Rule, *, cascade: bool = True) -> Run:
-    """What the gate does with these probabilities (`ISRGate(cascade=...)`).
+def run(q: Sequence[float], trust: Trust, settings: Settings, *, cascade: bool = True) -> Run:
+    """What the gate does with these probabilities (`ISRGate(orderings=Orderings(cascade=...))`).
 
     Args:
         q: probability of g = 1 of every ordering drawn, in the order of the draw.
         trust: the reference.
-        rule: h*, clip and convention.
+        settings: h* and the rule.
         cascade: stop early where the gate would.
     """
     drawn = len(q)
     for stage in stages(drawn, cascade):
         seen = q[:stage]
         p_ref = trust.p_ref(seen)
-        verdict = weigh(seen, p_ref, rule)
+        verdict = weigh(seen, p_ref, settings)
         ceiling = trust.p_ref([*seen, *[1.0] * (drawn - stage)]) if trust.needs_scores else None
-        exact = stage == drawn or hopeless(seen, drawn, p_ref, ceiling, rule)
-        if exact or (not trust.needs_scores and far_from_boundary(seen, verdict, rule)):
+        exact = stage == drawn or hopeless(seen, drawn, p_ref, ceiling, settings)
+        if exact or (not trust.needs_scores and far_from_boundary(seen, verdict, settings)):
             return Run(verdict.answers, stage, exact)
     raise AssertionError("the last stage has every ordering")
 
@@ -96,7 +97,7 @@ def halves(outcomes: Sequence[ScoredTrial]) -> list[int]:
     return [half[str(outcome.facts["group"])] for outcome in outcomes]
 
 
-def judge(outcomes: Sequence[ScoredTrial], rule: Rule) -> dict[str, list[Judged] | str]:
+def judge(outcomes: Sequence[ScoredTrial], settings: Settings) -> dict[str, list[Judged] | str]:
     """Every item under both references; instead of the mixture's, why it cannot be fitted.
 
     Each half of the items is judged by the mixture that is calibrated on the other one. Where the scorer cannot see
@@ -105,7 +106,7 @@ def judge(outcomes: Sequence[ScoredTrial], rule: Rule) -> dict[str, list[Judged]
     q = [[float(p) for p in (o.q if o.facts["layout"] == "full" else o.q[:1])] for o in outcomes]
     labels, sides = [int(o.facts["label"] or 0) for o in outcomes], halves(outcomes)
     found: dict[str, list[Judged] | str] = {
-        "oracle": [_judged(o, one, oracle(y), rule) for o, one, y in zip(outcomes, q, labels, strict=True)]
+        "oracle": [_judged(o, one, oracle(y), settings) for o, one, y in zip(outcomes, q, labels, strict=True)]
     }
     try:
         fitted: list[VennAbers] = []
@@ -115,27 +116,27 @@ def judge(outcomes: Sequence[ScoredTrial], rule: Rule) -> dict[str, list[Judged]
                 warnings.simplefilter("ignore", CalibrationWarning)  # how many items there were is reported
                 fitted.append(VennAbers.fit([math.fsum(q[k]) / len(q[k]) for k in rows], [labels[k] for k in rows]))
         found["calibrated mixture"] = [
-            _judged(o, one, mixture(fitted[side]), rule) for o, one, side in zip(outcomes, q, sides, strict=True)
+            _judged(o, one, mixture(fitted[side]), settings) for o, one, side in zip(outcomes, q, sides, strict=True)
         ]
     except CalibrationError as error:
         found["calibrated mixture"] = str(error)
     return found
 
 
-def _judged(outcome: ScoredTrial, q: Sequence[float], trust: Trust, rule: Rule) -> Judged:
-    return Judged(int(outcome.facts["n"] or 0), run(q, trust, rule, cascade=False), run(q, trust, rule))
+def _judged(outcome: ScoredTrial, q: Sequence[float], trust: Trust, settings: Settings) -> Judged:
+    return Judged(int(outcome.facts["n"] or 0), run(q, trust, settings, cascade=False), run(q, trust, settings))
 
 
-def analyse_cascades(outcomes: Sequence[ScoredTrial], rule: Rule) -> Analysis:
+def analyse_cascades(outcomes: Sequence[ScoredTrial], settings: Settings) -> Analysis:
     """Decisions that differ and passes spent, by reference and n.
 
     Args:
         outcomes: with the facts `n`, `label`, `group` and `layout`; q in the order of the gate's draw.
-        rule: h*, clip and convention.
+        settings: h* and the rule.
     """
-    judged = judge(outcomes, rule)
+    judged = judge(outcomes, settings)
     invariant = all(outcome.facts["layout"] != "full" for outcome in outcomes)
-    figures: dict[str, Any] = {"h_star": rule.h_star, "clip": rule.clip, "references": {}}
+    figures: dict[str, Any] = {"h_star": settings.h_star, "clip": settings.rule.clip, "references": {}}
     rows: list[list[Cell]] = []
     plotted: dict[str, dict[int, dict[str, Any]]] = {}
     summary: list[str] = []

@@ -16,11 +16,11 @@ from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Section
 from isr_lab.experiments.trials import Fact, ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
-from isr_rag.algorithm import Rule
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Layout, ScoreRequest
+from isr_rag.core.settings import Rule, Settings
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.orderings import draw_orderings
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.protocol import Layout, ScoreRequest
 
 FAMILIES, WORDING, PRACTICE = "families", "wording", "practice"
 _MISSING = {
@@ -192,7 +192,9 @@ class OrderingStudy:
             found["variance"] = analyse_variance(design, self.resamples, self.noise_floor)
         if by_part[PRACTICE]:
             found["flips"] = analyse_flips(by_part[PRACTICE], self.threshold, self.resamples)
-            found["cascade"] = analyse_cascades(by_part[PRACTICE], Rule(self.h_star, self.clip, "safe"))
+            found["cascade"] = analyse_cascades(
+                by_part[PRACTICE], Settings(h_star=self.h_star, rule=Rule(self.clip, "safe"))
+            )
         asked = {FAMILIES: self.family_items, WORDING: self.wording_items, PRACTICE: self.practice_items}
         missing = [
             text.format(wanted=", ".join(f"n = {n}" for n, _ in asked[part]))

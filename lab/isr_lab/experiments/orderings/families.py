@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_lab.designs import Design, draw_design
 from isr_lab.experiments.orderings.parts import FEWEST, Figured, bootstrapped
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration import plots
-from isr_rag.orderings import Family, draw_orderings
-from isr_rag.prompt import Ordering
+from isr_rag.core.prompt import Ordering
 
-COMPARED: tuple[Family, ...] = ("banded", "uniform", "latin", "antithetic")
-TODAY: Family = "uniform"
+COMPARED: tuple[Design, ...] = ("banded", "uniform", "latin", "antithetic")
+TODAY: Design = "uniform"
 """What the gate's `auto` draws where it cannot take all permutations."""
 
 _TRUTH_SEED = 1_000_003  # away from the seeds of the families, whose uniform draws it would repeat
@@ -75,14 +75,14 @@ class Drawing:
         """What to score of n chunks."""
         enumerated = n <= self.enumerate_up_to
         seeds, most = self.seeds if enumerated else self.sampled_seeds, max(self.sizes)
-        drawn = {f: [draw_orderings(n, most, family=f, seed=seed) for seed in range(seeds)] for f in COMPARED}
+        drawn = {f: [draw_design(n, most, family=f, seed=seed) for seed in range(seeds)] for f in COMPARED}
         if enumerated:
             orderings = tuple(itertools.permutations(range(n)))
             truth = np.arange(len(orderings))
         else:
             own = dict.fromkeys(o for lists in drawn.values() for one in lists for o in one)
             wanted = self.truth_draws + len(own)
-            more = draw_orderings(n, wanted, family="uniform", seed=_TRUTH_SEED, identity_first=False)
+            more = draw_design(n, wanted, family="uniform", seed=_TRUTH_SEED, identity_first=False)
             others = [ordering for ordering in more if ordering not in own][: self.truth_draws]
             orderings = (*own, *others)
             truth = np.arange(len(own), len(orderings))

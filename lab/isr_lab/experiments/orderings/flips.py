@@ -18,9 +18,9 @@ from isr_rag.calibration.metrics import (
     MetricError,
     Statistic,
     auroc,
+    bootstrap_interval,
     brier,
     coverage_at_risk,
-    paired_bootstrap_interval,
 )
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ RISK = 0.05
 
 
 def _coverage(scores: Floats, labels: Floats) -> float:
-    return coverage_at_risk(scores, labels, RISK).coverage
+    return coverage_at_risk(scores, labels, RISK)
 
 
 def _brier_saved(scores: Floats, labels: Floats) -> float:
@@ -57,12 +57,14 @@ def gain_over_first(
 ) -> Figured:
     """Metric of the mean over the orderings less that of the retriever's own order, paired over items."""
     mean, first = [one.mean() for one in q], [one[0] for one in q]
+
+    def difference(a: Floats, b: Floats, y: Floats) -> float:
+        return metric(a, y) - metric(b, y)
+
     try:
-        return Figured.of(paired_bootstrap_interval(metric, mean, first, labels, groups=groups, resamples=resamples))
+        return Figured.of(bootstrap_interval(difference, mean, first, labels, groups=groups, resamples=resamples))
     except MetricError:
-        return bootstrapped(
-            lambda a, b, y: metric(a, y) - metric(b, y), mean, first, labels, groups=groups, resamples=resamples
-        )
+        return bootstrapped(difference, mean, first, labels, groups=groups, resamples=resamples)
 
 
 def gain_over_any(

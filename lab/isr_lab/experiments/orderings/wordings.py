@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceItem
-from isr_rag.evidence import Chunk
-from isr_rag.predicates import BINARY_INSTRUCTION, Custom
-from isr_rag.prompt import Prompt
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.predicates import BINARY_INSTRUCTION, Custom
+from isr_rag.core.prompt import Prompt
 
 _RULE, _CHOICE = "1 for yes or 0 for no", "1 or 0"  # as the shipped wording says them
 

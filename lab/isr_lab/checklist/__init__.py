@@ -1,0 +1,1 @@
+"""Pairs of statements that any careful reader tells apart; never trained on."""

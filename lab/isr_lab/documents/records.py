@@ -1,0 +1,90 @@
+"""Records of labelled statements about passages, and the training items that they make.
+
+A record has six claims (`[text, how, label]`), two questions with a right and a wrong draft and a false premise (the
+question changed in one detail, so that the right draft no longer answers it), and a question that only sounds as if the
+passage answered it, with a made-up draft: 16 labels. The passages of others are not here: a record names one by its id.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal
+
+Part = Literal["calibration", "development", "test"]
+_HOME = resources.files("isr_lab.documents")
+
+
+def read_records() -> list[dict[str, Any]]:
+    """The records about passages of real documents, by the passage's id."""
+    with _HOME.joinpath("records.jsonl.gz").open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def read_own() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The chunks of the documents of our own, and the records about them."""
+    own = _HOME.joinpath("own")
+    chunks, records = (
+        [json.loads(line) for line in own.joinpath(name).read_text("utf-8").split("\n") if line]
+        for name in ("chunks.jsonl", "records.jsonl")
+    )
+    return chunks, records
+
+
+def division() -> dict[Part, list[str]]:
+    """Sources that are never trained on, by what they are for; no source has two parts."""
+    found: dict[Part, list[str]] = json.loads(_HOME.joinpath("division.json").read_text("utf-8"))
+    return found
+
+
+def items_of(
+    record: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]], *, source: str, split: str = "train"
+) -> Iterator[dict[str, Any]]:
+    """The 16 items of a record as the laboratory trains on them.
+
+    Args:
+        record: the record.
+        chunks: the passage, then what a retriever returns beside it, each with `text` and `title`.
+        source: name of the document collection.
+        split: of the items.
+    """
+    asked: list[tuple[int, str, dict[str, str]]] = [
+        (int(label), f"claim/{how}", {"claim": text}) for text, how, label in record["claims"]
+    ]
+    for one in record["questions"]:
+        asked += [
+            (1, "right", {"question": one["question"], "answer": one["right"]}),
+            (0, "wrong", {"question": one["question"], "answer": one["wrong"]}),
+            (0, "false_premise", {"question": one["false_premise"], "answer": one["right"]}),
+            (1, "question", {"question": one["question"]}),
+        ]
+    unanswered = record["unanswered"]
+    asked += [
+        (0, "unanswered", {"question": unanswered["question"], "answer": unanswered["draft"]}),
+        (0, "unanswered_question", {"question": unanswered["question"]}),
+    ]
+    for number, (label, how, fields) in enumerate(asked):
+        shown = [
+            {"text": chunk["text"], "title": chunk.get("title"), "is_support": bool(label) and place == 0}
+            for place, chunk in enumerate(chunks)
+        ]
+        yield {
+            "id": f"{record['passage']}/{number}",
+            "source": "documents",
+            "split": split,
+            "group": record["passage"],
+            "label": label,
+            "kind": "supported" if label else "insufficient",
+            "layout": "passages",
+            "chunks": shown,
+            "provenance": {
+                "dataset": "documents",
+                "file": source,
+                "record": record["passage"],
+                "license": "statements: Apache-2.0",
+                "construction": how,
+            },
+            **fields,
+        }
