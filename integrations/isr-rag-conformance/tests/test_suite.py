@@ -1,0 +1,513 @@
+"""The conformance suite passes for an adapter that keeps the contract; a broken one fails the right check."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from isr_rag import Chunk, Decision, aacquire, acquire
+from isr_rag.gate.acquisition import require_answerable
+from isr_rag_conformance.suite import Conformance, Outcome, Passage, Place, Setup
+
+Document = dict[str, Any]
+MESSAGE = "I cannot say."
+
+
+@dataclass
+class Result:
+    text: str = ""
+    evidence: list[Document] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Adapter:
+    """The smallest adapter that keeps the contract: retrieve, gate, draft, in plain Python."""
+
+    def __init__(self, setup: Setup) -> None:
+        require_answerable(setup.gate, setup.rounds, before=setup.place == "before", after=setup.place == "after")
+        self.setup = setup
+
+    def chunks(self, documents: Sequence[Document]) -> list[Chunk]:
+        return [Chunk(document["text"]) for document in documents]
+
+    def retrieve(self, question: str, round_number: int) -> list[Document]:
+        return self.setup.retrieve(question, round_number)
+
+    def prompt(self, question: str, documents: Sequence[Document]) -> str:
+        return "\n".join([question, *(document["text"] for document in documents)])
+
+    def rounds(self) -> int:
+        return self.setup.rounds
+
+    def plain(self, decision: Decision) -> dict[str, Any]:
+        return decision.to_dict()
+
+    def gather(self, question: str) -> tuple[Callable[..., list[Chunk]], list[Document]]:
+        """A retriever for the core's loop, and the documents that it fills: in order, equal ones of a round kept."""
+        gathered: list[Document] = []
+
+        def retrieve(query: str, round_number: int, previous: Decision | None) -> list[Chunk]:
+            found = self.retrieve(question, round_number)
+            gathered.extend(d for d in found if not any(d is known for known in gathered))
+            return self.chunks(found)
+
+        return retrieve, gathered
+
+    def run(self, question: str) -> Result:
+        retrieve, gathered = self.gather(question)
+        text = ""
+        asked: dict[str, Any] = {}
+        if self.setup.place == "after":
+            first = self.first_round(question, retrieve)
+            if first is not None:
+                text, retrieve = first
+                asked = {"answer": text}
+        trail = acquire(self.setup.gate, retrieve, question=question, **asked, rounds=self.rounds())
+        return self.close(question, trail.decision, [self.plain(d) for d in trail.decisions], gathered, text)
+
+    async def arun(self, question: str) -> Result:
+        retrieve, gathered = self.gather(question)
+        text = ""
+        asked: dict[str, Any] = {}
+        if self.setup.place == "after":
+            first = self.first_round(question, retrieve)
+            if first is not None:
+                text, retrieve = first
+                asked = {"answer": text}
+
+        async def aretrieve(query: str, round_number: int, previous: Decision | None) -> list[Chunk]:
+            return retrieve(query, round_number, previous)
+
+        trail = await aacquire(self.setup.gate, aretrieve, question=question, **asked, rounds=self.rounds())
+        return self.close(question, trail.decision, [self.plain(d) for d in trail.decisions], gathered, text)
+
+    def first_round(
+        self, question: str, retrieve: Callable[..., list[Chunk]]
+    ) -> tuple[str, Callable[..., list[Chunk]]] | None:
+        """A draft from the first round and a retriever that knows that round; None with nothing to draft on."""
+        try:
+            first: list[Chunk] = retrieve(question, 0, None)
+        except Exception as error:
+            failed = error
+
+            def again(query: str, round_number: int, previous: Decision | None) -> list[Chunk]:
+                raise failed
+
+            return "nothing", again
+        if not first:
+            return None
+        text = self.setup.draft(self.prompt(question, [{"text": chunk.text} for chunk in first]))
+        return (
+            text,
+            lambda query, round_number, previous: (
+                first if round_number == 0 else retrieve(query, round_number, previous)
+            ),
+        )
+
+    def close(
+        self,
+        question: str,
+        decision: Decision,
+        decisions: list[dict[str, Any]],
+        documents: list[Document],
+        text: str,
+    ) -> Result:
+        if not decision.answered:
+            return Result(MESSAGE, documents, decisions)
+        if self.setup.place == "before":
+            text = self.setup.draft(self.prompt(question, documents))
+        return Result(text, documents, decisions)
+
+    def stream(self, question: str) -> Iterator[str | Result]:
+        result = self.run(question)
+        yield from _pieces(result.text)
+        yield result
+
+    async def astream(self, question: str) -> AsyncIterator[str | Result]:
+        result = await self.arun(question)
+        for piece in _pieces(result.text):
+            yield piece
+        yield result
+
+
+def _pieces(text: str) -> list[str]:
+    words = text.split(" ")
+    return [word if i == 0 else f" {word}" for i, word in enumerate(words)]
+
+
+class PlainHarness:
+    def __init__(self, adapter: type[Adapter] = Adapter) -> None:
+        self.adapter = adapter
+
+    def native(self, passage: Passage) -> Document:
+        return {"id": passage.id, "text": passage.text}
+
+    def snapshot(self, native: Any) -> object:
+        return json.dumps(native, sort_keys=True)
+
+    def build(self, setup: Setup) -> Adapter:
+        return self.adapter(setup)
+
+    def fill(self, outcome: Outcome, result: Result) -> None:
+        outcome.evidence += [Passage(document["id"], document["text"]) for document in result.evidence]
+        outcome.decisions += result.decisions
+
+    def run(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
+        if not stream:
+            result = adapter.run(question)
+            outcome.text.append(result.text)
+            self.fill(outcome, result)
+            return
+        for piece in adapter.stream(question):
+            if isinstance(piece, str):
+                outcome.text.append(piece)
+            else:
+                self.fill(outcome, piece)
+
+    async def arun(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
+        if not stream:
+            result = await adapter.arun(question)
+            outcome.text.append(result.text)
+            self.fill(outcome, result)
+            return
+        async for piece in adapter.astream(question):
+            if isinstance(piece, str):
+                outcome.text.append(piece)
+            else:
+                self.fill(outcome, piece)
+
+    def batch(self, adapter: Any, questions: Sequence[str], outcomes: Sequence[Outcome]) -> None:
+        for question, outcome in zip(questions, outcomes, strict=True):
+            self.run(adapter, question, outcome, stream=False)
+
+    async def abatch(self, adapter: Any, questions: Sequence[str], outcomes: Sequence[Outcome]) -> None:
+        runs = (self.arun(adapter, q, o, stream=False) for q, o in zip(questions, outcomes, strict=True))
+        await asyncio.gather(*runs)
+
+    def checkpoint(self, value: Any) -> Any:
+        return json.loads(json.dumps(value))
+
+
+class TestAnAdapterThatKeepsTheContract(Conformance):
+    harness = PlainHarness()
+    places = ("before", "after")
+
+
+class Silent(Adapter):
+    def close(self, *args: Any) -> Result:
+        return Result(MESSAGE, args[3], args[2])
+
+
+class Mutating(Adapter):
+    def retrieve(self, question: str, round_number: int) -> list[Document]:
+        found = super().retrieve(question, round_number)
+        for document in found:
+            document["isr"] = "seen"
+        return found
+
+
+class Reordering(Adapter):
+    def close(self, question: str, decision: Any, decisions: Any, documents: list[Document], text: str) -> Result:
+        by_text = sorted(documents, key=lambda document: str(document["text"]))
+        return super().close(question, decision, decisions, by_text, text)
+
+
+class ReorderingForTheLLM(Adapter):
+    def prompt(self, question: str, documents: Sequence[Document]) -> str:
+        return super().prompt(question, documents[::-1])
+
+
+class TellingTheLLM(Adapter):
+    def prompt(self, question: str, documents: Sequence[Document]) -> str:
+        return super().prompt(question, documents) + "\nbits_to_trust: 3"
+
+
+class OtherInAsync(Adapter):
+    async def arun(self, question: str) -> Result:
+        result = await super().arun(question)
+        return Result(result.text, result.evidence, result.decisions[:1])
+
+
+class LeakingInStreams(Adapter):
+    def stream(self, question: str) -> Iterator[str | Result]:
+        yield self.setup.draft(self.prompt(question, self.setup.retrieve(question, 0)))
+        yield self.run(question)
+
+
+class DraftingAnyway(Adapter):
+    def close(self, question: str, decision: Any, decisions: Any, documents: list[Document], text: str) -> Result:
+        if not decision.answered:
+            self.setup.draft(self.prompt(question, documents))
+        return super().close(question, decision, decisions, documents, text)
+
+
+class LosingEvidence(Adapter):
+    def close(self, question: str, decision: Any, decisions: Any, documents: list[Document], text: str) -> Result:
+        return super().close(question, decision, decisions, documents if decision.answered else [], text)
+
+
+class Unbounded(Adapter):
+    def rounds(self) -> int:
+        return 10**6
+
+
+class OneMore(Adapter):
+    def rounds(self) -> int:
+        return self.setup.rounds + 1
+
+
+class AnsweringTheLastAttempt(Adapter):
+    def close(self, question: str, decision: Any, decisions: Any, documents: list[Document], text: str) -> Result:
+        return Result(text or self.setup.draft(self.prompt(question, documents)), documents, decisions)
+
+
+class StaleCounter(Adapter):
+    used = 0
+
+    def rounds(self) -> int:
+        self.used += 1
+        return max(1, self.setup.rounds + 1 - self.used)
+
+
+class NumpyDecisions(Adapter):
+    def plain(self, decision: Decision) -> dict[str, Any]:
+        return {**decision.to_dict(), "h_star": np.float64(decision.h_star)}
+
+
+class AnsweringOnError(Adapter):
+    def run(self, question: str) -> Result:
+        try:
+            return super().run(question)
+        except Exception:
+            return Result(self.setup.draft(question))
+
+
+class RaisingAnyway(Adapter):
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(replace(setup, gate=setup.gate.with_on_error("raise")))
+
+
+class SwallowingCancellation(Adapter):
+    async def arun(self, question: str) -> Result:
+        try:
+            return await super().arun(question)
+        except asyncio.CancelledError:
+            return Result(MESSAGE)
+
+
+class Blocking(Adapter):
+    async def arun(self, question: str) -> Result:
+        return self.run(question)
+
+
+class ById(Adapter):
+    def close(self, question: str, decision: Any, decisions: Any, documents: list[Document], text: str) -> Result:
+        once = list({document["id"]: document for document in documents}.values())
+        return super().close(question, decision, decisions, once, text)
+
+
+class AnsweringWithoutEvidence(Adapter):
+    def run(self, question: str) -> Result:
+        result = super().run(question)
+        return result if result.evidence else Result(self.setup.draft(question), [], result.decisions)
+
+
+class SharedState(Adapter):
+    question = ""
+
+    async def arun(self, question: str) -> Result:
+        self.question = question
+        await asyncio.sleep(0)
+        return await super().arun(self.question)
+
+
+class DraftingTwice(Adapter):
+    def prompt(self, question: str, documents: Sequence[Document]) -> str:
+        self.setup.draft(super().prompt(question, documents))
+        return super().prompt(question, documents)
+
+
+class KeepingDecisionsToItself(Adapter):
+    def close(self, question: str, decision: Any, decisions: Any, documents: list[Document], text: str) -> Result:
+        return super().close(question, decision, [], documents, text)
+
+
+class SayingItAnswered(Adapter):
+    def plain(self, decision: Decision) -> dict[str, Any]:
+        return {**decision.to_dict(), "action": "answer"}
+
+
+class GivingTheFirstResultAgain(Adapter):
+    first: Result | None = None
+
+    def run(self, question: str) -> Result:
+        self.first = self.first or super().run(question)
+        return self.first
+
+
+class DroppingAField(Adapter):
+    def plain(self, decision: Decision) -> dict[str, Any]:
+        plain = decision.to_dict()
+        del plain["nearest"]
+        return plain
+
+
+class SilentOnError(Adapter):
+    def run(self, question: str) -> Result:
+        try:
+            return super().run(question)
+        except Exception:
+            return Result(MESSAGE)
+
+
+class LosingTheCause(Adapter):
+    def run(self, question: str) -> Result:
+        failed = False
+        try:
+            return super().run(question)
+        except Exception:
+            failed = True
+        assert failed
+        raise RuntimeError("something went wrong")
+
+
+class OtherReason(Adapter):
+    def plain(self, decision: Decision) -> dict[str, Any]:
+        plain = decision.to_dict()
+        return plain if plain["action"] == "answer" else {**plain, "reason": "order_sensitive"}
+
+
+class DraftingAfterCancellation(Adapter):
+    async def arun(self, question: str) -> Result:
+        try:
+            return await super().arun(question)
+        except asyncio.CancelledError:
+            self.setup.draft(self.prompt(question, []))
+            raise
+
+
+class ByIdAcrossLooks(Adapter):
+    def retrieve(self, question: str, round_number: int) -> list[Document]:
+        found = super().retrieve(question, round_number)
+        return found if round_number == 0 else list({document["id"]: document for document in found}.values())
+
+
+class DraftingWithoutEvidence(Adapter):
+    def run(self, question: str) -> Result:
+        result = super().run(question)
+        if not result.evidence:
+            self.setup.draft(self.prompt(question, []))
+        return result
+
+
+class DecidingTwice(Adapter):
+    def run(self, question: str) -> Result:
+        super().run(question)
+        return super().run(question)
+
+
+class NeverAsking(Adapter):
+    def run(self, question: str) -> Result:
+        return Result(MESSAGE)
+
+    async def arun(self, question: str) -> Result:
+        return Result(MESSAGE)
+
+
+class BuildingAnyLoop(Adapter):
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+
+
+class SharedStateOfThreads(Adapter):
+    question = ""
+
+    def run(self, question: str) -> Result:
+        self.question = question
+        time.sleep(0.001)
+        return super().run(self.question)
+
+
+BROKEN: list[tuple[type[Adapter], str]] = [
+    (BuildingAnyLoop, "test_a_setting_that_could_never_answer_is_refused_when_it_is_built"),
+    (DecidingTwice, "test_the_log_tells_each_decision_once"),
+    (DraftingTwice, "test_a_sufficient_case_answers_with_the_draft"),
+    (KeepingDecisionsToItself, "test_a_sufficient_case_answers_with_the_draft"),
+    (KeepingDecisionsToItself, "test_an_abstention_calls_no_llm_and_leaks_no_draft"),
+    (KeepingDecisionsToItself, "test_decisions_are_plain_data"),
+    (SayingItAnswered, "test_an_abstention_calls_no_llm_and_leaks_no_draft"),
+    (GivingTheFirstResultAgain, "test_every_path_agrees"),
+    (DroppingAField, "test_decisions_are_plain_data"),
+    (SilentOnError, "test_a_failing_scorer_follows_the_policy"),
+    (LosingTheCause, "test_a_failing_retriever_follows_the_policy"),
+    (OtherReason, "test_a_failing_scorer_follows_the_policy"),
+    (OtherReason, "test_no_evidence_means_abstain"),
+    (DraftingAfterCancellation, "test_a_cancelled_run_ends_without_an_answer"),
+    (ByIdAcrossLooks, "test_duplicate_ids_and_equal_texts_survive"),
+    (DecidingTwice, "test_the_log_tells_each_decision_once"),
+    (OtherReason, "test_the_log_tells_each_decision_once"),
+    (NeverAsking, "test_the_llm_never_reads_the_decision"),
+    (NeverAsking, "test_counters_are_fresh_on_every_run"),
+    (NeverAsking, "test_a_cancelled_run_ends_without_an_answer"),
+    (SharedStateOfThreads, "test_concurrent_requests_are_each_as_alone"),
+    (Silent, "test_a_sufficient_case_answers_with_the_draft"),
+    (Mutating, "test_inputs_are_not_mutated"),
+    (Reordering, "test_the_retrievers_order_is_restored"),
+    (ReorderingForTheLLM, "test_the_retrievers_order_is_restored"),
+    (TellingTheLLM, "test_the_llm_never_reads_the_decision"),
+    (OtherInAsync, "test_every_path_agrees"),
+    (LeakingInStreams, "test_an_abstention_calls_no_llm_and_leaks_no_draft"),
+    (DraftingAnyway, "test_an_abstention_calls_no_llm_and_leaks_no_draft"),
+    (LosingEvidence, "test_an_abstention_calls_no_llm_and_leaks_no_draft"),
+    (Unbounded, "test_rounds_are_bounded"),
+    (OneMore, "test_rounds_are_bounded"),
+    (AnsweringTheLastAttempt, "test_rounds_are_bounded"),
+    (StaleCounter, "test_counters_are_fresh_on_every_run"),
+    (NumpyDecisions, "test_decisions_are_plain_data"),
+    (AnsweringOnError, "test_a_failing_scorer_follows_the_policy"),
+    (AnsweringOnError, "test_a_failing_retriever_follows_the_policy"),
+    (RaisingAnyway, "test_a_failing_scorer_follows_the_policy"),
+    (SwallowingCancellation, "test_a_cancelled_run_ends_without_an_answer"),
+    (Blocking, "test_a_cancelled_run_ends_without_an_answer"),
+    (ById, "test_duplicate_ids_and_equal_texts_survive"),
+    (AnsweringWithoutEvidence, "test_no_evidence_means_abstain"),
+    (SharedState, "test_concurrent_requests_are_each_as_alone"),
+]
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize(("broken", "promise"), BROKEN, ids=[f"{b.__name__}-{p[5:30]}" for b, p in BROKEN])
+def test_a_broken_adapter_fails_the_check_it_breaks(
+    broken: type[Adapter], promise: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "cancelled" in promise:  # these wait for as long as that
+        monkeypatch.setattr("isr_rag_conformance.suite.PATIENCE", 0.5)
+    suite = type("Suite", (Conformance,), {"harness": PlainHarness(broken), "places": (place,)})()
+    with pytest.raises(AssertionError) as failed:
+        getattr(suite, promise)()
+    assert place in str(failed.value) or "without end" in str(failed.value)
+
+
+def test_every_check_has_a_broken_adapter() -> None:
+    checks = {name for name in vars(Conformance) if name.startswith("test_")}
+    assert checks == {promise for _, promise in BROKEN}
+
+
+def test_a_suite_without_a_way_to_run_is_refused() -> None:
+    for nothing in ({"places": ()}, {"paths": ()}):
+        suite = type("Suite", (Conformance,), {"harness": PlainHarness(), **nothing})()
+        with pytest.raises(AssertionError, match="a place and a path"):
+            suite.test_a_sufficient_case_answers_with_the_draft()
+
+
+def test_before_drafting_no_evidence_means_no_draft() -> None:
+    suite = type("Suite", (Conformance,), {"harness": PlainHarness(DraftingWithoutEvidence)})()
+    with pytest.raises(AssertionError, match="the LLM was called"):
+        suite.test_no_evidence_means_abstain()

@@ -1,0 +1,50 @@
+"""`isr-rag report`: what a gate did, from its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isr_rag.cli.options import input_file, output_file
+from isr_rag.cli.terminal import note, tell
+
+EXAMPLES = """[bold]Examples[/bold]
+
+isr-rag serve --log decisions.jsonl
+
+isr-rag report decisions.jsonl --out report.html
+
+isr-rag report decisions.jsonl --labels labels.jsonl --out report.json"""
+
+
+def report(
+    log: Annotated[
+        Path,
+        typer.Argument(callback=input_file, help="Log of isr-rag serve, or output of isr-rag batch: JSONL."),
+    ],
+    out: Annotated[
+        list[Path], typer.Option(help="The report: a page, or JSON where the name ends in .json; repeatable.")
+    ],
+    labels: Annotated[
+        Path | None,
+        typer.Option(callback=input_file, help='What is known since: {"id", "label"} per line; 1 where it holds.'),
+    ] = None,
+    windows: Annotated[int, typer.Option(min=1, max=200, help="Windows of time at most.")] = 24,
+) -> None:
+    """Report what a gate did: answers, reasons, wrong answers where labels came back, shift, and cost."""
+    from isr_rag_server.traffic import read_log, report_of
+
+    for path in out:
+        output_file(path)
+        if path.exists() and path.samefile(log):
+            raise typer.BadParameter(f"--out {path} is the log itself")
+    read = read_log(log, labels)
+    found = report_of(read, windows=windows)
+    for path in out:
+        found.write(path)
+    for line in read.complaints:
+        note(line)
+    answered = found.answered
+    tell(f"{found.decisions:,} decisions, {answered.count:,} answered; {found.bad_lines} bad lines")

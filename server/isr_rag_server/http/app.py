@@ -1,0 +1,284 @@
+"""The HTTP application: decisions, chunks read ahead, documents cut into chunks, and what an operator watches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from importlib.resources import files
+from typing import Annotated, Any, cast
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from isr_rag import __version__
+from isr_rag._util import strict_json
+from isr_rag.audit import AnswerAudit
+from isr_rag.core.evidence import Chunk
+from isr_rag.errors import InvalidInputError, ISRError
+from isr_rag.gate import ISRGate
+from isr_rag.io.sources import chunks_of_document
+from isr_rag_server.http.door import MCP_PATH, Door
+from isr_rag_server.http.events import Tell, events
+from isr_rag_server.http.fields import (
+    AuditRequest,
+    AuditResponse,
+    DecideRequest,
+    DecideResponse,
+    DocumentResponse,
+    IndexRequest,
+    IndexResponse,
+    ModelsResponse,
+    ProblemFields,
+)
+from isr_rag_server.http.metrics import CONTENT_TYPE
+from isr_rag_server.http.problems import MEDIA_TYPE, Problem, refusal
+from isr_rag_server.http.service import Service
+from isr_rag_server.http.settings import Settings
+from isr_rag_server.http.tools import mcp_server
+
+_DESCRIPTION = (
+    "Decides whether retrieved evidence carries an answer, whatever the order of the evidence. Every refusal is a "
+    "problem document (RFC 9457); the last part of its `type` says which."
+)
+_PAGE = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+def create_app(gate: ISRGate, settings: Settings | None = None) -> ASGIApp:
+    """The ASGI application of a gate, for a server of one's own.
+
+    Args:
+        gate: decides.
+        settings: key, limits, log and folder; where it is bound is up to the server. Defaults: no key, loopback only.
+
+    Raises:
+        OSError: if the log cannot be opened.
+        InvalidInputError: if the folder holds nothing to read.
+    """
+    return application(Service(gate, settings or Settings()))
+
+
+def application(service: Service) -> ASGIApp:
+    """The ASGI application of a service."""
+    return Door(_application(service), service.settings, service.metrics.answered, service.desk)
+
+
+def _application(service: Service) -> ASGIApp:
+    tools = mcp_server(service)
+    inner = tools.streamable_http_app(
+        streamable_http_path=MCP_PATH,
+        max_request_body_size=service.settings.limits.body,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the door's work
+    )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            if service.log is not None:
+                stack.callback(service.log.close)
+            await stack.enter_async_context(tools.session_manager.run())
+            yield
+
+    app = FastAPI(
+        title="isr-rag",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,  # its page would fetch scripts from another host
+        redoc_url=None,
+        lifespan=lifespan,
+        responses={
+            "4XX": {"model": ProblemFields, "content": {MEDIA_TYPE: {}}},
+            "5XX": {"model": ProblemFields, "content": {MEDIA_TYPE: {}}},
+        },
+    )
+    app.router.route_class = _StrictRoute
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    for kind in (Problem, ISRError, Exception):
+        app.add_exception_handler(kind, _failed)
+    _add_routes(app, service)
+    app.router.routes.extend(inner.routes)
+    if service.settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=service.settings.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+            expose_headers=["Retry-After", "X-Request-ID"],
+        )
+    return app
+
+
+class _StrictRequest(Request):
+    """A request whose JSON is read strictly."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_plain"):
+            try:
+                self._plain = strict_json.loads((await self.body()).decode("utf-8"))
+            except ValueError as error:
+                raise Problem("malformed", f"the body is not JSON: {error}") from error
+        return self._plain
+
+
+class _StrictRoute(APIRoute):
+    """A route that reads JSON strictly, and of nothing but what says that it is JSON."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+        takes_json = self.body_field is not None
+
+        async def strict(request: Request) -> Response:
+            request = _StrictRequest(request.scope, request.receive)
+            if takes_json:
+                kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if kind != "application/json":
+                    raise Problem("not-json", "send the body as JSON, with the header Content-Type: application/json")
+                if await request.body():
+                    await request.json()  # here, where a problem is not taken for one of FastAPI's
+            return await handler(request)
+
+        return strict
+
+
+def _add_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/decide", response_model=DecideResponse, tags=["gate"])
+    async def decide(asked: DecideRequest, request: Request) -> Response:
+        """Decide about one item: the fields of a line of JSONL, and `h_star`."""
+        decision = await service.decide(asked, request.state.request_id)
+        named = {} if asked.id is None else {"id": asked.id}
+        return JSONResponse({**named, "decision": decision.to_dict(), "explanation": decision.explain()})
+
+    @app.post(
+        "/v1/audit",
+        response_model=AuditResponse,
+        tags=["gate"],
+        responses={200: {"content": {"text/event-stream": {}}}},
+    )
+    async def audit(
+        asked: AuditRequest,
+        request: Request,
+        html: Annotated[bool, Query(description="Also return the report as a page.")] = False,
+    ) -> Response:
+        """Judge a whole answer, statement by statement.
+
+        With `Accept: text/event-stream` the answer is a stream of events: `progress` with `{"answered", "said"}`, and
+        in the end `audit` with the response, or `problem` with a problem document.
+        """
+        name = request.state.request_id
+
+        def whole(found: AnswerAudit) -> dict[str, Any]:
+            named = {} if asked.id is None else {"id": asked.id}
+            more = {"html": found.html()} if html else {}
+            released = found.releasable().to_dict()
+            return {**named, "audit": found.to_dict(), "release": released, "headline": found.headline(), **more}
+
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            return JSONResponse(whole(await service.audit(asked, name)))
+        seconds = service.settings.limits.audit_seconds
+
+        async def work(tell: Tell) -> None:
+            async def progress(answered: int, said: str) -> None:
+                await tell("progress", {"answered": answered, "said": said})
+
+            await tell("audit", whole(await service.audit(asked, name, progress=progress, seconds=seconds)))
+
+        return events(work, name)
+
+    @app.post("/v1/index", response_model=IndexResponse, tags=["gate"])
+    async def index(asked: IndexRequest) -> Response:
+        """Read chunks ahead of any question, and name them by their hash from then on."""
+        return JSONResponse((await service.index(asked)).model_dump())
+
+    @app.post(
+        "/v1/documents",
+        response_model=DocumentResponse,
+        tags=["gate"],
+        openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
+    )
+    async def documents(
+        request: Request,
+        name: Annotated[str, Query(max_length=255, description="Its file name; the ending says what it is.")],
+    ) -> Response:
+        """Cut a document (txt, md, html, pdf, json, jsonl) into chunks. Nothing of it is stored."""
+        raw = await request.body()
+        chunks = await service.desk.run(lambda: asyncio.to_thread(_read, raw, name), abandon=True)
+        return JSONResponse({"chunks": [{"text": chunk.text, "title": chunk.title} for chunk in chunks]})
+
+    @app.get("/v1/models", response_model=ModelsResponse, tags=["gate"])
+    async def models() -> Response:
+        """What decides here, and within which limits."""
+        return JSONResponse(service.models())
+
+    @app.get("/healthz", tags=["operation"])
+    async def healthz() -> Response:
+        """Whether the process is alive."""
+        return JSONResponse({"status": "alive"})
+
+    @app.get("/readyz", tags=["operation"])
+    async def readyz() -> Response:
+        """Whether it takes requests: 503 while it stops."""
+        if service.desk.stopping:
+            raise Problem("stopping", "the server is stopping")
+        return JSONResponse({"status": "ready"})
+
+    @app.get("/metrics", tags=["operation"], responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Counters and gauges for Prometheus."""
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return _page_file("index.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def page_file(name: str) -> Response:
+        return _page_file(name)
+
+
+def _page_file(name: str) -> Response:
+    if name not in _PAGE:
+        raise Problem("not-found", "there is no such page")
+    content = files("isr_rag_server.http").joinpath("page", name).read_bytes()
+    return Response(content, media_type=_PAGE[name])
+
+
+def _read(raw: bytes, name: str) -> list[Chunk]:
+    try:
+        return list(chunks_of_document(raw, name))
+    except InvalidInputError as error:
+        raise Problem("unreadable-document", str(error)) from error
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    found = cast(RequestValidationError, error).errors()
+    errors = [{"at": _pointer(one["loc"]), "detail": str(one["msg"])} for one in found[:20]]
+    first = f"{errors[0]['at'] or 'the body'}: {errors[0]['detail']}"
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return Problem("invalid-input", f"{first}{more}", errors=errors).response()
+
+
+def _pointer(place: Sequence[str | int]) -> str:
+    """A JSON pointer into the body."""
+    tags = ("string", "chunk", "kept")
+    parts = [str(part) for part in place[1:] if part not in tags]
+    return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return refusal(error, request.state.request_id).response()
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    found = cast(HTTPException, error)
+    kind = {404: "not-found", 405: "method-not-allowed", 400: "malformed"}.get(found.status_code, "failed")
+    detail = {404: "there is nothing at this path", 405: "this path takes another method"}.get(
+        found.status_code, str(found.detail)
+    )
+    return Problem(kind, detail, headers=found.headers or {}).response()

@@ -1,0 +1,56 @@
+"""A line per decision, for `isr-rag report`: numbers and settings, none of the texts."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from isr_rag.core.decision import Decision
+
+_logger = logging.getLogger("isr_rag_server.http")
+
+
+class DecisionLog:
+    """Appends `{"id", "time", "decision"}` to a JSONL file, whole lines or none.
+
+    A disk that is full costs lines of the log, and no answer: what could not be written is counted.
+
+    Args:
+        path: the file; made where it is missing, and readable to its owner only.
+
+    Raises:
+        OSError: if it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._failing = False
+
+    def write(self, identifier: str | int, decision: Decision) -> bool:
+        """Append a line; returns whether that could be done."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        plain = {"id": identifier, "time": now, "decision": replace(decision, nearest=None).to_dict()}
+        line = (json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        try:
+            written = os.write(self._file, line)
+            if written < len(line):
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                raise OSError("no room for a whole line")
+        except OSError as error:
+            if not self._failing:  # once, not for each decision
+                _logger.error("decisions are not logged: %s: %s", self._path, error.strerror or error)
+            self._failing = True
+            return False
+        if self._failing:
+            _logger.warning("decisions are logged again: %s", self._path)
+        self._failing = False
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

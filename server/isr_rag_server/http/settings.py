@@ -1,0 +1,137 @@
+"""What an operator sets: where the server listens, who may ask, and how much at once."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from isr_rag.errors import ConfigurationError
+
+KEY_VARIABLE = "ISR_RAG_SERVE_KEY"
+"""The environment variable that holds the key which clients must send."""
+
+SHORTEST_KEY = 16
+"""Characters of a key at least: a shorter one can be guessed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a request may ask for, and how many requests may be there at a time.
+
+    Attributes:
+        body: bytes of a request's body.
+        chunks: chunks of evidence in a request.
+        statements: statements of an answer that is audited.
+        seconds: time for a request, waiting included.
+        audit_seconds: time for an audit whose progress is streamed, waiting included.
+        queue: requests that may wait for the model beside those that it works on.
+        running: requests that the gate works on at a time; the scorer computes theirs together.
+        body_seconds: time in which the headers, and then the body, of a request must have arrived.
+        kept_bytes: text of indexed chunks that is remembered under its hash.
+        connections: connections that may be open.
+
+    Raises:
+        ConfigurationError: for a limit below 1, or no more than 0 seconds.
+    """
+
+    body: int = 4 * 2**20
+    chunks: int = 200
+    statements: int = 200
+    seconds: float = 60.0
+    audit_seconds: float = 600.0
+    queue: int = 64
+    running: int = 8
+    body_seconds: float = 15.0
+    kept_bytes: int = 64 * 2**20
+    connections: int = 1000
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            least = 0 if one.name == "queue" else 1
+            if isinstance(value, float) and not value > 0.0:
+                raise ConfigurationError(f"{one.name} must be more than 0 seconds, got {value}")
+            if isinstance(value, int) and value < least:
+                raise ConfigurationError(f"{one.name} must be at least {least}, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where a server listens, and whom it serves.
+
+    Attributes:
+        host: address that it is bound to.
+        port: port; 0 for any that is free.
+        key: what clients send as `Authorization: Bearer KEY`; None for no key, on the loopback address only. Kept
+            out of `repr`.
+        origins: web origins whose pages may ask (CORS); none by default.
+        log: file that gets a line of JSON per decision, without any text; None for none.
+        folder: documents that the MCP tool `search_and_judge` searches; None for no such tool.
+        rounds: searches that one MCP session may make in them.
+        limits: see `Limits`.
+
+    Raises:
+        ConfigurationError: for a public address without a key, a key that is too short or not printable ASCII, or a
+            port out of range.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    key: str | None = field(default=None, repr=False)
+    origins: tuple[str, ...] = ()
+    log: Path | None = None
+    folder: Path | None = None
+    rounds: int = 12
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigurationError(f"port must lie between 0 and 65535, got {self.port}")
+        if self.rounds < 1:
+            raise ConfigurationError(f"rounds must be at least 1, got {self.rounds}")
+        if self.key is not None:
+            _check_key(self.key)
+        elif not self.local:
+            raise ConfigurationError(
+                f"{self.host} can be reached from other machines: set a key of at least {SHORTEST_KEY} characters in "
+                f"the environment variable {KEY_VARIABLE}, or bind to 127.0.0.1"
+            )
+        if "*" in self.origins and self.key is None:
+            raise ConfigurationError(f"any web page may ask with the origin *: set a key in {KEY_VARIABLE}")
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine reaches the server."""
+        return is_loopback(self.host)
+
+
+def key_from_environment() -> str | None:
+    """The key that clients must send; None where the variable is not there.
+
+    Raises:
+        ConfigurationError: if the variable is there and empty.
+    """
+    key = os.environ.get(KEY_VARIABLE)
+    if key is not None and not key.strip():
+        raise ConfigurationError(f"{KEY_VARIABLE} is set but empty: give a key, or unset it")
+    return key.strip() if key is not None else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _check_key(key: str) -> None:
+    if len(key) < SHORTEST_KEY:
+        raise ConfigurationError(
+            f"the key in {KEY_VARIABLE} has {len(key)} characters; take {SHORTEST_KEY} or more, such as "
+            'python -c "import secrets; print(secrets.token_urlsafe(32))" prints'
+        )
+    if not all("!" <= character <= "~" for character in key):
+        raise ConfigurationError(f"the key in {KEY_VARIABLE} must be printable ASCII without spaces")

@@ -1,0 +1,84 @@
+"""Collecting from items: scored by a gate without a reference, kept, and not acted on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from isr_rag.core.reference import Case, Estimate
+from isr_rag.errors import InvalidInputError
+from isr_rag.gate import ISRGate
+from isr_rag_server.labels.log import ShadowLog
+
+BATCH = 16
+_TEXTS = ("question", "answer", "claim")
+
+
+class _ScoreOnly:
+    """Says nothing about a case, and has each chunk read alone where that costs little: where chunks are read apart."""
+
+    needs_scores = False
+
+    def __init__(self, gate: ISRGate) -> None:
+        self._closely = gate.scorer.layout != "full"
+
+    def reads_alone(self, predicate: str) -> bool:
+        """Whether each chunk is read by itself."""
+        return self._closely
+
+    def estimate(self, case: Case) -> Estimate:
+        """0: shadow mode answers nothing."""
+        return Estimate(0.0, "none: shadow mode")
+
+
+def collect(
+    gate: ISRGate,
+    items: Iterable[Mapping[str, Any]],
+    log: ShadowLog,
+    *,
+    progress: Callable[[int], None] = lambda done: None,
+    on_bad: Callable[[str, InvalidInputError], None] | None = None,
+) -> int:
+    """Score items with a gate and keep what it found; items whose id is there already are passed over.
+
+    Args:
+        gate: whose scores are collected; its reference is not asked.
+        items: mappings with `id` and `evidence`, and some of `question`, `answer` and `claim`.
+        log: made with `ShadowLog.for_gate(gate, path)`.
+        progress: told how many items are done.
+        on_bad: told the id and the error of an item that cannot be decided about, which is then passed over; without
+            it the error is raised.
+
+    Returns:
+        How many are new.
+
+    Raises:
+        ISRError: as the gate's `decide`, with a note that names the item's position in its batch of 16; what came
+            before that batch is kept.
+    """
+    known, reference = log.known(), _ScoreOnly(gate)
+    new = done = 0
+    source = iter(items)
+    while batch := list(islice(source, BATCH)):
+        fresh = [item for item in batch if str(item["id"]) not in known]
+        asked = [{k: v for k, v in item.items() if k != "id"} | {"reference": reference} for item in fresh]
+        try:
+            decided = list(zip(fresh, gate.decide_batch(asked), strict=True))
+        except InvalidInputError:
+            if on_bad is None:
+                raise
+            decided = []
+            for item, one in zip(fresh, asked, strict=True):
+                try:
+                    decided.append((item, gate.decide_batch([one])[0]))
+                except InvalidInputError as error:
+                    on_bad(str(item["id"]), error)
+        new += log.record_many(
+            (decision, item["evidence"], {name: item.get(name) for name in _TEXTS}, str(item["id"]))
+            for item, decision in decided
+        )
+        known.update(str(item["id"]) for item in fresh)
+        done += len(batch)
+        progress(done)
+    return new

@@ -1,0 +1,240 @@
+"""The tools of an agent, asked by the SDK's own client: in memory, over standard input and output, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'isr-rag[serve]'")
+
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from server.tests.http import worlds
+from server.tests.http.test_running import running
+
+from isr_rag import ISRGate
+from isr_rag.core.scorer import Scores
+from isr_rag.errors import InvalidInputError
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
+from isr_rag_server.http import Limits, Settings
+from isr_rag_server.http.service import Service
+from isr_rag_server.http.tools import Library, mcp_server
+
+ROOT = Path(__file__).parents[3]
+MODES = ["legacy", "auto"]
+
+
+def tools(gate: ISRGate | None = None, **settings: Any) -> Any:
+    return mcp_server(Service(gate or worlds.gate(), Settings(**settings)))
+
+
+def call(server: Any, *calls: tuple[str, dict[str, Any]], mode: str = "auto", **callbacks: Any) -> list[Any]:
+    """The results of calls in one session."""
+
+    async def run() -> list[Any]:
+        async with Client(server, mode=mode) as client:
+            return [await client.call_tool(name, arguments, **callbacks) for name, arguments in calls]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_tools_are_described_with_the_form_of_what_they_return(mode: str, tmp_path: Path) -> None:
+    async def listed() -> tuple[Any, str | None]:
+        async with Client(tools(folder=worlds.library(tmp_path)), mode=mode) as client:
+            return (await client.list_tools()).tools, client.instructions
+
+    found, instructions = asyncio.run(listed())
+    names = {tool.name: tool for tool in found}
+    assert {"judge_answer", "judge_claim", "is_evidence_sufficient", "search_and_judge"} <= set(names)
+    for tool in found:
+        assert tool.description and tool.output_schema["properties"]["action"] and tool.annotations.read_only_hint
+        assert "context" not in tool.input_schema["properties"]
+    assert instructions is not None and "abstain" in instructions
+    without = asyncio.run(_names(tools()))
+    assert "search_and_judge" not in without and "judge_claim" in without
+
+
+async def _names(server: Any) -> list[str]:
+    async with Client(server) as client:
+        return [tool.name for tool in (await client.list_tools()).tools]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_judgements_are_those_of_the_library(mode: str) -> None:
+    gate, evidence = worlds.gate(), ["a", {"text": "b", "title": "t"}]
+    asked = {
+        "judge_claim": {"claim": "number 990"},
+        "judge_answer": {"question": "Which number 990?", "answer": "number 990"},
+        "is_evidence_sufficient": {"question": "Which number 990?", "h_star": 0.2},
+    }
+    results = call(tools(gate), *((n, {**a, "evidence": evidence}) for n, a in asked.items()), mode=mode)
+    for (_, arguments), result in zip(asked.items(), results, strict=True):
+        own = gate.with_h_star(float(arguments.get("h_star", 0.05)))  # type: ignore[arg-type]
+        plain = {k: v for k, v in arguments.items() if k != "h_star"}
+        expected = own.decide(evidence, **plain)  # type: ignore[arg-type]
+        assert not result.is_error and result.structured_content["action"] == expected.action.value
+        assert result.structured_content["trusted"] == expected.p_ref
+        assert result.structured_content["explanation"] == expected.explain()
+        assert json.loads(result.content[0].text) == result.structured_content
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("judge_claim", {"claim": " ", "evidence": ["a"]}, "empty"),
+        ("judge_claim", {"claim": "number 1", "evidence": [""]}, "evidence[0]"),
+        ("judge_claim", {"evidence": ["a"]}, "claim"),
+        ("judge_claim", {"claim": "number 1", "evidence": "a"}, "evidence"),
+        ("judge_claim", {"claim": "number 1", "evidence": ["a"], "h_star": 2}, "h_star"),
+        ("judge_claim", {"claim": "number 1", "evidence": ["a"] * 9}, "8 are allowed"),
+    ],
+)
+def test_a_bad_call_is_an_error_that_says_what_to_do(name: str, arguments: dict[str, Any], says: str) -> None:
+    (result,) = call(tools(limits=Limits(chunks=8)), (name, arguments))
+    assert result.is_error and says in result.content[0].text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"evidence": ["a"]}, "claim is missing"),
+        ({"claim": 5, "evidence": ["a"]}, "claim must be a text"),
+        ({"claim": "c", "evidence": "a"}, "evidence must be a list of passages"),
+        ({"claim": "c", "evidence": ["a", 3]}, "evidence[1] must be a text or {text, title}"),
+        ({"claim": "c", "evidence": [{"text": 1}]}, "evidence[0].text must be a text"),
+        ({"claim": "c", "evidence": [{"title": "t"}]}, "evidence[0].text is missing"),
+        ({"claim": "c", "evidence": [{"text": "a", "id\n": 1}]}, "evidence[0].id"),
+        ({"claim": "c", "evidence": ["a"], "h_star": 2}, "h_star must be less than 1"),
+        ({"h_star": "x"}, "claim is missing; evidence is missing; h_star must be a valid number"),
+        ({"claim": "c", "evidence": list(range(7))}, "and 2 more"),
+    ],
+)
+def test_a_wrong_argument_is_named_in_one_plain_line(arguments: dict[str, Any], says: str) -> None:
+    (result,) = call(tools(), ("judge_claim", arguments))
+    said = result.content[0].text
+    assert result.is_error and says in said and said.startswith("judge_claim: ")
+    assert "\n" not in said and "pydantic" not in said and "input_value" not in said and len(said) < 300
+
+
+def test_a_failing_model_is_an_error_and_never_an_answer() -> None:
+    class Broken(FixedScorer):
+        def score(self, requests: Any) -> list[Scores]:
+            raise RuntimeError("secret path")
+
+    (result,) = call(
+        tools(ISRGate(scorer=Broken([0.9]), reference=Oracle(1.0))), ("judge_claim", {"claim": "c", "evidence": ["a"]})
+    )
+    assert (
+        result.is_error and "secret" not in result.content[0].text and "nothing was decided" in result.content[0].text
+    )
+
+
+def test_an_unknown_tool_is_an_error() -> None:
+    try:
+        (result,) = call(tools(), ("read_file", {"path": "/etc/passwd"}))
+    except MCPError as error:
+        assert "read_file" in str(error)
+    else:
+        assert result.is_error
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[float, str | None]] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+
+    call(tools(), ("judge_claim", {"claim": "number 3", "evidence": ["a", "b"]}), progress_callback=note)
+    assert told == [(0, "judging by 2 passages"), (1, "answer")]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_search_judges_what_it_finds_within_the_rounds_of_a_session(mode: str, tmp_path: Path) -> None:
+    server = tools(worlds.gate(p_ref=0.5), folder=worlds.library(tmp_path), rounds=5)
+    search = ("search_and_judge", {"claim": "The Seine is river number 998.", "top_k": 1})
+    results = call(server, *[search] * 4, ("judge_claim", {"claim": "number 1", "evidence": ["a"]}), mode=mode)
+    first = results[0].structured_content
+    assert first["evidence"][0]["text"] == "The Seine is river number 0." and first["action"] == "abstain"
+    assert first["rounds"] == 2 and first["looks_left"] == 3
+    assert [one.is_error for one in results] == [False, False, False, True, False]
+    assert results[2].structured_content["rounds"] == 1 and results[2].structured_content["looks_left"] == 0
+    assert "spent its 5 rounds" in results[3].content[0].text
+
+
+def test_searches_in_parallel_share_the_rounds_and_a_bad_one_gives_them_back(tmp_path: Path) -> None:
+    server = tools(worlds.gate(p_ref=0.5), folder=worlds.library(tmp_path), rounds=5)
+
+    async def run() -> list[Any]:
+        async with Client(server) as client:
+            bad = await client.call_tool("search_and_judge", {})
+            assert bad.is_error and "claim" in bad.content[0].text
+            search = {"claim": "The Seine is river number 998.", "top_k": 1}
+            return await asyncio.gather(*(client.call_tool("search_and_judge", search) for _ in range(5)))
+
+    found = asyncio.run(run())
+    assert sum(one.structured_content["rounds"] for one in found if not one.is_error) == 5
+
+
+def test_the_logging_of_the_process_is_left_as_it_was() -> None:
+    import logging
+
+    before = list(logging.getLogger().handlers)
+    logging.getLogger().handlers.clear()
+    try:
+        tools()
+        assert logging.getLogger().handlers == []
+    finally:
+        logging.getLogger().handlers[:] = before
+
+
+def test_a_folder_without_documents_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="no file to read"):
+        tools(folder=tmp_path)
+    assert Library(str(worlds.library(tmp_path))).search("volcano", 3) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_over_http_at_the_path_mcp(mode: str, tmp_path: Path) -> None:
+    async def run(address: str) -> None:
+        async with Client(f"{address}/mcp", mode=mode) as client:
+            result = await client.call_tool("judge_claim", {"claim": "number 7", "evidence": ["a"]})
+            assert result.structured_content["needed"] == pytest.approx(0.95)
+            search = {"question": "Which river number 998 is the Loire?", "top_k": 1}
+            rounds = [await client.call_tool("search_and_judge", search) for _ in range(7)]
+            assert [one.is_error for one in rounds] == [False] * 6 + [True]
+
+    with running(0.0, 8, 4, worlds.library(tmp_path)) as (process, address):
+        asyncio.run(run(address))
+        process.terminate()
+        assert process.wait(10) is not None
+        assert process.stderr is not None and "Traceback" not in process.stderr.read()
+
+
+STDIO = """
+from pathlib import Path
+from isr_rag_server.http import Settings
+from isr_rag_server.http.service import Service
+from isr_rag_server.http.tools import mcp_server
+from server.tests.http import worlds
+mcp_server(Service(worlds.gate(), Settings(folder=Path({folder!r})))).run("stdio")
+"""
+
+
+@pytest.mark.slow
+def test_over_standard_input_and_output(tmp_path: Path) -> None:
+    program = STDIO.format(folder=str(worlds.library(tmp_path)))
+    parameters = StdioServerParameters(command=sys.executable, args=["-c", program], cwd=ROOT)
+
+    async def run() -> Any:
+        async with Client(stdio_client(parameters)) as client:
+            return await client.call_tool("search_and_judge", {"claim": "The Seine is river number 5."})
+
+    result = asyncio.run(run())
+    assert result.structured_content["evidence"][0]["title"] == "Seine"
