@@ -75,7 +75,7 @@ def _loop(gate: Any, search: Callable[[str, int], list[Document]], write: Callab
     pipeline.connect("ask.value", "prompt.query")
     pipeline.connect("retriever.documents", "gate.documents")
     pipeline.connect("prompt.prompt", "llm.messages")
-    if gate.looks > 1:
+    if gate.rounds > 1:
         pipeline.connect("gate.acquire", "ask.value")
         pipeline.add_component("again", BranchJoiner(dict[str, Any]))
         pipeline.connect("gate.trail", "again.value")

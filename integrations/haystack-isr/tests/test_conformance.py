@@ -10,7 +10,7 @@ from haystack import Document, Pipeline
 from hs_parts import gated_after, gated_before
 
 from haystack_integrations.components.routers.isr import ISRDraftGate, ISRGate
-from isr_rag.testing.conformance import Conformance, Outcome, Passage, Setup
+from isr_rag_conformance.suite import Conformance, Outcome, Passage, Setup
 
 
 class HaystackHarness:
@@ -27,8 +27,8 @@ class HaystackHarness:
 
     def build(self, setup: Setup) -> Pipeline:
         if setup.place == "before":
-            return gated_before(ISRGate(setup.gate, looks=setup.looks), setup.retrieve, setup.draft)
-        return gated_after(ISRDraftGate(setup.gate, looks=setup.looks), setup.retrieve, setup.draft)
+            return gated_before(ISRGate(setup.gate, rounds=setup.rounds), setup.retrieve, setup.draft)
+        return gated_after(ISRDraftGate(setup.gate, rounds=setup.rounds), setup.retrieve, setup.draft)
 
     def run(self, adapter: Pipeline, question: str, outcome: Outcome, *, stream: bool) -> None:
         data: dict[str, Any] = {"ask": {"value": question}}
@@ -46,6 +46,7 @@ class HaystackHarness:
         self.finish(handle.result, outcome)
 
     def finish(self, result: dict[str, Any], outcome: Outcome) -> None:
+        outcome.observed.append(result)
         gate = result["gate"]
         outcome.decisions.append(gate["decision"])
         if "abstained" in gate:
@@ -69,7 +70,7 @@ class TestISRGate(Conformance):
     harness = HaystackHarness()
     paths = ("sync", "async", "stream", "astream")
     owns_retrieval = False
-    owns_further_looks = False
+    owns_further_rounds = False
 
 
 class TestISRDraftGate(Conformance):
@@ -77,4 +78,4 @@ class TestISRDraftGate(Conformance):
     places = ("after",)
     paths = ("sync", "async")
     owns_retrieval = False
-    owns_further_looks = False
+    owns_further_rounds = False

@@ -35,10 +35,10 @@ def gate(p_ref: Any = 1.0, **settings: Any) -> CoreGate:
 @pytest.mark.parametrize("kind", [ISRGate, ISRDraftGate])
 def test_a_pipeline_with_the_gate_is_written_and_read_back(kind: Any) -> None:
     pipeline = Pipeline()
-    pipeline.add_component("gate", kind(made_gates.sure, h_star=0.1, looks=2, document_template="{{ document.id }}"))
+    pipeline.add_component("gate", kind(made_gates.sure, h_star=0.1, rounds=2, document_template="{{ document.id }}"))
     read = Pipeline.loads(pipeline.dumps(), allowed_modules=["made_gates"])
     component: Any = read.get_component("gate")
-    assert (component.h_star, component.looks, component.document_template) == (0.1, 2, "{{ document.id }}")
+    assert (component.h_star, component.rounds, component.document_template) == (0.1, 2, "{{ document.id }}")
     assert component.gate is made_gates.sure
     assert component.core.h_star == pytest.approx(0.05)
 
@@ -74,7 +74,7 @@ def test_the_gate_is_made_once_and_when_the_pipeline_warms_up() -> None:
     ("settings", "error", "words"),
     [
         ({"gate": "embedded"}, InvalidTypeError, "isr_rag.ISRGate"),
-        ({"looks": 0}, ConfigurationError, "looks"),
+        ({"rounds": 0}, ConfigurationError, "rounds"),
         ({"h_star": 2}, ConfigurationError, "h_star"),
         ({"document_template": "{{ document.content"}, ConfigurationError, "Jinja"),
     ],
@@ -102,7 +102,7 @@ def test_the_text_judged_is_the_text_that_the_model_reads() -> None:
         read.append(prompt)
         return "The Seine"
 
-    gated_before(ISRGate(core), lambda query, look: DOCUMENTS, write).run({"ask": {"value": QUESTION}})
+    gated_before(ISRGate(core), lambda query, round_number: DOCUMENTS, write).run({"ask": {"value": QUESTION}})
     for quoted, document in zip(judged.requests[0].prompt.chunks, DOCUMENTS, strict=True):
         assert document.content in quoted and document.content in read[0]
         assert document.meta["title"] + "\n" not in quoted  # the model does not read titles here, nor does the gate
@@ -134,21 +134,21 @@ def test_an_abstention_has_the_evidence_and_reads_back_as_a_decision() -> None:
     assert all("isr" not in document.meta for document in DOCUMENTS)
 
 
-def test_each_look_has_its_share_of_the_target() -> None:
-    found = ISRGate(gate(0.0), looks=4).run(QUESTION, DOCUMENTS)
+def test_each_round_has_its_share_of_the_target() -> None:
+    found = ISRGate(gate(0.0), rounds=4).run(QUESTION, DOCUMENTS)
     assert set(found) == {"acquire", "trail", "decision"}
     assert found["acquire"] == QUESTION
-    assert found["decision"]["h_star"] == pytest.approx(0.05)
+    assert found["decision"]["settings"]["h_star"] == pytest.approx(0.05)
 
 
-def test_a_further_look_that_brings_nothing_new_ends_the_run() -> None:
+def test_a_further_round_that_brings_nothing_new_ends_the_run() -> None:
     searches: list[int] = []
 
-    def search(query: str, look: int) -> list[Document]:
-        searches.append(look)
+    def search(query: str, round_number: int) -> list[Document]:
+        searches.append(round_number)
         return DOCUMENTS
 
-    pipeline = gated_before(ISRGate(gate(0.0), looks=5), search, lambda prompt: "drafted")
+    pipeline = gated_before(ISRGate(gate(0.0), rounds=5), search, lambda prompt: "drafted")
     result = pipeline.run({"ask": {"value": QUESTION}})
     assert searches == [0, 1]
     assert result["gate"]["decision"]["action"] == "abstain"
@@ -167,7 +167,7 @@ def test_the_text_of_a_generator_without_chat_is_refused_with_a_way_out() -> Non
 
 
 def test_a_withheld_draft_is_nowhere_in_the_result() -> None:
-    pipeline = gated_after(ISRDraftGate(gate(0.0)), lambda query, look: DOCUMENTS, lambda prompt: "The Nile")
+    pipeline = gated_after(ISRDraftGate(gate(0.0)), lambda query, round_number: DOCUMENTS, lambda prompt: "The Nile")
     result = pipeline.run({"ask": {"value": QUESTION}})
     assert "The Nile" not in str(result)
     assert result["gate"]["abstained"]

@@ -22,7 +22,7 @@ def test_the_python_blocks_run_from_top_to_bottom(capsys: pytest.CaptureFixture[
     told = capsys.readouterr().out
     assert "The Seine." in told
     assert "abstained: reference_below_target" in told
-    assert "found at the second look" in told
+    assert "found at the second round" in told
 
 
 def test_no_block_is_of_a_kind_that_is_not_run_here() -> None:

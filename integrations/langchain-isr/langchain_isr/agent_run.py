@@ -1,71 +1,109 @@
-"""What an agent's messages say about its present run: the question, the evidence by rounds, what failed."""
+"""The present run of an agent: the question, the evidence by rounds, what failed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NotRequired, cast
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from typing_extensions import TypedDict
 
 from isr_rag import Decision
+from isr_rag.core.evidence import one_line
 from isr_rag.errors import InvalidInputError
-from isr_rag.evidence import one_line
 from langchain_isr.common import KEY, gathered
 
-_FAILED = "isr_failed"
-"""Where a tool message says what its tool raised."""
+
+def merged(old: dict[str, Found] | None, new: dict[str, Found] | None) -> dict[str, Found]:
+    """What tools found, by the ids of their calls; None begins anew."""
+    return {} if new is None else {**(old or {}), **new}
+
+
+class Found(TypedDict):
+    """What one call of a tool found.
+
+    Attributes:
+        round: number of the model's search that it belongs to, from 1.
+        documents: the evidence.
+        failed: what the tool raised; None if it did not.
+    """
+
+    round: int
+    documents: list[Document]
+    failed: str | None
+
+
+class Begun(TypedDict):
+    """What a run of an agent began with, and how far it has come.
+
+    Attributes:
+        question: the text of the message that the run answers.
+        follows_up: an earlier message of the user came before it.
+        given: evidence that came along with the question.
+        searches: how often the model has asked for evidence, results that came along included.
+        condensed: the question in words that stand alone, where it was asked for.
+    """
+
+    question: str
+    follows_up: bool
+    given: list[Document]
+    searches: int
+    condensed: NotRequired[str]
 
 
 @dataclass
 class AgentRun:
-    """One run of an agent so far, read from its state at each call of the model; nothing is kept between calls.
+    """One run of an agent so far, read from its private state at each call of the model.
+
+    Messages are not read: they may have been summarised or trimmed since.
 
     Attributes:
-        question: the text of the message that the run answers.
+        question: what the run answers.
         rounds: the documents found, by rounds of tool calls.
-        fresh: whether the last round came since the model was last called.
         failed: what a tool raised; None when none did.
         decisions: the decisions so far, as plain data.
         tools: names of the tools that find evidence; None for all.
         kept: evidence of earlier runs of the same thread.
-        begun: what the run answers, and where in the messages it begins, as plain data.
+        begun: what the run began with.
     """
 
     question: str
     rounds: list[list[Document]]
-    fresh: bool
     failed: str | None
     decisions: list[dict[str, Any]]
     tools: frozenset[str] | None
     kept: list[Document]
-    begun: dict[str, Any]
+    begun: Begun
 
     @classmethod
     def of(cls, state: Mapping[str, Any], tools: frozenset[str] | None) -> AgentRun:
         """The run that a state describes."""
-        messages = cast(list[BaseMessage], state["messages"])
-        ids = [message.id for message in messages]
-        begun = cast(dict[str, Any], state.get("isr_run") or begin(messages))
-        start = ids.index(begun["after"]) + 1 if begun["after"] in ids else 0
+        begun = cast(Begun, state["isr_run"])
+        found = cast(list[Found], list((state.get("isr_found") or {}).values()))
+        rounds = {0: list(begun["given"])} if begun["given"] else {}
+        for one in found:
+            rounds.setdefault(one["round"], []).extend(one["documents"])
+        failed = next((one["failed"] for one in found if one["failed"]), None)
         kept = list(cast(Sequence[Document], state.get("isr_kept") or []))
-        run = cls(begun["question"], [], False, None, list(state.get(KEY) or []), tools, kept, begun)
-        run._read(messages[start:])
-        return run
+        decisions = list(state.get(KEY) or [])
+        return cls(begun["question"], [rounds[i] for i in sorted(rounds)], failed, decisions, tools, kept, begun)
 
-    def _read(self, messages: Sequence[BaseMessage]) -> None:
-        open_round = False
-        for message in messages:
-            if isinstance(message, AIMessage):
-                open_round, self.fresh = False, False
-            elif isinstance(message, ToolMessage) and self.finds_evidence(message.name or ""):
-                if _FAILED in message.additional_kwargs:
-                    self.failed = str(message.additional_kwargs[_FAILED])
-                if not open_round:
-                    self.rounds.append([])
-                open_round, self.fresh = True, True
-                self.rounds[-1] += _documents(message)
+    @property
+    def fresh(self) -> bool:
+        """Whether evidence has come that was not judged yet, where it is judged before an answer is drafted."""
+        return len(self.rounds) > sum(_about_evidence(plain) for plain in self.decisions)
+
+    @property
+    def sought(self) -> bool:
+        """Whether the run has asked for evidence, or came with some."""
+        return bool(self.begun["searches"] or self.rounds)
+
+    def asked_again(self) -> None:
+        """Note that the model asks for evidence once more."""
+        self.begun = self.begun.copy()
+        self.begun["searches"] += 1
 
     @property
     def documents(self) -> list[Document]:
@@ -78,39 +116,43 @@ class AgentRun:
 
     def last_sufficiency(self) -> Decision | None:
         """The last decision about the evidence alone."""
-        made = [Decision.from_dict(plain) for plain in self.decisions]
-        return next((d for d in reversed(made) if d.predicate.startswith("sufficient")), None)
+        made = [plain for plain in self.decisions if _about_evidence(plain)]
+        return Decision.from_dict(made[-1]) if made else None
 
     def update(self) -> dict[str, Any]:
         """What goes into the agent's state."""
         return {KEY: self.decisions, "isr_documents": self.documents, "isr_run": self.begun}
 
 
-def begin(messages: Sequence[BaseMessage]) -> dict[str, Any]:
-    """What a run that starts with these messages answers, and after which of them its own ones come, as plain data.
+def begin(messages: Sequence[BaseMessage]) -> Begun:
+    """What a run that starts with these messages answers: the last message of the user.
 
-    It is the last message, not the question: a question that is put again takes the place of its first time. Results
-    of tools that came along with the question count as found in this run.
+    Results of tools that came along with the question count as found in this run.
 
     Raises:
         InvalidInputError: if there is no human message.
     """
-    asked = [message for message in messages if isinstance(message, HumanMessage)]
+    asked = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
     if not asked:
         raise InvalidInputError("the agent was asked nothing: its messages hold no HumanMessage")
-    after = asked[-1] if isinstance(messages[-1], ToolMessage) else messages[-1]
-    return {"question": str(asked[-1].text), "after": after.id, "follows_up": len(asked) > 1}
+    # A question that is put again takes its first place, before the messages of earlier runs.
+    came_along = messages[asked[-1] + 1 :] if isinstance(messages[-1], ToolMessage) else []
+    results = [message for message in came_along if isinstance(message, ToolMessage)]
+    given = [document for message in results for document in documents_of(message)]
+    question = str(messages[asked[-1]].text)
+    return Begun(question=question, follows_up=len(asked) > 1, given=given, searches=int(bool(results)))
 
 
-def failed_call(name: str, call: str, error: Exception) -> ToolMessage:
-    """The message that stands for a tool that raised."""
-    detail = f"the retriever raised {type(error).__name__}: {error}"
-    return ToolMessage(
-        "The search failed.", name=name, tool_call_id=call, status="error", additional_kwargs={_FAILED: detail}
-    )
+def found_by(message: ToolMessage | None, number: int, failed: str | None = None) -> Found:
+    """What a call of a tool found, from its message."""
+    return Found(round=number, documents=[] if message is None else documents_of(message), failed=failed)
 
 
-def _documents(message: ToolMessage) -> list[Document]:
+def _about_evidence(plain: Mapping[str, Any]) -> bool:
+    return str(plain["predicate"]).startswith("sufficient")
+
+
+def documents_of(message: ToolMessage) -> list[Document]:
     """What a tool found, as the model reads it: the text of its message.
 
     Where the message holds the text of every document of the tool's artifact, these documents; else the whole text

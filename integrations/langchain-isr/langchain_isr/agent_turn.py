@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from langchain.agents.middleware import ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langgraph.types import Command
 
 from isr_rag import Action, AnswerAudit, Decision, Reason
 from isr_rag import ISRGate as CoreGate
-from isr_rag.acquisition import abstain
 from isr_rag.errors import ConfigurationError
+from isr_rag.gate.acquisition import abstain
+from isr_rag.gate.adapters import Place
 from langchain_isr.agent_run import AgentRun
-from langchain_isr.audit import numbered, trimmed
-from langchain_isr.common import KEY, ISRAbstained, item_of, settled
+from langchain_isr.audit import audited_evidence, trimmed
+from langchain_isr.common import KEY, ISRAbstained, item_of, replaced, settled
 
-When = Literal["before", "after", "both"]
+When = Place | Literal["both"]
 WithoutEvidence = Literal["pass", "abstain"]
 Condense: TypeAlias = Callable[[Sequence[BaseMessage]], str]
 """Takes the messages up to a follow-up and returns it as a question that can be understood alone."""
@@ -77,12 +79,16 @@ class AskForQuestion:
     """Ask the model for the question that a follow-up means, out of every stream."""
 
     request: ModelRequest[Any]
+    question: str
 
     def messages(self) -> list[BaseMessage]:
         """The conversation up to the follow-up, and what is wanted."""
         spoken = [m for m in self.request.messages if isinstance(m, (HumanMessage, AIMessage)) and str(m.text).strip()]
-        last = max(i for i, message in enumerate(spoken) if isinstance(message, HumanMessage))
-        return [*spoken[: last + 1], HumanMessage(CONDENSE)]
+        last = max((i for i, message in enumerate(spoken) if isinstance(message, HumanMessage)), default=-1)
+        said = spoken[: last + 1]
+        if not said or str(said[-1].text) != self.question:  # it was summarised or trimmed
+            said.append(HumanMessage(self.question))
+        return [*said, HumanMessage(CONDENSE)]
 
 
 Steps: TypeAlias = Generator[Decide | Audit | Draft | AskForQuestion, Any, ExtendedModelResponse[Any]]
@@ -93,7 +99,7 @@ class Turns:
     """How each call of the model is gated: the settings of `ISRMiddleware`."""
 
     when: When
-    looks: int
+    rounds: int
     evidence_tools: frozenset[str] | None
     without_evidence: WithoutEvidence
     condense: Condense | None
@@ -113,13 +119,13 @@ class Turns:
         if self.when != "after":
             decision = run.last_sufficiency()
             if run.fresh:
-                decision = yield from _decided(request, run, can_acquire=len(run.rounds) < self.looks)
+                decision = yield from _decided(request, run, can_acquire=run.begun["searches"] < self.rounds)
                 if decision.action is Action.ABSTAIN:
                     return self._abstention(run, decision)
             enough = decision is not None and decision.answered
             if decision is not None and not enough:
                 request = _said(request, [HumanMessage(SEARCH_AGAIN)])
-        ungated = not run.rounds and self.without_evidence == "pass"
+        ungated = not run.sought and self.without_evidence == "pass"
         quiet = self.when != "before" or not enough
         response = yield from self._drafted(request, quiet)
         if _calls(response):
@@ -138,16 +144,21 @@ class Turns:
         known = {tool["name"] if isinstance(tool, dict) else tool.name for tool in request.tools}
         if missing := sorted((self.evidence_tools or frozenset()) - known):
             raise ConfigurationError(f"the agent has no tools {missing}; its tools are {sorted(known)}")
+        for tool in request.tools:
+            refuse_direct(tool)
 
     def _understood(self, request: ModelRequest[Any], run: AgentRun) -> Generator[AskForQuestion, Any, None]:
         """Make a follow-up a question of its own, once a run, where it is going to be judged."""
-        begun = cast(dict[str, Any], request.state.get("isr_run") or {})
+        begun = run.begun
         gated = bool(run.rounds) or (self.without_evidence == "abstain" and bool(run.kept))
-        if not begun.get("follows_up") or not gated:
+        if not begun["follows_up"] or not gated:
             return
         if "condensed" not in begun:
-            condensed = self.condense(request.messages) if self.condense else (yield AskForQuestion(request))
-            begun = {**begun, "condensed": condensed.strip() or run.question}
+            condensed = (
+                self.condense(request.messages) if self.condense else (yield AskForQuestion(request, run.question))
+            )
+            begun = begun.copy()
+            begun["condensed"] = str(condensed).strip() or run.question
         run.question, run.begun = begun["condensed"], begun
 
     def _drafted(self, request: ModelRequest[Any], quiet: bool) -> Generator[Draft, Any, ModelResponse[Any]]:
@@ -169,9 +180,10 @@ class Turns:
             return self._abstention(run, decision)
         if self.audit and response.structured_response is None:
             return (yield from self._audited(request, run, response, draft))
-        decision = yield from _decided(request, run, answer=draft, can_acquire=len(run.rounds) < self.looks)
+        decision = yield from _decided(request, run, answer=draft, can_acquire=run.begun["searches"] < self.rounds)
         if decision.answered:
-            return self._release(run, response)
+            judged = ModelResponse(_rebuilt(response, draft), structured_response=response.structured_response)
+            return self._release(run, judged)
         if decision.action is Action.ABSTAIN:
             return self._abstention(run, decision)
         again = _said(request, [AIMessage(draft), HumanMessage(NOT_SUPPORTED)])
@@ -182,7 +194,7 @@ class Turns:
 
     def _audited(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], draft: str) -> Steps:
         """Release what may go out of a draft; abstain where nothing may."""
-        item = {"answer": draft, "question": run.question, "evidence": numbered(run.documents)}
+        item = {"answer": draft, "question": run.question, "evidence": audited_evidence(run.documents)}
         audit = cast(AnswerAudit, (yield Audit(item)))
         if not audit.releasable().text:
             detail = "no statement of the draft may go out"
@@ -195,10 +207,12 @@ class Turns:
     def _passed_on(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], quiet: bool) -> Steps:
         """Tool calls go on, within the bound; words beside them could be a draft and do not while it is undecided."""
         asks = [name for name in _calls(response) if run.finds_evidence(name)]
-        if asks and len(run.rounds) >= self.looks:
-            detail = f"the model asked for more evidence after the last of {self.looks} rounds"
+        if asks and run.begun["searches"] >= self.rounds:
+            detail = f"the model asked for more evidence after the last of {self.rounds} rounds"
             decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
             return self._abstention(run, decision)
+        if asks:
+            run.asked_again()
         result = [_without_words(message) if quiet else message for message in response.result]
         return ExtendedModelResponse(ModelResponse(result=result), Command(update=run.update()))
 
@@ -256,8 +270,39 @@ def _text(response: ModelResponse[Any]) -> str:
     structured = response.structured_response
     if structured is not None:
         dump = getattr(structured, "model_dump_json", None)
-        return str(dump() if callable(dump) else structured)
+        if callable(dump):
+            return str(dump())
+        plain = asdict(structured) if is_dataclass(structured) and not isinstance(structured, type) else structured
+        return json.dumps(plain, ensure_ascii=False, default=str)
     return "\n".join(str(m.text) for m in response.result if isinstance(m, AIMessage)).strip()
+
+
+def _rebuilt(response: ModelResponse[Any], judged: str) -> list[BaseMessage]:
+    """The messages of a response, made anew from what was judged of it."""
+    said = [message for message in response.result if isinstance(message, AIMessage)]
+    if response.structured_response is None:
+        return [cast(AIMessage, replaced(said[-1], judged, {}))]
+    plain: Any = json.loads(judged)
+    made: list[BaseMessage] = []
+    for message in response.result:
+        if isinstance(message, ToolMessage):
+            made.append(ToolMessage(judged, id=message.id, name=message.name, tool_call_id=message.tool_call_id))
+        elif isinstance(message, AIMessage):
+            calls = [ToolCall(name=c["name"], id=c["id"], args=plain) for c in message.tool_calls]
+            anew = cast(AIMessage, replaced(message, "" if calls else judged, {}))
+            made.append(anew.model_copy(update={"tool_calls": calls}))
+    return made
+
+
+def refuse_direct(tool: object) -> None:
+    """Refuse a tool whose result would be the agent's last word, which no gate sees.
+
+    Raises:
+        ConfigurationError: for a tool with `return_direct=True`.
+    """
+    if getattr(tool, "return_direct", False):
+        name = getattr(tool, "name", tool)
+        raise ConfigurationError(f"the result of {name!r} would go out ungated: make the tool without return_direct")
 
 
 def _without_words(message: BaseMessage) -> BaseMessage:

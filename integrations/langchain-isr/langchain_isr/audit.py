@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from isr_rag import AnswerAudit
-from isr_rag import ISRGate as CoreGate
+from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
-from isr_rag.evidence import Chunk, one_line
+from isr_rag.gate.adapters import MESSAGE, gate_for, numbered
 from langchain_isr.batched import Judging, StateOrError, checked_state
-from langchain_isr.common import DOCUMENT_PROMPT, MESSAGE, Core, DocumentPrompt, State, chunk_of, text_of
+from langchain_isr.common import DOCUMENT_PROMPT, Core, DocumentPrompt, State, chunk_of, replaced, text_of
 
 AUDIT_EVENT = "isr_audit"
 """Name of the custom event that carries each audit."""
@@ -23,21 +22,25 @@ AUDIT_EVENT = "isr_audit"
 AUDIT_KEY = "isr_audit"
 """Where an audit is: in a runnable's output, and in a message's response metadata."""
 
-_NO_TEXT = "…"
-
 
 class ISRAudit(Judging[AnswerAudit]):
     """Audits `{"answer", "documents", "question"?}`: adds `"isr_audit"` and leaves of the answer what may go out.
 
-    `"isr_audit"` is the audit as plain data (`isr_rag.AnswerAudit.from_dict` reads it). The answer keeps its type, a
-    string or a message; where nothing of it may go out, `message` takes its place. Everything else in the input passes
-    through, and the input itself is not changed. A batch is scored together.
+    `"isr_audit"` is the audit as plain data (`isr_rag.AnswerAudit.from_dict` reads it), in which blocks take the place
+    of what is left out. The answer keeps its type, a string or a message; a message is made anew. Where nothing of it
+    may go out, `message` takes its place. Everything else in the input passes through, and the input itself is not
+    changed. A batch is scored together.
+
+    ```python
+    chain = chain | ISRAudit(cite=True)
+    chain.invoke({"question": question, "documents": documents})["answer"]  # with [n] after each statement
+    ```
 
     Args:
         gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration.
         h_star: error budget of an answer in (0, 1); the gate's own by default.
-        on_unsupported: `"trim"` leaves what may go out; `"annotate"` leaves the answer as it is, and the audit is
-            yours to heed.
+        on_unsupported: `"trim"` leaves what may go out; `"annotate"` leaves the answer as it is, and the audit,
+            with all its words, is yours to heed.
         cite: add citation markers `[n]` to statements that bring none that is right; n counts the documents from 1.
         message: takes the place of an answer of which nothing may go out.
         document_prompt: how your chain renders a document for its model; the audit reads exactly that text.
@@ -53,7 +56,7 @@ class ISRAudit(Judging[AnswerAudit]):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     event: ClassVar[str] = AUDIT_EVENT
-    gate: Core = Field(default_factory=CoreGate)
+    gate: Core = Field(default_factory=lambda: gate_for("after"))
     h_star: float | None = Field(default=None, gt=0.0, lt=1.0)
     on_unsupported: Literal["trim", "annotate"] = "trim"
     cite: bool = False
@@ -86,27 +89,26 @@ class ISRAudit(Judging[AnswerAudit]):
         return {
             "answer": text_of(given[self.answer_key]),
             "question": given.get(self.question_key) or None,
-            "evidence": numbered(given[self.documents_key], self.document_prompt),
+            "evidence": audited_evidence(given[self.documents_key], self.document_prompt),
             "h_star": self.h_star,
         }
 
+    def _told(self, judged: AnswerAudit) -> dict[str, Any]:
+        return (judged.masked() if self.on_unsupported == "trim" else judged).to_dict()
+
     def _outcome(self, state: State, judged: AnswerAudit) -> StateOrError:
-        outcome = {**state, AUDIT_KEY: judged.to_dict()}
+        outcome = {**state, AUDIT_KEY: self._told(judged)}
         if self.on_unsupported == "trim":
             outcome[self.answer_key] = trimmed(state[self.answer_key], judged, self.message, cite=self.cite)
         return outcome
 
 
-def numbered(documents: Any, document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Chunk]:
-    """Documents as evidence, in their order; one without text keeps its place, which markers count."""
-    chunks = [chunk_of(document, document_prompt) for document in documents]
-    return [chunk if one_line(chunk.text) else Chunk(_NO_TEXT) for chunk in chunks]
+def audited_evidence(documents: Any, document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Chunk]:
+    """Documents as evidence of an audit, in their order."""
+    return numbered([chunk_of(document, document_prompt) for document in documents])
 
 
 def trimmed(answer: object, audit: AnswerAudit, message: str, *, cite: bool) -> object:
     """What may go out of an answer, of the answer's own type: a string or a message."""
     text = audit.releasable(cite=cite).text or message
-    if isinstance(answer, BaseMessage):
-        about = {**answer.response_metadata, AUDIT_KEY: audit.to_dict()}
-        return answer.model_copy(update={"content": text, "response_metadata": about})
-    return text
+    return replaced(answer, text, {AUDIT_KEY: audit.masked().to_dict()})

@@ -91,6 +91,10 @@ class Judging(Batched, Generic[Judged]):
     def _outcome(self, state: State, judged: Judged) -> StateOrError:
         """What becomes of an input."""
 
+    def _told(self, judged: Judged) -> dict[str, Any]:
+        """What the event says."""
+        return judged.to_dict()
+
     def judged(self, inputs: Sequence[Mapping[str, Any]]) -> list[Judged | ISRError]:
         """What the gate makes of the inputs, without run or event; one that fails has its error instead."""
         try:
@@ -110,14 +114,14 @@ class Judging(Batched, Generic[Judged]):
         results = self.judged(inputs)
         for judged, own in zip(results, config, strict=True):
             if not isinstance(judged, ISRError):
-                dispatch_custom_event(self.event, judged.to_dict(), config=own)
+                dispatch_custom_event(self.event, self._told(judged), config=own)
         return self._outcomes(inputs, results)
 
     async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         results = await self.ajudged(inputs)
         for judged, own in zip(results, config, strict=True):
             if not isinstance(judged, ISRError):
-                await adispatch_custom_event(self.event, judged.to_dict(), config=own)
+                await adispatch_custom_event(self.event, self._told(judged), config=own)
         return self._outcomes(inputs, results)
 
     def _outcomes(self, inputs: list[State], results: list[Judged | ISRError]) -> list[StateOrError]:

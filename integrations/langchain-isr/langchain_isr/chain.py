@@ -11,8 +11,10 @@ from pydantic import ConfigDict, WithJsonSchema, model_validator
 
 from isr_rag import Decision
 from isr_rag.errors import ConfigurationError
+from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.adapters import MESSAGE
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
-from langchain_isr.common import EVENT, KEY, MESSAGE, ISRAbstained, State, text_of
+from langchain_isr.common import EVENT, KEY, ISRAbstained, State, text_of
 from langchain_isr.gate import ISRGate
 from langchain_isr.quiet import quiet_config
 
@@ -33,7 +35,7 @@ class ISRChain(Batched):
         message: takes the place of the answer after an abstention.
 
     Raises:
-        ValidationError: if there is neither a gate before nor one after.
+        ValidationError: if there is neither a gate before nor one after, or one that could never answer.
         ISRAbstained: after an abstention, where the gate that decided has `on_abstain="raise"`.
         ISRError: as the gates.
     """
@@ -46,18 +48,23 @@ class ISRChain(Batched):
     message: str = MESSAGE
 
     @model_validator(mode="after")
-    def _has_a_gate(self) -> ISRChain:
+    def _can_answer(self) -> ISRChain:
         if self.before is None and self.after is None:
             raise ConfigurationError("a chain without a gate decides nothing: give before=ISRGate() or after=ISRGate()")
+        if isinstance(self.before, ISRGate):
+            require_answerable(self.before.core("before"), before=True)
+        if self.after is not None:
+            require_answerable(self.after.core("after"), after=True)
         return self
 
     @property
     def first(self) -> Runnable[State, State]:
         """The gate before drafting, which leaves it to this chain to stop after an abstention."""
         assert self.before is not None
-        if isinstance(self.before, ISRGate) and self.before.on_abstain == "withhold":
-            return self.before.model_copy(update={"on_abstain": "annotate"})
-        return self.before
+        if not isinstance(self.before, ISRGate):
+            return self.before
+        policy = "annotate" if self.before.on_abstain == "withhold" else self.before.on_abstain
+        return self.before.model_copy(update={"on_abstain": policy, "other_texts": "pass"})  # the draft comes later
 
     def stream(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Iterator[State]:
         """The state in pieces that add up: the gated part first, then the answer."""

@@ -9,9 +9,9 @@ from typing import Any, cast
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
 from isr_rag.scorers.remote import Rendering, read_reply, scores_listed
 
 

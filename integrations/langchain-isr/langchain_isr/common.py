@@ -12,18 +12,16 @@ from langchain_core.prompts import BasePromptTemplate, PromptTemplate, format_do
 from pydantic import BeforeValidator, WithJsonSchema
 
 from isr_rag import Action, Decision, ISRGate, Reason
-from isr_rag.acquisition import abstain, require_answerable
-from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
-from isr_rag.evidence import Chunk, one_line
+from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
+from isr_rag.gate.acquisition import abstain
+from isr_rag.gate.adapters import core_gate
 
 EVENT = "isr_decision"
 """Name of the custom event that carries each decision."""
 
 KEY = "isr"
 """Where a decision is: in a runnable's output, a document's metadata, a message's response metadata, a state."""
-
-MESSAGE = "I cannot answer this from the evidence at hand."
-"""What takes the place of an answer after an abstention, by default."""
 
 OnAbstain = Literal["empty", "raise", "annotate"]
 """What becomes of documents after an abstention.
@@ -174,11 +172,32 @@ def text_of(value: object) -> str:
     raise InvalidTypeError(f"a draft must be a string or a message, not {type(value).__name__}")
 
 
-def withheld(answer: object, message: str, decision: Decision) -> object:
-    """What takes the place of a withheld answer, of the answer's own type: a string or a message."""
-    if isinstance(answer, BaseMessage):
-        return AIMessage(message, id=answer.id, response_metadata={KEY: decision.to_dict()})
-    return message
+def replaced(answer: object, text: str, metadata: dict[str, Any]) -> object:
+    """A text in the place of an answer, of the answer's own type: a string or a message.
+
+    A message is made anew and holds nothing else of the old one's content: reasoning, refusals, calls of tools and
+    what a provider adds were not judged.
+    """
+    if not isinstance(answer, BaseMessage):
+        return text
+    usage = answer.usage_metadata if isinstance(answer, AIMessage) else None
+    return AIMessage(text, id=answer.id, name=answer.name, usage_metadata=usage, response_metadata=metadata)
+
+
+def refuse_unknown_texts(state: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse an input without an answer that holds a text under a key that the gate does not know.
+
+    It may be a draft under a misspelt key, which would go on although only the evidence was judged.
+
+    Raises:
+        InvalidInputError: if there is one.
+    """
+    unknown = [key for key, value in state.items() if key not in known and isinstance(value, (str, BaseMessage))]
+    if unknown:
+        raise InvalidInputError(
+            f"the input has no {known[-1]!r}, but texts under {unknown}, of which one may be a draft: name the draft's "
+            'key with answer_key=..., or give other_texts="pass" where none is a draft'
+        )
 
 
 def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision:
@@ -196,38 +215,10 @@ def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision
     return abstain(gate, Reason.RETRIEVER_FAILED, detail, question=question)
 
 
-def core_gate(value: object) -> ISRGate:
-    """A gate of `isr_rag`, if it is one.
-
-    Raises:
-        InvalidTypeError: if it is not; an adapter's gate is named with what was wanted.
-    """
-    if isinstance(value, ISRGate):
-        return value
-    kind = f"{type(value).__module__}.{type(value).__name__}"
-    raise InvalidTypeError(
-        f"gate must be an isr_rag.ISRGate, not {kind}: from isr_rag import ISRGate as Gate, and give gate=Gate(...)"
-    )
-
-
 Core: TypeAlias = Annotated[
     ISRGate, BeforeValidator(core_gate), WithJsonSchema({"type": "object", "title": "isr_rag.ISRGate"})
 ]
 """A core gate as the field of a component; its JSON schema says no more than what it is."""
-
-
-def for_one_look(gate: ISRGate | None, looks: int, when: Literal["before", "after", "both"] | None = None) -> ISRGate:
-    """The gate (by default the embedded model's) at the share of its target that each of several looks has.
-
-    Raises:
-        ConfigurationError: if looks < 1, or no evidence could lead such a loop to an answer.
-        InvalidTypeError: if the gate is none of `isr_rag`.
-    """
-    if looks < 1:
-        raise ConfigurationError(f"looks must be at least 1, got {looks}")
-    whole = ISRGate() if gate is None else core_gate(gate)
-    require_answerable(whole, looks, before=when in ("before", "both"), after=when in ("after", "both"))
-    return whole.with_h_star(whole.h_star / looks)
 
 
 def settled(decision: Decision) -> Decision:

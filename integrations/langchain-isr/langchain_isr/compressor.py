@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 from langchain_core.callbacks import BaseCallbackManager, Callbacks, adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.runnables import RunnableConfig
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
-from isr_rag import ISRGate as CoreGate
+from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.adapters import gate_for
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
@@ -27,7 +29,7 @@ class ISRCompressor(BaseDocumentCompressor):
     Each decision is a custom event of the run that it is called from.
 
     Args:
-        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration.
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration, at h* = 0.1.
         on_abstain: `"raise"` stops with `ISRAbstained`; `"empty"` returns no documents, and a chain that calls its
             model all the same then answers without evidence; `"annotate"` returns all of them with the decision in
             `metadata["isr"]`.
@@ -36,9 +38,14 @@ class ISRCompressor(BaseDocumentCompressor):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    gate: Core = Field(default_factory=CoreGate)
+    gate: Core = Field(default_factory=lambda: gate_for("before"))
     on_abstain: OnAbstain = "raise"
     document_prompt: DocumentPrompt = DOCUMENT_PROMPT
+
+    @model_validator(mode="after")
+    def _can_answer(self) -> Self:
+        require_answerable(self.gate, before=True)
+        return self
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None

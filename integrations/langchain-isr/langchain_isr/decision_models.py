@@ -17,13 +17,13 @@ from langchain_core.decisions import Score as ScoreQuestion
 from langchain_core.messages import BaseMessage
 from pydantic import ConfigDict, Field
 
+from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.predicates import BINARY_LABELS, Choice, Custom, Predicate
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Layout, Scorer, ScoreRequest, Scores
 from isr_rag.errors import InvalidInputError, ScorerError
-from isr_rag.evidence import Chunk, one_line
-from isr_rag.orderings import draw_orderings
-from isr_rag.predicates import BINARY_LABELS, Choice, Custom, Predicate
-from isr_rag.prompt import Ordering, Prompt
 from isr_rag.scorers.embedded import embedded_scorer
-from isr_rag.scorers.protocol import Layout, Scorer, ScoreRequest, Scores
 
 _ID = "g"
 

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from isr_rag import Decision
 from isr_rag import ISRGate as CoreGate
+from isr_rag.gate.adapters import MESSAGE, Place, gate_for
 from langchain_isr.batched import Judging, StateOrError, checked_state
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
     KEY,
-    MESSAGE,
     Core,
     DocumentPrompt,
     ISRAbstained,
     State,
     item_of,
-    withheld,
+    refuse_unknown_texts,
+    replaced,
+    text_of,
 )
 
 
@@ -31,9 +33,16 @@ class ISRGate(Judging[Decision]):
 
     Without an answer it decides whether the documents suffice to answer the question; with one, whether they support
     it. Everything else in the input passes through, and the input itself is not changed. A batch is scored together.
+    An answer that is a message is released as a new message with the text that was judged and nothing else.
+
+    ```python
+    chain = RunnablePassthrough.assign(documents=itemgetter("question") | retriever) | ISRGate() | prompt | model
+    ISRGate().invoke({"question": question, "documents": documents, "answer": "The Seine."})["isr"]["action"]
+    ```
 
     Args:
-        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration.
+        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.1
+            without an answer and at 0.05 with one.
         h_star: overrides the gate's target hallucination rate in (0, 1); made for `configurable_fields`.
         on_abstain: after an abstention `"withhold"` the answer: `message` takes its place, in its own type (a string
             or a message), and where there is no answer yet the chain stops with `ISRAbstained`, and no model
@@ -45,9 +54,12 @@ class ISRGate(Judging[Decision]):
         question_key: where the input holds the question, such as `"input"`.
         documents_key: where the input holds the documents, such as `"context"`.
         answer_key: where the input holds the draft.
+        other_texts: `"refuse"` an input without an answer that holds a text under another key, since that may be a
+            draft under a misspelt key; or let such texts `"pass"`.
 
     Raises:
-        InvalidInputError: for an input without question or documents, or with empty ones.
+        InvalidInputError: for an input without question or documents, or with empty ones, or with a text under a key
+            that the gate does not know in place of an answer.
         ISRAbstained: after an abstention before drafting, or with `on_abstain="raise"`.
         ISRError: as `isr_rag.ISRGate.decide`.
     """
@@ -55,7 +67,7 @@ class ISRGate(Judging[Decision]):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     event: ClassVar[str] = EVENT
-    gate: Core = Field(default_factory=CoreGate)
+    gate: Core | None = None
     h_star: float | None = Field(default=None, gt=0.0, lt=1.0)
     on_abstain: Literal["withhold", "raise", "annotate"] = "withhold"
     message: str = MESSAGE
@@ -63,6 +75,12 @@ class ISRGate(Judging[Decision]):
     question_key: str = "question"
     documents_key: str = "documents"
     answer_key: str = "answer"
+    other_texts: Literal["refuse", "pass"] = "refuse"
+
+    @model_validator(mode="after")
+    def _load(self) -> Self:
+        self.core("after")  # the embedded model is loaded here, and not by the first request
+        return self
 
     def get_input_schema(self, config: RunnableConfig | None = None) -> type[BaseModel]:
         """What the gate reads of its input; everything else passes through."""
@@ -73,16 +91,23 @@ class ISRGate(Judging[Decision]):
         }
         return create_model("ISRGateInput", **fields)
 
-    @property
-    def core(self) -> CoreGate:
-        """The gate that decides, at this runnable's own target."""
-        return self.gate if self.h_star is None else self.gate.with_h_star(self.h_star)
+    def core(self, place: Place) -> CoreGate:
+        """The gate that decides before drafting or after it, at this runnable's own target."""
+        return gate_at(place, self.gate, self.h_star)
 
     def _judge(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision]:
-        return self.core.decide_batch([self.item(state) for state in inputs])
+        items, made = [self.item(state) for state in inputs], dict[int, Decision]()
+        for place, positions in placed(items):
+            decisions = self.core(place).decide_batch([items[i] for i in positions])
+            made.update(zip(positions, decisions, strict=True))
+        return [made[i] for i in range(len(items))]
 
     async def _ajudge(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision]:
-        return await self.core.adecide_batch([self.item(state) for state in inputs])
+        items, made = [self.item(state) for state in inputs], dict[int, Decision]()
+        for place, positions in placed(items):
+            decisions = await self.core(place).adecide_batch([items[i] for i in positions])
+            made.update(zip(positions, decisions, strict=True))
+        return [made[i] for i in range(len(items))]
 
     def item(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The item for the core gate.
@@ -93,6 +118,8 @@ class ISRGate(Judging[Decision]):
         """
         keys = {"question": self.question_key, "documents": self.documents_key, "answer": self.answer_key}
         given = checked_state(state)
+        if given.get(self.answer_key) is None and self.other_texts == "refuse":
+            refuse_unknown_texts(given, [self.question_key, self.documents_key, self.answer_key])
         renamed = {name: given[key] for name, key in keys.items() if key in given}
         return item_of(renamed, document_prompt=self.document_prompt, keys=keys)
 
@@ -102,6 +129,22 @@ class ISRGate(Judging[Decision]):
         if not judged.answered and stops:
             return ISRAbstained(judged, state[self.documents_key])
         outcome = {**state, KEY: judged.to_dict()}
-        if not judged.answered and self.on_abstain == "withhold":
-            outcome[self.answer_key] = withheld(answer, self.message, judged)
+        if answer is not None and (judged.answered or self.on_abstain == "withhold"):
+            text = text_of(answer) if judged.answered else self.message
+            outcome[self.answer_key] = replaced(answer, text, {KEY: judged.to_dict()})
         return outcome
+
+
+def gate_at(place: Place, gate: CoreGate | None, h_star: float | None = None) -> CoreGate:
+    """The gate that decides at a place that only the input tells; so nothing is refused for what it may be asked."""
+    if gate is None:
+        return gate_for(place) if h_star is None else gate_for("after").with_h_star(h_star)
+    return gate if h_star is None else gate.with_h_star(h_star)
+
+
+def placed(items: Sequence[Mapping[str, Any]]) -> list[tuple[Place, list[int]]]:
+    """The positions of the items without a draft and of those with one."""
+    before = [i for i, item in enumerate(items) if item["answer"] is None]
+    after = [i for i, item in enumerate(items) if item["answer"] is not None]
+    both: list[tuple[Place, list[int]]] = [("before", before), ("after", after)]
+    return [(place, positions) for place, positions in both if positions]

@@ -17,22 +17,24 @@ from typing_extensions import TypedDict
 
 from isr_rag import Decision
 from isr_rag import ISRGate as CoreGate
-from isr_rag.acquisition import Stop
+from isr_rag.core.settings import check_count
 from isr_rag.errors import ConfigurationError
+from isr_rag.gate.acquisition import Stop
+from isr_rag.gate.adapters import MESSAGE, Place, at_each_round, core_gate, gate_for
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
     KEY,
-    MESSAGE,
     DocumentPrompt,
     State,
-    for_one_look,
     gathered,
     item_of,
+    refuse_unknown_texts,
     retriever_failed,
     settled,
     text_of,
 )
+from langchain_isr.gate import gate_at
 from langchain_isr.quiet import quiet_config
 
 When = Literal["before", "after", "both"]
@@ -46,20 +48,23 @@ class ISRState(TypedDict, total=False):
     Attributes:
         question: what is asked; the graph's input.
         documents: the evidence, in the order it was found.
-        look: rounds of retrieval done in this run.
+        round: rounds of retrieval done in this run.
         isr: the last decision, as plain data.
         decisions: every decision of this run.
         answer: the released answer, or the message after an abstention; never an undecided draft.
-        stop: why the run ended: `answered`, `nothing_new`, `looks_spent` or `failed`; None while it goes on.
+        stop: why the run ended: `answered`, `nothing_new`, `rounds_spent` or `failed`; None while it goes on.
     """
 
     question: str
     documents: list[Document]
-    look: int
+    round: int
     isr: dict[str, Any] | None
     decisions: list[dict[str, Any]]
     answer: str | None
     stop: Stop | None
+
+
+_KNOWN = ("question", "documents", "round", KEY, "decisions", "stop", "answer")
 
 
 class Question(TypedDict):
@@ -69,35 +74,57 @@ class Question(TypedDict):
 
 
 def isr_node(
-    gate: CoreGate | None = None, *, looks: int = 1, document_prompt: DocumentPrompt = DOCUMENT_PROMPT
+    gate: CoreGate | None = None,
+    *,
+    rounds: int = 1,
+    document_prompt: DocumentPrompt = DOCUMENT_PROMPT,
+    other_texts: Literal["refuse", "pass"] = "refuse",
 ) -> Runnable[Any, State]:
     """A node that decides about `question`, `documents` and, where there is one, `answer` in a graph's state.
 
     It writes `isr` (the decision as plain data) and appends it to `decisions`. Route on
-    `state["isr"]["action"]`: `"answer"`, `"abstain"`, or `"acquire"` while `state["look"]`, which your
-    retrieval counts from 1, is below `looks`. A draft that is in the state before this node decides is visible
+    `state["isr"]["action"]`: `"answer"`, `"abstain"`, or `"acquire"` while `state["round"]`, which your
+    retrieval counts from 1, is below `rounds`. A draft that is in the state before this node decides is visible
     in the graph's streams and checkpoints; `create_isr_graph` keeps it out of them.
 
     Args:
-        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration. Its target
-            hallucination rate is split over the looks.
-        looks: rounds of retrieval at most, >= 1.
+        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.1
+            without an answer and at 0.05 with one. Its target hallucination rate is split over the rounds, unless its
+            calibration covers whole loops.
+        rounds: rounds of retrieval at most, >= 1.
         document_prompt: how your graph renders a document for its model; the gate judges exactly that text.
+        other_texts: `"refuse"` a state without an answer that holds a text under a key that the node does not know,
+            since that may be a draft; or let such texts `"pass"`.
 
     Raises:
-        ConfigurationError: if looks < 1.
+        ConfigurationError: if rounds < 1; from a call, if no evidence could ever lead such a loop to an answer.
+        InvalidTypeError: if `gate` is not one of `isr_rag`.
     """
-    core = for_one_look(gate, looks)
+    own = None if gate is None else core_gate(gate)
+    check_count("rounds", rounds, 1)
+    gate_at("after", own)  # the embedded model is loaded here, and not by the first request
 
+    def core(state: State) -> CoreGate:
+        place: Place = "before" if state.get("answer") is None else "after"
+        if place == "before" and other_texts == "refuse":
+            refuse_unknown_texts(state, _KNOWN)
+        return at_each_round(place, gate_at(place, own), rounds)
+
+    return _gate_node(core, rounds, document_prompt)
+
+
+def _gate_node(
+    core: Callable[[State], CoreGate], rounds: int, document_prompt: DocumentPrompt
+) -> RunnableLambda[Any, State]:
     def item(state: State) -> dict[str, Any]:
-        return item_of(state, can_acquire=int(state.get("look", looks)) < looks, document_prompt=document_prompt)
+        return item_of(state, can_acquire=int(state.get("round", rounds)) < rounds, document_prompt=document_prompt)
 
     def decide(state: State, config: RunnableConfig) -> State:
-        decision = core.decide_batch([item(state)])[0]
+        decision = core(state).decide_batch([item(state)])[0]
         return _noted(state, decision, config)
 
     async def adecide(state: State, config: RunnableConfig) -> State:
-        decision = (await core.adecide_batch([item(state)]))[0]
+        decision = (await core(state).adecide_batch([item(state)]))[0]
         return await _anoted(state, decision, config)
 
     return RunnableLambda(decide, afunc=adecide, name="isr_gate")
@@ -109,7 +136,7 @@ def create_isr_graph(
     gate: CoreGate | None = None,
     *,
     when: When = "both",
-    looks: int = 2,
+    rounds: int = 2,
     rewrite: Rewrite | None = None,
     message: str = MESSAGE,
     document_prompt: DocumentPrompt = DOCUMENT_PROMPT,
@@ -117,31 +144,36 @@ def create_isr_graph(
 ) -> CompiledStateGraph[Any, Any, Any, Any]:
     """A compiled graph that takes `{"question"}` and answers only from evidence that carries the answer.
 
-    Retrieve, gate the evidence, draft, gate the draft; while a gate does not answer and looks are left, retrieve
+    Retrieve, gate the evidence, draft, gate the draft; while a gate does not answer and rounds are left, retrieve
     again. Counters, evidence and decisions start afresh with every run, also on one thread of a checkpointer; a run
-    that was interrupted goes on from its last step. Drafts are undecided only inside one node: they reach no stream,
-    no state and no checkpoint before their release.
+    that was interrupted goes on from its last step. A draft reaches no stream, no state and no checkpoint before its
+    release, also where it is a graph or an agent itself; it runs without a checkpointer.
 
     Args:
-        retriever: finds documents; or a function that takes the number of the look, from 0, and returns a retriever.
+        retriever: finds documents; or a function that takes the number of the round, from 0, and returns a retriever.
         draft: takes the state and returns a draft, as a string or a message.
-        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration. Its target
-            hallucination rate is split over the looks; its `on_error` also holds for the retriever.
+        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.1
+            before drafting and at 0.05 after it. Its target hallucination rate is split over the rounds, unless its
+            calibration covers whole loops; its `on_error` also holds for the retriever.
         when: gate the evidence `"before"` drafting, the draft `"after"` it, or `"both"`.
-        looks: rounds of retrieval at most, >= 1.
-        rewrite: rewords the query for each further look: takes the question, the number of the look, and the
+        rounds: rounds of retrieval at most, >= 1.
+        rewrite: rewords the query for each further round: takes the question, the number of the round, and the
             decision before it.
         message: the answer after an abstention.
         document_prompt: how `draft` renders a document for its model; the gate judges exactly that text.
         checkpointer: keeps the state between steps and runs.
 
     Raises:
-        ConfigurationError: if looks < 1 or `when` is none of the three.
+        ConfigurationError: if rounds < 1, `when` is none of the three, or no evidence could ever lead to an answer.
+        InvalidTypeError: if `gate` is not one of `isr_rag`.
     """
     if when not in ("before", "after", "both"):
         raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
-    core = for_one_look(gate, looks, when)
-    nodes = _Nodes(core, retriever, draft, looks, rewrite, message, document_prompt, release=when != "before")
+    places: tuple[Place, ...] = ("before", "after") if when == "both" else (when,)
+    gates = {place: at_each_round(place, gate_for(place, gate, rounds=rounds), rounds) for place in places}
+    nodes = _Nodes(
+        gates[places[-1]], retriever, draft, rounds, rewrite, message, document_prompt, release=when != "before"
+    )
     # Nodes take and return parts of the state, for which LangGraph's types have no name.
     graph: Any = StateGraph(ISRState, input_schema=Question)
     graph.add_node("begin", _begin)
@@ -153,7 +185,7 @@ def create_isr_graph(
     first = "draft"
     if when != "after":
         first = "gate"
-        graph.add_node("gate", isr_node(gate, looks=looks, document_prompt=document_prompt))
+        graph.add_node("gate", _gate_node(lambda state: gates["before"], rounds, document_prompt))
         graph.add_conditional_edges("gate", _route, {"answer": "draft", "acquire": "retrieve", "abstain": "abstain"})
     graph.add_conditional_edges("retrieve", _found, {"go on": first, "abstain": "abstain"})
     graph.add_conditional_edges("draft", _route, {"answer": END, "acquire": "retrieve", "abstain": "abstain"})
@@ -169,14 +201,14 @@ class _Nodes:
         core: CoreGate,
         retriever: RetrieverLike | Callable[[int], RetrieverLike],
         draft: Runnable[Any, Any],
-        looks: int,
+        rounds: int,
         rewrite: Rewrite | None,
         message: str,
         document_prompt: DocumentPrompt,
         *,
         release: bool,
     ) -> None:
-        self.core, self.draft, self.looks, self.rewrite, self.message = core, draft, looks, rewrite, message
+        self.core, self.draft, self.rounds, self.rewrite, self.message = core, draft, rounds, rewrite, message
         self.retriever, self.release, self.document_prompt = retriever, release, document_prompt
 
     def retrieve(self, state: State, config: RunnableConfig) -> State:
@@ -218,36 +250,36 @@ class _Nodes:
     def abstain(self, state: State) -> State:
         """Say so, with the decision that led here."""
         last = settled(Decision.from_dict(state[KEY]))
-        stop = state["stop"] or ("failed" if last.reason.value.endswith("_failed") else "looks_spent")
+        stop = state["stop"] or ("failed" if last.reason.value.endswith("_failed") else "rounds_spent")
         plain = last.to_dict()
         return {"answer": self.message, KEY: plain, "decisions": [*state["decisions"][:-1], plain], "stop": stop}
 
     def _source(self, state: State) -> RetrieverLike:
-        return self.retriever if isinstance(self.retriever, Runnable) else self.retriever(state["look"])
+        return self.retriever if isinstance(self.retriever, Runnable) else self.retriever(state["round"])
 
     def _query(self, state: State) -> str:
-        question, look = cast(str, state["question"]), cast(int, state["look"])
-        if self.rewrite is None or look == 0:
+        question, round_number = cast(str, state["question"]), cast(int, state["round"])
+        if self.rewrite is None or round_number == 0:
             return question
-        return self.rewrite(question, look, Decision.from_dict(state[KEY]))
+        return self.rewrite(question, round_number, Decision.from_dict(state[KEY]))
 
     def _more(self, state: State, found: list[Document]) -> State:
         """The state with what a round brought; a further round that brings nothing new is the last."""
         documents = gathered([state["documents"], found])
-        nothing_new = state["look"] > 0 and len(documents) == len(state["documents"])
-        return {"documents": documents, "look": state["look"] + 1, "stop": "nothing_new" if nothing_new else None}
+        nothing_new = state["round"] > 0 and len(documents) == len(state["documents"])
+        return {"documents": documents, "round": state["round"] + 1, "stop": "nothing_new" if nothing_new else None}
 
     def _item(self, state: State, draft: str | None) -> dict[str, Any]:
         return item_of(
             {**state, "answer": draft},
-            can_acquire=state["look"] < self.looks,
+            can_acquire=state["round"] < self.rounds,
             document_prompt=self.document_prompt,
         )
 
 
 def _begin(state: State) -> State:
     """A fresh run, whatever an earlier one left in the checkpoint."""
-    return {"documents": [], "look": 0, KEY: None, "decisions": [], "answer": None, "stop": None}
+    return {"documents": [], "round": 0, KEY: None, "decisions": [], "answer": None, "stop": None}
 
 
 def _released(draft: str | None, decision: Decision) -> State:

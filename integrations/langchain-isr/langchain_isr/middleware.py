@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
@@ -16,11 +17,22 @@ from langgraph.types import Command
 
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
-from langchain_isr.agent_run import begin, failed_call
-from langchain_isr.agent_turn import AskForQuestion, Audit, Condense, Decide, Turns, When, WithoutEvidence
+from isr_rag.gate.adapters import MESSAGE, Place, at_each_round, gate_for
+from langchain_isr.agent_run import Begun, Found, begin, found_by, merged
+from langchain_isr.agent_turn import (
+    AskForQuestion,
+    Audit,
+    Condense,
+    Decide,
+    Draft,
+    Turns,
+    When,
+    WithoutEvidence,
+    refuse_direct,
+)
 from langchain_isr.audit import AUDIT_EVENT
-from langchain_isr.common import EVENT, MESSAGE, for_one_look, text_of
-from langchain_isr.quiet import quietly
+from langchain_isr.common import EVENT, text_of
+from langchain_isr.quiet import muted, quietly
 
 
 class ISRAgentState(AgentState[Any]):
@@ -30,52 +42,58 @@ class ISRAgentState(AgentState[Any]):
         isr: the decisions of this run as plain data, the last one last.
         isr_documents: the evidence of this thread, in the order it was found.
         isr_kept: the evidence that earlier runs of the thread left.
-        isr_run: what this run answers and where in the messages it begins.
+        isr_run: what this run answers, and how often it has searched.
+        isr_found: what its tools found, by the ids of their calls.
     """
 
     isr: NotRequired[Annotated[list[dict[str, Any]], OmitFromInput]]
     isr_documents: NotRequired[Annotated[list[Document], OmitFromInput]]
     isr_kept: NotRequired[Annotated[list[Document], PrivateStateAttr]]
-    isr_run: NotRequired[Annotated[dict[str, Any], PrivateStateAttr]]
+    isr_run: NotRequired[Annotated[Begun, PrivateStateAttr]]
+    isr_found: NotRequired[Annotated[dict[str, Found], PrivateStateAttr, merged]]
 
 
 class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     """Lets an agent answer only from evidence that carries the answer.
 
     `before`: after each round of tool calls the gate decides whether the evidence suffices. If it does not, the
-    model is told to search again, until `looks` rounds are spent; then the agent abstains without another call of
+    model is told to search again, until `rounds` rounds are spent; then the agent abstains without another call of
     the model. `after`: the final answer is released only if the evidence supports it; until then no stream of the
-    caller carries any of it. A turn in which no evidence tool is called (a greeting, a thank-you, a question about the
-    conversation) passes ungated; with `without_evidence="abstain"` an answer needs evidence in every turn.
+    caller carries any of it, and what is released is a new message with what was judged. An answer needs evidence in
+    every turn; with `without_evidence="pass"` a turn in which the model asks for none (a greeting, a thank-you)
+    passes ungated. What tools find is noted in the agent's private state when they return, so that it counts although
+    messages are summarised or trimmed later. Tools with `return_direct` are refused.
 
     Evidence stays over the turns of a thread: a follow-up is judged on what earlier turns found and this one adds, and
     as a question of its own, which `condense` makes of it.
 
     The state has `isr` (all decisions of the run) and `isr_documents`; the released message and the abstention
     carry the decision in `response_metadata["isr"]`. Each decision is also streamed as a custom event. The target
-    hallucination rate is split over the looks. Put it first in the list of middleware: nothing then changes an
+    hallucination rate is split over the rounds. Put it first in the list of middleware: nothing then changes an
     answer after its release.
 
     Args:
-        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration. Its
-            `on_error` also holds for tools that raise.
+        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.1
+            before the answer and at 0.05 after it. Its `on_error` also holds for tools that raise.
         when: gate the evidence `"before"` the answer, the answer `"after"` it is drafted, or `"both"`.
-        looks: rounds of evidence at most, >= 1. A further round has to pay for itself: each may spend h* / looks.
+        rounds: rounds of evidence at most, >= 1. A further round has to pay for itself: each may spend h* / rounds.
         tools: names of the tools that find evidence; by default all. What is judged is the text of a tool's message,
             which the model reads; it is cut into the documents of the artifact where it consists of these.
-        without_evidence: what becomes of an answer in a turn in which no evidence tool was called: `"pass"` lets it
-            out, `"abstain"` judges it on the evidence of earlier turns, or abstains where there is none.
+        without_evidence: what becomes of an answer in a turn in which the model called no evidence tool:
+            `"abstain"` judges it on the evidence of earlier turns, or abstains where there is none; `"pass"` lets it
+            out ungated.
         condense: makes a follow-up a question that can be understood alone, from the messages up to it; by default
             the agent's own model is asked. It runs once in a turn that is gated, and not in the first.
         on_abstain: `"message"` puts `message` in the place of the answer, `"raise"` raises
             `ISRAbstained`.
         message: what the agent says after an abstention.
         audit: judge a final answer in text statement by statement instead of as a whole: what may go out of it is
-            released, with citations `[n]` of `isr_documents`, and `response_metadata["isr_audit"]` holds the audit.
+            released, with citations `[n]` of `isr_documents`, and `response_metadata["isr_audit"]` holds the audit, in
+            which blocks take the place of what is left out.
             With `when="after"` or `"both"`; nothing is searched again for the parts that are left out.
 
     Raises:
-        ConfigurationError: for a setting out of range, for looks that could never lead to an answer with the gate's
+        ConfigurationError: for a setting out of range, for rounds that could never lead to an answer with the gate's
             calibration, or when the agent runs, if it has none of the named `tools`.
         InvalidTypeError: if `gate` is not a gate of `isr_rag`.
     """
@@ -87,9 +105,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         gate: CoreGate | None = None,
         *,
         when: When = "after",
-        looks: int = 1,
+        rounds: int = 1,
         tools: Sequence[str] | None = None,
-        without_evidence: WithoutEvidence = "pass",
+        without_evidence: WithoutEvidence = "abstain",
         condense: Condense | None = None,
         on_abstain: Literal["message", "raise"] = "message",
         message: str = MESSAGE,
@@ -102,11 +120,13 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
-        self.gate = for_one_look(gate, looks, when)
+        places: tuple[Place, ...] = ("before", "after") if when == "both" else (when,)
+        self.gates = {place: at_each_round(place, gate_for(place, gate, rounds=rounds), rounds) for place in places}
+        self._last = self.gates[places[-1]]
         self.evidence_tools = None if tools is None else frozenset(tools)
         self._turns = Turns(
             when=when,
-            looks=looks,
+            rounds=rounds,
             evidence_tools=self.evidence_tools,
             without_evidence=without_evidence,
             condense=condense,
@@ -118,7 +138,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
     def before_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
         """Start the run afresh: no decisions, the evidence of earlier runs, the last human message as the question."""
-        return {"isr": [], "isr_kept": state.get("isr_documents") or [], "isr_run": begin(state["messages"])}
+        begun, kept = begin(state["messages"]), state.get("isr_documents") or []
+        return {"isr": [], "isr_kept": kept, "isr_run": begun, "isr_found": None}
 
     async def abefore_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
         """As `before_agent`."""
@@ -127,20 +148,24 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
-        """Run a tool; where it raises and the policy is to abstain, note that instead."""
+        """Run a tool and note what it found; where it raises and the policy is to abstain, note that instead."""
+        refuse_direct(request.tool)
         try:
-            return handler(request)
+            result = handler(request)
         except Exception as error:
             return self._tool_failed(request, error)
+        return cast("ToolMessage | Command[Any]", self._noted(request, result))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
         """As `wrap_tool_call`."""
+        refuse_direct(request.tool)
         try:
-            return await handler(request)
+            result = await handler(request)
         except Exception as error:
             return self._tool_failed(request, error)
+        return cast("ToolMessage | Command[Any]", self._noted(request, result))
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -157,15 +182,16 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 with quietly():
                     result = text_of(step.request.model.invoke(step.messages()))
             elif isinstance(step, Decide):
-                stated = step.stated(self.gate)
-                result = self.gate.decide_batch([step.item])[0] if stated is None else stated
+                gate = self._gate(step)
+                stated = step.stated(gate)
+                result = gate.decide_batch([step.item])[0] if stated is None else stated
                 dispatch_custom_event(EVENT, result.to_dict())
             elif isinstance(step, Audit):
-                result = self.gate.audit_batch([step.item])[0]
-                dispatch_custom_event(AUDIT_EVENT, result.to_dict())
+                result = self._last.audit_batch([step.item])[0]
+                dispatch_custom_event(AUDIT_EVENT, result.masked().to_dict())
             elif step.quiet:
                 with quietly():
-                    result = handler(step.request)
+                    result = handler(_unseen(step))
             else:
                 result = handler(step.request)
 
@@ -184,21 +210,55 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 with quietly():
                     result = text_of(await step.request.model.ainvoke(step.messages()))
             elif isinstance(step, Decide):
-                stated = step.stated(self.gate)
-                result = (await self.gate.adecide_batch([step.item]))[0] if stated is None else stated
+                gate = self._gate(step)
+                stated = step.stated(gate)
+                result = (await gate.adecide_batch([step.item]))[0] if stated is None else stated
                 await adispatch_custom_event(EVENT, result.to_dict())
             elif isinstance(step, Audit):
-                result = (await self.gate.aaudit_batch([step.item]))[0]
-                await adispatch_custom_event(AUDIT_EVENT, result.to_dict())
+                result = (await self._last.aaudit_batch([step.item]))[0]
+                await adispatch_custom_event(AUDIT_EVENT, result.masked().to_dict())
             elif step.quiet:
                 with quietly():
-                    result = await handler(step.request)
+                    result = await handler(_unseen(step))
             else:
                 result = await handler(step.request)
 
-    def _tool_failed(self, request: ToolCallRequest, error: Exception) -> ToolMessage:
-        name = request.tool_call["name"]
-        ours = self.evidence_tools is None or name in self.evidence_tools
-        if isinstance(error, GraphBubbleUp) or not ours or self.gate.on_error == "raise":
+    def _gate(self, step: Decide) -> CoreGate:
+        """The gate of a step: drafts are judged by the one after drafting."""
+        return self.gates.get("before" if step.item["answer"] is None else "after", self._last)
+
+    def _tool_failed(self, request: ToolCallRequest, error: Exception) -> Command[Any]:
+        if isinstance(error, GraphBubbleUp) or not self._finds_evidence(request) or self._last.on_error == "raise":
             raise error
-        return failed_call(name, request.tool_call["id"] or "", error)
+        name, call = request.tool_call["name"], request.tool_call["id"] or ""
+        message = ToolMessage("The search failed.", name=name, tool_call_id=call, status="error")
+        detail = f"the retriever raised {type(error).__name__}: {error}"
+        return Command(update={"messages": [message], **_record(request, None, detail)})
+
+    def _noted(self, request: ToolCallRequest, result: Any) -> Any:
+        """The result of a tool with what it found, for the agent's private state."""
+        results: list[Any] = result if isinstance(result, list) else [result]
+        if any(isinstance(one, Command) and one.goto and one.graph is None for one in results):
+            name = request.tool_call["name"]
+            raise ConfigurationError(f"{name!r} says where the agent goes next, past the gate: make it without goto")
+        if not self._finds_evidence(request):
+            return result
+        if isinstance(result, ToolMessage):
+            return Command(update={"messages": [result], **_record(request, result)})
+        updates = [one.update for one in results if isinstance(one, Command) and isinstance(one.update, dict)]
+        messages = [one for one in results if isinstance(one, ToolMessage)]
+        messages += [m for update in updates for m in update.get("messages", []) if isinstance(m, ToolMessage)]
+        return [*results, Command(update=_record(request, messages[0] if messages else None))]
+
+    def _finds_evidence(self, request: ToolCallRequest) -> bool:
+        return self.evidence_tools is None or request.tool_call["name"] in self.evidence_tools
+
+
+def _record(request: ToolCallRequest, message: ToolMessage | None, failed: str | None = None) -> dict[str, Any]:
+    found = found_by(message, request.state["isr_run"]["searches"], failed)
+    return {"isr_found": {request.tool_call["id"] or "": found}}
+
+
+def _unseen(step: Draft) -> ModelRequest[Any]:
+    """The request of a draft that nothing may write into a stream, not even another middleware."""
+    return replace(step.request, runtime=muted(step.request.runtime))

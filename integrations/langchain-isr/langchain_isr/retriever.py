@@ -1,4 +1,4 @@
-"""A retriever around another one: it gates what was found, looks deeper while that is not enough, and tags it."""
+"""A retriever around another one: it gates what was found, searches deeper while that is not enough, and tags it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from isr_rag import Chunk, Decision, Trail, aacquire, acquire
-from isr_rag import ISRGate as CoreGate
-from isr_rag.acquisition import require_answerable
 from isr_rag.errors import ConfigurationError
+from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.adapters import gate_for
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
@@ -39,11 +39,11 @@ Deepen: TypeAlias = Callable[[RetrieverLike, int], RetrieverLike]
 """Takes the retriever and a number of documents; returns a retriever that finds so many. The first is not changed."""
 
 Rewrite: TypeAlias = Callable[[str, int, Decision], str]
-"""Takes the query, the number of the look from 1 on, and the decision before it; returns the new query."""
+"""Takes the query, the number of the round from 1 on, and the decision before it; returns the new query."""
 
 
 DEPTH = 4
-"""Documents of a first look where neither the retriever nor its user says how many."""
+"""Documents of a first round where neither the retriever nor its user says how many."""
 
 
 def depth_of(retriever: RetrieverLike) -> int:
@@ -70,19 +70,19 @@ def deeper(retriever: RetrieverLike, k: int) -> RetrieverLike:
 
 
 class ISRRetriever(BaseRetriever):
-    """Retrieves until the gate finds the evidence sufficient for the query, within a bounded number of looks.
+    """Retrieves until the gate finds the evidence sufficient for the query, within a bounded number of rounds.
 
-    The acquisition loop is the one of `isr_rag.acquisition`: evidence accumulates, the target hallucination rate
-    is split over the looks, and a round that brings nothing new ends it. The documents come in the order they were
+    The acquisition loop is the one of `isr_rag.gate.acquisition`: evidence accumulates, the target hallucination rate
+    is split over the rounds, and a round that brings nothing new ends it. The documents come in the order they were
     found, as copies with the decision in `metadata["isr"]`.
 
     Args:
         retriever: finds documents: any retriever or runnable from a string to documents.
-        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration.
-        k: documents of the first look; by default what the retriever finds by itself.
-        factor: how many times deeper each further look goes, >= 1; with 1 only `rewrite` changes what is found.
-        looks: how often to look at most, >= 1.
-        rewrite: rewords the query for each further look.
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration, at h* = 0.1.
+        k: documents of the first round; by default what the retriever finds by itself.
+        factor: how many times deeper each further round goes, >= 1; with 1 only `rewrite` changes what is found.
+        rounds: rounds of retrieval at most, >= 1.
+        rewrite: rewords the query for each further round.
         deepen: how the retriever finds more documents; by default its `k` or `search_kwargs["k"]`.
         on_abstain: `"raise"` stops with `ISRAbstained`; `"empty"` returns no documents, and a chain that calls its
             model all the same then answers without evidence; `"annotate"` returns all of them with the decision in
@@ -93,10 +93,10 @@ class ISRRetriever(BaseRetriever):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     retriever: Annotated[RetrieverLike, WithJsonSchema({"type": "object", "title": "a retriever or runnable"})]
-    gate: Core = Field(default_factory=CoreGate)
+    gate: Core = Field(default_factory=lambda: gate_for("before"))
     k: int | None = Field(default=None, ge=1)
     factor: int = Field(default=2, ge=1)
-    looks: int = Field(default=2, ge=1)
+    rounds: int = Field(default=2, ge=1)
     rewrite: Annotated[Rewrite | None, WithJsonSchema({"title": "a function"})] = None
     deepen: Annotated[Deepen, WithJsonSchema({"title": "a function"})] = deeper
     on_abstain: OnAbstain = "raise"
@@ -104,7 +104,7 @@ class ISRRetriever(BaseRetriever):
 
     @model_validator(mode="after")
     def _can_answer(self) -> Self:
-        require_answerable(self.gate, self.looks, before=True)
+        require_answerable(self.gate, self.rounds, before=True)
         return self
 
     def as_gate(self) -> Runnable[State, State]:
@@ -134,26 +134,26 @@ class ISRRetriever(BaseRetriever):
     def _acquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Trail]:
         search = _Search(self, k or self.k)
 
-        def retrieve(asked: str, look: int, previous: Decision | None, /) -> list[Chunk]:
+        def retrieve(asked: str, round_number: int, previous: Decision | None, /) -> list[Chunk]:
             if previous is not None:
                 dispatch_custom_event(EVENT, previous.to_dict(), config=config)
-            found = search.retriever(look).invoke(search.query(asked, look, previous), config)
+            found = search.retriever(round_number).invoke(search.query(asked, round_number, previous), config)
             return search.found(found)
 
-        trail = acquire(self.gate, retrieve, question=query, looks=self.looks)
+        trail = acquire(self.gate, retrieve, question=query, rounds=self.rounds)
         dispatch_custom_event(EVENT, trail.decision.to_dict(), config=config)
         return gathered(search.rounds), trail
 
     async def _aacquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Trail]:
         search = _Search(self, k or self.k)
 
-        async def retrieve(asked: str, look: int, previous: Decision | None, /) -> list[Chunk]:
+        async def retrieve(asked: str, round_number: int, previous: Decision | None, /) -> list[Chunk]:
             if previous is not None:
                 await adispatch_custom_event(EVENT, previous.to_dict(), config=config)
-            found = await search.retriever(look).ainvoke(search.query(asked, look, previous), config)
+            found = await search.retriever(round_number).ainvoke(search.query(asked, round_number, previous), config)
             return search.found(found)
 
-        trail = await aacquire(self.gate, retrieve, question=query, looks=self.looks)
+        trail = await aacquire(self.gate, retrieve, question=query, rounds=self.rounds)
         await adispatch_custom_event(EVENT, trail.decision.to_dict(), config=config)
         return gathered(search.rounds), trail
 
@@ -166,17 +166,17 @@ class _Search:
     k: int | None
     rounds: list[list[Document]] = field(default_factory=list[list[Document]])
 
-    def retriever(self, look: int) -> RetrieverLike:
-        """The retriever of this look."""
+    def retriever(self, round_number: int) -> RetrieverLike:
+        """The retriever of this round."""
         own, factor = self.settings.retriever, self.settings.factor
-        if self.k is None and (look == 0 or factor == 1):
+        if self.k is None and (round_number == 0 or factor == 1):
             return own
-        return self.settings.deepen(own, (self.k or depth_of(own)) * factor**look)
+        return self.settings.deepen(own, (self.k or depth_of(own)) * factor**round_number)
 
-    def query(self, asked: str, look: int, previous: Decision | None) -> str:
-        """The query of this look."""
+    def query(self, asked: str, round_number: int, previous: Decision | None) -> str:
+        """The query of this round."""
         rewrite = self.settings.rewrite
-        return asked if rewrite is None or previous is None else rewrite(asked, look, previous)
+        return asked if rewrite is None or previous is None else rewrite(asked, round_number, previous)
 
     def found(self, documents: Any) -> list[Chunk]:
         """Note what was found, as evidence."""

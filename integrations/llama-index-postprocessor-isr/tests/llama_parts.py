@@ -54,7 +54,7 @@ class DraftingLLM(CustomLLM):
 
 
 class TopKRetriever(BaseRetriever):
-    """Asks a function for the nodes of a look; the look follows from the top-k: 2, 4, 8, ..."""
+    """Asks a function for the nodes of a round; the round follows from the top-k: 2, 4, 8, ..."""
 
     def __init__(self, find: Callable[[str, int], list[NodeWithScore]]) -> None:
         self.similarity_top_k = 2

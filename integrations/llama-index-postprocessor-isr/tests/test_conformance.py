@@ -15,7 +15,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.workflow import Context, JsonSerializer
 from llama_parts import DraftingLLM, TopKRetriever
 
-from isr_rag.testing.conformance import Conformance, Outcome, Passage, Setup
+from isr_rag_conformance.suite import Conformance, Outcome, Passage, Setup
 from llama_index.postprocessor.isr import AbstainedError, ISRGate, ISRQueryEngine, ISRWorkflow
 from llama_index.postprocessor.isr.workflow import TokenEvent
 
@@ -51,7 +51,7 @@ class LlamaIndexHarness:
         return []
 
     def adapter(self, setup: Setup, engine: BaseQueryEngine) -> Any:
-        return ISRQueryEngine(engine, gate=setup.gate, place=setup.place, looks=setup.looks)
+        return ISRQueryEngine(engine, gate=setup.gate, place=setup.place, rounds=setup.rounds)
 
     def run(self, adapter: Engines, question: str, outcome: Outcome, *, stream: bool) -> None:
         response = (adapter.streaming if stream else adapter.whole).query(question)
@@ -71,8 +71,9 @@ class LlamaIndexHarness:
         self.fill(outcome, response)
 
     def fill(self, outcome: Outcome, response: Any) -> None:
+        outcome.observed.append((response.source_nodes, response.metadata))
         outcome.evidence += [Passage(n.node.node_id, n.node.get_content()) for n in response.source_nodes]
-        outcome.decisions += response.metadata["isr_looks"]
+        outcome.decisions += response.metadata["isr_rounds"]
         assert response.metadata["isr"] == outcome.decisions[-1]
 
     def batch(self, adapter: Engines, questions: Sequence[str], outcomes: Sequence[Outcome]) -> None:
@@ -88,8 +89,8 @@ class PostprocessorHarness(LlamaIndexHarness):
     """The postprocessor in an ordinary engine; it raises on abstention, so that the decision reaches the caller."""
 
     def postprocessors(self, setup: Setup) -> list[Any]:
-        retriever = TopKRetriever(setup.retrieve) if setup.looks > 1 else None
-        return [ISRGate(gate=setup.gate, on_abstain="raise", retriever=retriever, looks=setup.looks)]
+        retriever = TopKRetriever(setup.retrieve) if setup.rounds > 1 else None
+        return [ISRGate(gate=setup.gate, on_abstain="raise", retriever=retriever, rounds=setup.rounds)]
 
     def adapter(self, setup: Setup, engine: BaseQueryEngine) -> Any:
         return engine
@@ -113,13 +114,14 @@ class PostprocessorHarness(LlamaIndexHarness):
 
 class WorkflowHarness(LlamaIndexHarness):
     def adapter(self, setup: Setup, engine: BaseQueryEngine) -> Any:
-        return ISRWorkflow(engine, gate=setup.gate, looks=setup.looks, timeout=60)
+        return ISRWorkflow(engine, gate=setup.gate, rounds=setup.rounds, timeout=60)
 
     async def arun(self, adapter: Engines, question: str, outcome: Outcome, *, stream: bool) -> None:
         workflow = adapter.streaming if stream else adapter.whole
         handler = workflow.run(question=question, ctx=Context(workflow))
         try:
             async for event in handler.stream_events():
+                outcome.observed.append(event)
                 if isinstance(event, TokenEvent):
                     outcome.text.append(event.delta)
             response = await handler

@@ -59,8 +59,8 @@ def test_the_three_policies_of_abstention() -> None:
 
 def test_fetches_more_evidence_while_it_is_not_enough() -> None:
     found = {1: [*NODES, node("The Seine passes Rouen.", "b")], 2: [node("It ends in the Channel.", "c")]}
-    retriever = TopKRetriever(lambda query, look: found[look])
-    gate = ISRGate(gate=fixed(speaks_of("Rouen", "Channel")), retriever=retriever, looks=3)
+    retriever = TopKRetriever(lambda query, round_number: found[round_number])
+    gate = ISRGate(gate=fixed(speaks_of("Rouen", "Channel")), retriever=retriever, rounds=3)
     passed = gate.postprocess_nodes(NODES, query_str="Where?")
     assert texts(passed) == [
         "The Seine flows through Paris.",
@@ -69,7 +69,7 @@ def test_fetches_more_evidence_while_it_is_not_enough() -> None:
         "It ends in the Channel.",
     ]
     assert retriever.similarity_top_k == 2  # the caller's retriever stays as it is
-    assert passed[0].node.metadata["isr"]["h_star"] == pytest.approx(0.05 / 3)
+    assert passed[0].node.metadata["isr"]["settings"]["h_star"] == pytest.approx(0.05 / 3)
 
 
 def test_a_widened_bm25_retriever_stays_within_its_corpus() -> None:
@@ -118,7 +118,7 @@ def test_refuses_what_it_does_not_know() -> None:
 
 class _NoTopK(TopKRetriever):
     def __init__(self) -> None:
-        super().__init__(lambda query, look: [])
+        super().__init__(lambda query, round_number: [])
         del self.similarity_top_k
 
 
@@ -138,7 +138,7 @@ def test_settings_survive_dict_json_pickle_and_copies() -> None:
 
 def test_a_gate_of_ones_own_is_shared_by_copies_and_never_lost_in_silence() -> None:
     own = fixed(1)
-    gate = ISRGate(gate=own, retriever=TopKRetriever(lambda query, look: NODES))
+    gate = ISRGate(gate=own, retriever=TopKRetriever(lambda query, round_number: NODES))
     again = copy.deepcopy(gate)
     assert again.gate is own and again.retriever is gate.retriever
     with pytest.raises(ConfigurationError, match="from_dict"):

@@ -48,9 +48,9 @@ class Pipeline:
         self.calls.append(prompt)
         return self.draft
 
-    def find(self, query: str, look: int) -> list[NodeWithScore]:
+    def find(self, query: str, round_number: int) -> list[NodeWithScore]:
         self.queries.append(query)
-        return ROUNDS[min(look, 1)]
+        return ROUNDS[min(round_number, 1)]
 
 
 def answers_about(word: str) -> Any:
@@ -148,23 +148,23 @@ def test_both_gates_decide_one_after_the_other() -> None:
         response = engine.query("Where?") if run == "query" else asyncio.run(engine.aquery("Where?"))
         assert str(response) == MESSAGE and len(pipeline.calls) == 1
         assert list(dict.fromkeys(asked)) == ["Sufficient", "Supported"]
-        assert [d["action"] for d in response.metadata["isr_looks"]] == ["answer", "abstain"]  # type: ignore[index]
+        assert [d["action"] for d in response.metadata["isr_rounds"]] == ["answer", "abstain"]  # type: ignore[index]
 
 
-def test_looks_again_deeper_and_answers_from_all_it_found() -> None:
+def test_retrieves_again_deeper_and_answers_from_all_it_found() -> None:
     pipeline = Pipeline()
-    response = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), looks=2).query("Where?")
+    response = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), rounds=2).query("Where?")
     assert str(response) == "one two three" and texts(response.source_nodes) == texts(ROUNDS[1])
-    assert [d["action"] for d in response.metadata["isr_looks"]] == ["acquire", "answer"]  # type: ignore[index]
+    assert [d["action"] for d in response.metadata["isr_rounds"]] == ["acquire", "answer"]  # type: ignore[index]
 
 
-def test_looks_again_in_other_words() -> None:
+def test_retrieves_again_in_other_words() -> None:
     pipeline = Pipeline()
     engine = ISRQueryEngine(
         pipeline.engine,
         gate=fixed(0),
-        looks=2,
-        rewrite=lambda query, look, decision: f"{query} {look} {decision.reason}",
+        rounds=2,
+        rewrite=lambda query, round_number, decision: f"{query} {round_number} {decision.reason}",
     )
     engine.query("Where?")
     asyncio.run(engine.aquery("Where?"))
@@ -173,7 +173,7 @@ def test_looks_again_in_other_words() -> None:
 
 def test_a_draft_is_written_once_and_more_support_is_looked_for() -> None:
     pipeline = Pipeline()
-    engine = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), place="after", looks=2)
+    engine = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), place="after", rounds=2)
     response = engine.query("Where?")
     assert str(response) == "one two three" and len(pipeline.calls) == 1
     assert pipeline.queries == ["Where?", "Where? one two three"]
@@ -205,11 +205,11 @@ def test_refuses_what_the_engine_cannot_follow() -> None:
     with pytest.raises(ConfigurationError, match="without answering"):
         ISRQueryEngine(OpaqueEngine([]), gate=fixed(1))
     with pytest.raises(ConfigurationError, match="similarity_top_k"):
-        ISRQueryEngine(OpaqueEngine([]), gate=fixed(1), place="after", looks=2)
+        ISRQueryEngine(OpaqueEngine([]), gate=fixed(1), place="after", rounds=2)
     with pytest.raises(ConfigurationError, match="place"):
         ISRQueryEngine(Pipeline().engine, gate=fixed(1), place="during")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="looks"):
-        ISRQueryEngine(Pipeline().engine, gate=fixed(1), looks=0)
+    with pytest.raises(ConfigurationError, match="rounds"):
+        ISRQueryEngine(Pipeline().engine, gate=fixed(1), rounds=0)
     with pytest.raises(ConfigurationError, match="factor"):
         ISRQueryEngine(Pipeline().engine, gate=fixed(1), factor=1)
 
@@ -311,6 +311,7 @@ def test_an_audited_response_is_what_may_go_out_with_citations(place: Any, strea
         assert text == "The Seine flows through Paris [1]."
         found = AnswerAudit.from_dict(metadata["isr_audit"])
         assert [one.verdict.value for one in found.statements] == ["supported", "not_enough"]
+        assert found.answer.startswith("The Seine flows through Paris.") and "Rome" not in repr(metadata)
     assert texts(response.source_nodes) == texts(ROUNDS[0])
 
 
@@ -323,6 +324,6 @@ def test_an_audit_of_which_nothing_may_go_out_is_an_abstention() -> None:
     assert response.metadata["isr_audit"]["action"] == "abstain"
 
 
-def test_an_audit_after_drafting_takes_one_look() -> None:
+def test_an_audit_after_drafting_takes_one_round() -> None:
     with pytest.raises(ConfigurationError):
-        ISRQueryEngine(Pipeline().engine, gate=fixed(1), place="after", looks=2, audit=True)
+        ISRQueryEngine(Pipeline().engine, gate=fixed(1), place="after", rounds=2, audit=True)

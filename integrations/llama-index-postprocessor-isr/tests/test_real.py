@@ -23,8 +23,8 @@ from pydantic import PrivateAttr
 
 from isr_rag import Decision
 from isr_rag import ISRGate as CoreGate
+from isr_rag.io.sources import chunk_text
 from isr_rag.references import Case, Verifier
-from isr_rag.sources import chunk_text
 from llama_index.postprocessor.isr import AbstainedError, ISREvaluator, ISRGate, ISRQueryEngine, evidence_tool
 
 pytestmark = pytest.mark.model
@@ -66,13 +66,13 @@ def nodes() -> list[TextNode]:
 
 @pytest.fixture(scope="module")
 def llm() -> Any:
-    """The small base model of the embedded gate, as it drafts."""
+    """The base model of the embedded gate, as it drafts."""
     huggingface = pytest.importorskip(
         "llama_index.llms.huggingface", reason="install llama-index-postprocessor-isr[dev]"
     )
     from isr_rag.scorers.embedded import setup
 
-    folder = str(setup(adjudicator="small"))
+    folder = str(setup())
     return huggingface.HuggingFaceLLM(
         model_name=folder,
         tokenizer_name=folder,
@@ -101,7 +101,7 @@ def test_the_default_gate_drops_into_a_vector_index_and_keeps_the_llm_quiet(node
     assert not calls
     noted = index.as_query_engine(node_postprocessors=[ISRGate(on_abstain="annotate")], **settings).query(QUESTION)
     decision = Decision.from_dict(noted.source_nodes[0].node.metadata["isr"])
-    assert decision.chunks == 3 and decision.invariant and 0.0 < decision.q[0] < 1.0
+    assert decision.chunks == 3 and decision.settings.invariant and 0.0 < decision.q[0] < 1.0
     assert "calibrated mixture" in decision.reference and "bits_to_trust" not in calls[0]
 
 
@@ -123,9 +123,9 @@ def test_a_local_model_drafts_where_the_evidence_carries_it_and_is_silent_elsewh
     retriever = BM25Retriever(nodes=nodes, similarity_top_k=2)
     inner = RetrieverQueryEngine(retriever, get_response_synthesizer(llm=llm))
     gate = CoreGate(reference=Verifier(on_topic))
-    engine = ISRQueryEngine(inner, gate=gate, place="both", looks=2, message=MESSAGE)
+    engine = ISRQueryEngine(inner, gate=gate, place="both", rounds=2, message=MESSAGE)
     answered = engine.query(QUESTION)
-    decisions = [Decision.from_dict(d) for d in answered.metadata["isr_looks"]]  # type: ignore[index]
+    decisions = [Decision.from_dict(d) for d in answered.metadata["isr_rounds"]]  # type: ignore[index]
     assert [d.predicate for d in decisions] == ["sufficient/1", "supported-answer/1"]
     assert all(d.answered for d in decisions) and str(answered) not in (MESSAGE, "")
     chat = CondenseQuestionChatEngine.from_defaults(engine, llm=llm)

@@ -14,7 +14,7 @@ from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, s
 
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from llama_index.postprocessor.isr import ISRWorkflow
-from llama_index.postprocessor.isr.workflow import GatheredEvent, LookEvent, TokenEvent
+from llama_index.postprocessor.isr.workflow import GatheredEvent, RoundEvent, TokenEvent
 
 ROUNDS = [[node("Paris.", "a")], [node("Paris.", "a"), node("Rouen.", "b")]]
 
@@ -22,7 +22,7 @@ ROUNDS = [[node("Paris.", "a")], [node("Paris.", "a"), node("Rouen.", "b")]]
 def engine(calls: list[str], *, streaming: bool = False) -> RetrieverQueryEngine:
     llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "one two")  # type: ignore[func-returns-value]
     synthesizer = get_response_synthesizer(llm=llm, streaming=streaming)
-    return RetrieverQueryEngine(TopKRetriever(lambda query, look: ROUNDS[look]), synthesizer)
+    return RetrieverQueryEngine(TopKRetriever(lambda query, round_number: ROUNDS[round_number]), synthesizer)
 
 
 async def follow(workflow: ISRWorkflow) -> tuple[Any, list[Any]]:
@@ -31,22 +31,22 @@ async def follow(workflow: ISRWorkflow) -> tuple[Any, list[Any]]:
     return await handler, events
 
 
-def test_answers_after_a_second_look_and_streams_what_happens() -> None:
+def test_answers_after_a_second_round_and_streams_what_happens() -> None:
     calls: list[str] = []
     workflow = ISRWorkflow(engine(calls, streaming=True), gate=fixed(speaks_of("Rouen")), timeout=60)
     response, events = asyncio.run(follow(workflow))
     assert str(response) == "one two" and texts(response.source_nodes) == ["Paris.", "Rouen."]
     assert response.metadata["isr"]["action"] == "answer"
-    looks = [event for event in events if isinstance(event, LookEvent)]
-    assert [look.look for look in looks] == [0, 1]
-    assert looks[1].previous is not None and looks[1].previous["action"] == "acquire"
+    rounds = [event for event in events if isinstance(event, RoundEvent)]
+    assert [event.round for event in rounds] == [0, 1]
+    assert rounds[1].previous is not None and rounds[1].previous["action"] == "acquire"
     assert [event.delta for event in events if isinstance(event, TokenEvent)] == ["one", " two"]
 
 
 def test_stops_with_the_message_and_calls_no_llm() -> None:
     calls: list[str] = []
     response, events = asyncio.run(follow(ISRWorkflow(engine(calls), gate=fixed(0), message="No idea.", timeout=60)))
-    assert str(response) == "No idea." and not calls and len(response.metadata["isr_looks"]) == 2
+    assert str(response) == "No idea." and not calls and len(response.metadata["isr_rounds"]) == 2
     assert not any(isinstance(event, TokenEvent) for event in events)
 
 

@@ -15,8 +15,9 @@ from lc_fakes import ScriptedModel, bm25, rivers, searching
 
 import langchain_isr
 from isr_rag import ISRGate as Gate
-from isr_rag.adjudicators import adjudicator_named
+from isr_rag.core.settings import Orderings
 from isr_rag.references import Oracle
+from isr_rag.scorers.adjudicators import STANDARD
 from langchain_isr import ISRCompressor, ISRGate, ISRMiddleware, ISRRetriever, create_isr_graph
 
 pytestmark = pytest.mark.model
@@ -30,8 +31,8 @@ def asked(answer: str) -> dict[str, Any]:
     return {"question": QUESTION, "documents": rivers(2), "answer": answer}
 
 
-def retriever(look: int) -> Any:
-    return RunnableLambda(lambda query: rivers(2 * (look + 1)))
+def retriever(round_number: int) -> Any:
+    return RunnableLambda(lambda query: rivers(2 * (round_number + 1)))
 
 
 @tool(response_format="content_and_artifact")
@@ -52,27 +53,27 @@ def test_the_embedded_model_tells_a_supported_draft_from_a_contradicted_one() ->
 
 
 def test_the_embedded_model_gates_bm25() -> None:
-    documents = ISRRetriever(retriever=bm25(), on_abstain="annotate", looks=1).invoke(QUESTION)
+    documents = ISRRetriever(retriever=bm25(), on_abstain="annotate", rounds=1).invoke(QUESTION)
     assert 0.0 < documents[0].metadata["isr"]["q_bar"] < 1.0
 
 
 def test_the_embedded_model_decides_in_the_loop() -> None:
-    gate = Gate(h_star=0.4)  # two looks share it
+    gate = Gate(h_star=0.4)  # two rounds share it
     draft = RunnableLambda(lambda state: "The Seine.")
-    built = create_isr_graph(retriever, draft, gate, looks=2, when="after")
+    built = create_isr_graph(retriever, draft, gate, rounds=2, when="after")
     state = built.invoke({"question": QUESTION})
     assert all(0.0 < decision["q_bar"] < 1.0 for decision in state["decisions"])
-    assert state["isr"]["scorer"].startswith(adjudicator_named().base)
+    assert state["isr"]["settings"]["scorer"].startswith(STANDARD.base)
 
 
 def test_an_agent_around_a_local_model_is_gated_by_the_embedded_one() -> None:
-    """SmolLM2 writes the draft; that it searches first is a rule, since a model of its size calls no tools."""
+    """The base model writes the draft; that it searches first is a rule, since a model of its size calls no tools."""
     import torch
 
     from isr_rag.scorers.embedded import setup
     from isr_rag.scorers.local.loading import load_model
 
-    model, tokenizer = load_model(str(setup(adjudicator="small")), device=torch.device("cpu"), dtype="float32")
+    model, tokenizer = load_model(str(setup()), device=torch.device("cpu"), dtype="float32")
     drafts: list[str] = []
 
     def reply(messages: list[BaseMessage]) -> AIMessage | str:
@@ -85,7 +86,7 @@ def test_an_agent_around_a_local_model_is_gated_by_the_embedded_one() -> None:
         drafts.append(str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)))
         return drafts[-1]
 
-    built = create_agent(ScriptedModel(reply=reply), [search], middleware=[ISRMiddleware(looks=1, when="after")])
+    built = create_agent(ScriptedModel(reply=reply), [search], middleware=[ISRMiddleware(rounds=1, when="after")])
     state = built.invoke({"messages": [HumanMessage(QUESTION)]})
     (decision,) = state["isr"]
     assert 0.0 < decision["q_bar"] < 1.0
@@ -102,5 +103,5 @@ def test_the_embedded_model_is_a_decision_model_and_can_score_for_a_gate_again()
     question = Noul(instructions="Does the Seine flow through Paris?")
     answer = model.invoke({"state": EVIDENCE, "questions": {"q": question}})
     assert 0.0 < answer.nouls["q"].noul < 1.0
-    gate = Gate(scorer=langchain_isr.DecisionModelScorer(model), reference=Oracle(1.0), m=2)
+    gate = Gate(scorer=langchain_isr.DecisionModelScorer(model), reference=Oracle(1.0), orderings=Orderings(m=2))
     assert len(gate.decide(EVIDENCE, claim="The Seine flows through Paris.").q) == 2

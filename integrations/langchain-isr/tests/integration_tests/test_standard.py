@@ -25,7 +25,7 @@ class TestRetriever(RetrieversIntegrationTests):
 
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"retriever": bm25(), "gate": gate(), "looks": 1}
+        return {"retriever": bm25(), "gate": gate(), "rounds": 1}
 
     @property
     def retriever_query_example(self) -> str:
@@ -40,4 +40,4 @@ class TestToolIntegration(SearchTool, ToolsIntegrationTests):
 class TestRetrieverWithTheDefaultGate(TestRetriever):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"retriever": bm25(), "looks": 1, "on_abstain": "annotate"}
+        return {"retriever": bm25(), "rounds": 1, "on_abstain": "annotate"}

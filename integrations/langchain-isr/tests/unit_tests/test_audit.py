@@ -88,7 +88,7 @@ def agent(draft: str, **settings: Any) -> Any:
     def reply(messages: list[BaseMessage]) -> AIMessage | str:
         return draft if isinstance(messages[-1], ToolMessage) else searching("2", words="", number=0)
 
-    middleware = ISRMiddleware(auditing_gate(), when="after", looks=1, audit=True, **settings)
+    middleware = ISRMiddleware(auditing_gate(), when="after", rounds=1, audit=True, **settings)
     return create_agent(ScriptedModel(reply=reply), [search], middleware=[middleware])
 
 
@@ -99,7 +99,9 @@ def test_an_agent_says_what_may_go_out_of_its_answer() -> None:
     for done in (agent(DRAFT).invoke(ASKED), asyncio.run(agent(DRAFT).ainvoke(ASKED))):
         said = done["messages"][-1]
         assert said.content == "The Seine flows through Paris [2]."
-        assert AnswerAudit.from_dict(said.response_metadata["isr_audit"]).answer == DRAFT
+        told = AnswerAudit.from_dict(said.response_metadata["isr_audit"])
+        assert [one.verdict.value for one in told.statements] == ["supported", "not_enough"]
+        assert told.answer.startswith("The Seine flows through Paris.") and "Rome" not in repr(done)
 
 
 def test_an_agent_of_whose_answer_nothing_may_go_out_abstains() -> None:
@@ -119,4 +121,4 @@ def test_no_message_of_any_stream_says_what_is_left_out() -> None:
 
 def test_an_audit_needs_a_draft() -> None:
     with pytest.raises(ConfigurationError):
-        ISRMiddleware(auditing_gate(), when="before", audit=True, looks=2)
+        ISRMiddleware(auditing_gate(), when="before", audit=True, rounds=2)

@@ -14,9 +14,10 @@ from lc_fakes import Runs
 
 import langchain_isr
 from isr_rag import Choice, ISRGate
+from isr_rag.core.scorer import AsyncScorer
+from isr_rag.core.settings import Orderings
 from isr_rag.errors import ConfigurationError, ScorerError
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import AsyncScorer
 from langchain_isr import ChatModelScorer
 
 EVIDENCE = ["The Seine flows through Paris.", "The Loire ends at Saint-Nazaire."]
@@ -44,7 +45,7 @@ class Logprobs(BaseChatModel):
 def gated(model: Logprobs, **settings: Any) -> ISRGate:
     scorer = ChatModelScorer(model, name="test-model", **settings)
     assert isinstance(scorer, AsyncScorer)
-    return ISRGate(scorer=scorer, reference=Oracle(1.0), m=2)
+    return ISRGate(scorer=scorer, reference=Oracle(1.0), orderings=Orderings(m=2))
 
 
 def test_the_probability_is_that_of_the_labels_among_the_first_tokens() -> None:
@@ -73,7 +74,7 @@ def test_sync_and_async_agree_and_the_calls_are_children_of_the_gates_run() -> N
 
 def test_a_label_that_is_not_listed_is_not_taken_for_impossible() -> None:
     scorer = ChatModelScorer(Logprobs(tokens={"1": 0.6, "maybe": 0.1}), name="test-model", top=2)
-    decision = ISRGate(scorer=scorer, reference=Oracle(1.0), m=1).decide(EVIDENCE[:1], claim="c")
+    decision = ISRGate(scorer=scorer, reference=Oracle(1.0), orderings=Orderings(m=1)).decide(EVIDENCE[:1], claim="c")
     assert 0.6 / 0.9 < decision.q[0] < 1.0  # the other label may have up to 0.2 of two spellings
 
 
@@ -88,10 +89,10 @@ def test_replies_without_logprobs_or_labels_are_failed_scores() -> None:
 
 
 def test_options_are_read_from_their_letters() -> None:
-    from isr_rag.references import ToolChoice
+    from isr_rag.references import ToolReference
 
     scorer = ChatModelScorer(Logprobs(tokens={"B": 0.45, "A": 0.2, " A": 0.05, " B": 0.05}), name="m", top=4)
-    gate = ISRGate(scorer=scorer, reference=ToolChoice("Loire"), m=1)
+    gate = ISRGate(scorer=scorer, reference=ToolReference("Loire"), orderings=Orderings(m=1))
     decision = gate.decide(EVIDENCE, predicate=Choice("Which river ends at Saint-Nazaire?", ["Seine", "Loire"]))
     assert decision.q == pytest.approx([2 / 3])
 

@@ -17,8 +17,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import NodeCancelledError
 from lc_fakes import ScriptedModel, searching
 
-from isr_rag.testing.conformance import Conformance, Outcome, Passage, Setup
+from isr_rag_conformance.suite import Conformance, Outcome, Passage, Setup
 from langchain_isr import ISRChain, ISRGate, ISRMiddleware, ISRRetriever, create_isr_graph
+
+MODES: Any = ["messages", "values", "updates", "custom", "tasks", "debug", "checkpoints"]
 
 
 def passage(document: Document) -> Passage:
@@ -84,6 +86,7 @@ class Base:
         state.update(piece)
 
     def _finish(self, state: dict[str, Any], outcome: Outcome) -> None:
+        outcome.observed.append(state)
         outcome.evidence = [passage(document) for document in state["documents"]]
         outcome.decisions = [state["isr"]]
 
@@ -105,7 +108,7 @@ class RetrieverHarness(Base):
         retriever = ISRRetriever(
             retriever=RunnableLambda(lambda query: setup.retrieve(query, 0)),
             gate=setup.gate,
-            looks=setup.looks,
+            rounds=setup.rounds,
             factor=2,
             deepen=lambda own, k: RunnableLambda(lambda query: setup.retrieve(query, k.bit_length() - 3)),
         )
@@ -126,19 +129,19 @@ class GraphHarness(Base):
 
     def build(self, setup: Setup) -> Any:
         return create_isr_graph(
-            lambda look: RunnableLambda(lambda query: setup.retrieve(query, look)),
+            lambda round_number: RunnableLambda(lambda query: setup.retrieve(query, round_number)),
             drafting(setup),
             setup.gate,
             when=setup.place,
-            looks=setup.looks,
+            rounds=setup.rounds,
         )
 
     def run(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
         if not stream:
             return super().run(adapter, question, outcome, stream=False)
         state: dict[str, Any] = {}
-        for mode, piece in adapter.stream({"question": question}, stream_mode=["messages", "values"]):
-            self._note(mode, piece, state, outcome)
+        for ns, mode, piece in adapter.stream({"question": question}, stream_mode=MODES, subgraphs=True):
+            self._note(ns, mode, piece, state, outcome)
         self._close(state, outcome)
 
     async def arun(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
@@ -146,18 +149,21 @@ class GraphHarness(Base):
             if not stream:
                 return await super().arun(adapter, question, outcome, stream=False)
             state: dict[str, Any] = {}
-            async for mode, piece in adapter.astream({"question": question}, stream_mode=["messages", "values"]):
-                self._note(mode, piece, state, outcome)
+            async for ns, mode, piece in adapter.astream({"question": question}, stream_mode=MODES, subgraphs=True):
+                self._note(ns, mode, piece, state, outcome)
             self._close(state, outcome)
 
     async def abatch(self, adapter: Any, questions: Sequence[str], outcomes: Sequence[Outcome]) -> None:
         with cancellations():
             await super().abatch(adapter, questions, outcomes)
 
-    def _note(self, mode: str, piece: Any, state: dict[str, Any], outcome: Outcome) -> None:
+    def _note(self, ns: Any, mode: str, piece: Any, state: dict[str, Any], outcome: Outcome) -> None:
+        outcome.observed.append(piece)
+        if ns:
+            return
         if mode == "messages":
             outcome.text.append(str(piece[0].text))
-        else:
+        elif mode == "values":
             state.update(piece)
 
     def _close(self, state: dict[str, Any], outcome: Outcome) -> None:
@@ -177,18 +183,18 @@ class AgentHarness(Base):
         @tool(response_format="content_and_artifact")
         def search(query: str) -> tuple[str, list[Document]]:
             """Look for evidence."""
-            question, look = query.rsplit("#", 1)
-            found = setup.retrieve(question, int(look))
+            question, round_number = query.rsplit("#", 1)
+            found = setup.retrieve(question, int(round_number))
             return "\n".join(document.page_content for document in found), found
 
         def reply(messages: list[BaseMessage]) -> AIMessage | str:
             if isinstance(messages[-1], HumanMessage):
-                look = sum(isinstance(message, ToolMessage) for message in messages)
+                round_number = sum(isinstance(message, ToolMessage) for message in messages)
                 asked = next(m for m in messages if isinstance(m, HumanMessage))
-                return searching(f"{asked.text}#{look}", number=look)
+                return searching(f"{asked.text}#{round_number}", number=round_number)
             return setup.draft(prompt_of(messages))
 
-        middleware = ISRMiddleware(setup.gate, when=setup.place, looks=setup.looks)
+        middleware = ISRMiddleware(setup.gate, when=setup.place, rounds=setup.rounds)
         return create_agent(ScriptedModel(reply=reply), [search], middleware=[middleware])
 
     def run(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
@@ -196,8 +202,8 @@ class AgentHarness(Base):
         if not stream:
             return self._end(adapter.invoke(asked), outcome)
         state: dict[str, Any] = {}
-        for mode, piece in adapter.stream(asked, stream_mode=["messages", "values"]):
-            state = self._note(mode, piece, state, outcome)
+        for ns, mode, piece in adapter.stream(asked, stream_mode=MODES, subgraphs=True):
+            state = self._note(ns, mode, piece, state, outcome)
         self._finish(state, outcome)
 
     async def arun(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
@@ -206,8 +212,8 @@ class AgentHarness(Base):
             if not stream:
                 return self._end(await adapter.ainvoke(asked), outcome)
             state: dict[str, Any] = {}
-            async for mode, piece in adapter.astream(asked, stream_mode=["messages", "values"]):
-                state = self._note(mode, piece, state, outcome)
+            async for ns, mode, piece in adapter.astream(asked, stream_mode=MODES, subgraphs=True):
+                state = self._note(ns, mode, piece, state, outcome)
             self._finish(state, outcome)
 
     def batch(self, adapter: Any, questions: Sequence[str], outcomes: Sequence[Outcome]) -> None:
@@ -221,10 +227,11 @@ class AgentHarness(Base):
         for state, outcome in zip(states, outcomes, strict=True):
             self._end(state, outcome)
 
-    def _note(self, mode: str, piece: Any, state: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
-        if mode == "values":
+    def _note(self, ns: Any, mode: str, piece: Any, state: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+        outcome.observed.append(piece)
+        if mode == "values" and not ns:
             return cast(dict[str, Any], piece)
-        if isinstance(piece[0], (AIMessage, AIMessageChunk)):
+        if mode == "messages" and isinstance(piece[0], (AIMessage, AIMessageChunk)):
             outcome.text.append(str(piece[0].text))
         return state
 
@@ -233,6 +240,7 @@ class AgentHarness(Base):
         self._finish(state, outcome)
 
     def _finish(self, state: dict[str, Any], outcome: Outcome) -> None:
+        outcome.observed.append(state)
         outcome.text[:] = ["".join(outcome.text).strip()]
         outcome.evidence = [passage(document) for document in state["isr_documents"]]
         outcome.decisions = state["isr"]

@@ -11,8 +11,9 @@ import pytest
 import langchain_isr
 from isr_rag import Choice as ChoicePredicate
 from isr_rag import ISRGate
+from isr_rag.core.settings import Orderings
 from isr_rag.errors import InvalidInputError, ScorerError
-from isr_rag.references import Oracle, ToolChoice
+from isr_rag.references import Oracle, ToolReference
 from isr_rag.testing import FixedScorer
 
 THERE = importlib.util.find_spec("langchain_core.decisions") is not None
@@ -51,7 +52,7 @@ def remote(noul: float = 0.8, **answer: Any) -> Any:
 def test_a_decision_model_scores_every_ordering() -> None:
     model = remote(0.8)
     scorer = langchain_isr.DecisionModelScorer(model)
-    gate = ISRGate(scorer=scorer, reference=Oracle(1.0), m=2)
+    gate = ISRGate(scorer=scorer, reference=Oracle(1.0), orderings=Orderings(m=2))
     decision = gate.decide(EVIDENCE, claim="The Seine flows through Paris.")
     assert decision.q == pytest.approx((0.8, 0.8))
     assert "remote-1" in decision.scorer
@@ -66,7 +67,9 @@ def test_a_decision_model_scores_every_ordering() -> None:
 @needs_decisions
 def test_options_are_asked_as_a_choice() -> None:
     model = remote(type="choice", choice="B", probabilities={"A": 0.25, "B": 0.75}, confidence=0.75)
-    gate = ISRGate(scorer=langchain_isr.DecisionModelScorer(model), reference=ToolChoice("Loire"), m=1)
+    gate = ISRGate(
+        scorer=langchain_isr.DecisionModelScorer(model), reference=ToolReference("Loire"), orderings=Orderings(m=1)
+    )
     decision = gate.decide(EVIDENCE, predicate=ChoicePredicate("Which river ends there?", ["Seine", "Loire"]))
     assert decision.q == pytest.approx((0.75,))
 

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from isr_rag import Decision
 from isr_rag import ISRGate as CoreGate
+from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ScorerError
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 from langchain_isr import ISRAbstained, ISRCompressor, ISRGate
 
@@ -125,8 +125,8 @@ def test_unknown_arguments_are_refused() -> None:
 def test_the_target_can_be_configured_for_each_call() -> None:
     runnable = ISRGate(gate=gate()).configurable_fields(h_star=ConfigurableField(id="h_star"))
     state = runnable.invoke(asked(), config={"configurable": {"h_star": 0.1}})
-    assert state["isr"]["h_star"] == 0.1
-    assert runnable.invoke(asked())["isr"]["h_star"] == 0.2
+    assert state["isr"]["settings"]["h_star"] == 0.1
+    assert runnable.invoke(asked())["isr"]["settings"]["h_star"] == 0.2
 
 
 def test_the_decision_is_a_custom_event_of_the_gates_own_run() -> None:
@@ -183,7 +183,7 @@ def test_the_policy_to_abstain_turns_a_failure_into_a_decision() -> None:
 
 def test_it_can_be_pickled() -> None:
     runnable = pickle.loads(pickle.dumps(ISRGate(gate=CoreGate(scorer=FixedTwin(), reference=Oracle(1.0)), h_star=0.3)))
-    assert runnable.invoke(asked())["isr"]["h_star"] == 0.3
+    assert runnable.invoke(asked())["isr"]["settings"]["h_star"] == 0.3
 
 
 class FixedTwin:

@@ -23,8 +23,8 @@ SECRET = "draft-one draft-two"
 ASKED: Any = {"question": "Which river flows through Paris?"}
 
 
-def retriever(look: int) -> Any:
-    return RunnableLambda(lambda query: rivers(2 * (look + 1)))
+def retriever(round_number: int) -> Any:
+    return RunnableLambda(lambda query: rivers(2 * (round_number + 1)))
 
 
 def draft(calls: list[str] | None = None) -> Any:
@@ -54,15 +54,15 @@ async def everything(built: Any) -> str:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("when", ["before", "after", "both"])
 def test_a_withheld_draft_is_in_no_stream_no_state_and_no_checkpoint(when: Any) -> None:
-    seen = asyncio.run(everything(graph(99, when=when, looks=3, checkpointer=InMemorySaver())))
+    seen = asyncio.run(everything(graph(99, when=when, rounds=3, checkpointer=InMemorySaver())))
     assert "draft-" not in seen
     assert "I cannot answer this" in seen
 
 
-def test_it_looks_deeper_until_the_evidence_suffices_and_then_drafts_once() -> None:
+def test_it_searches_deeper_until_the_evidence_suffices_and_then_drafts_once() -> None:
     calls: list[str] = []
-    state = create_isr_graph(retriever, draft(calls), gate(4), when="before", looks=3).invoke(ASKED)
-    assert (state["answer"], state["look"], state["stop"], len(calls)) == (SECRET, 2, "answered", 1)
+    state = create_isr_graph(retriever, draft(calls), gate(4), when="before", rounds=3).invoke(ASKED)
+    assert (state["answer"], state["round"], state["stop"], len(calls)) == (SECRET, 2, "answered", 1)
     assert state["documents"] == rivers(4)
     assert [decision["action"] for decision in state["decisions"]] == ["acquire", "answer"]
     assert Decision.from_dict(state["isr"]).h_star == pytest.approx(0.2 / 3)
@@ -70,14 +70,14 @@ def test_it_looks_deeper_until_the_evidence_suffices_and_then_drafts_once() -> N
 
 def test_a_draft_that_is_not_supported_leads_to_more_evidence_and_a_new_draft() -> None:
     calls: list[str] = []
-    state = create_isr_graph(retriever, draft(calls), gate(4), when="after", looks=3).invoke(ASKED)
-    assert (state["answer"], state["look"], len(calls)) == (SECRET, 2, 2)
+    state = create_isr_graph(retriever, draft(calls), gate(4), when="after", rounds=3).invoke(ASKED)
+    assert (state["answer"], state["round"], len(calls)) == (SECRET, 2, 2)
 
 
 @pytest.mark.parametrize("when", ["before", "after", "both"])
 def test_the_rounds_are_bounded_by_the_graph_itself(when: Any) -> None:
-    state = graph(99, when=when, looks=4).invoke(ASKED)
-    assert (state["look"], state["stop"]) == (4, "looks_spent")
+    state = graph(99, when=when, rounds=4).invoke(ASKED)
+    assert (state["round"], state["stop"]) == (4, "rounds_spent")
     assert state["isr"]["action"] == "abstain"
 
 
@@ -89,17 +89,21 @@ def test_a_round_that_brings_nothing_new_is_the_last() -> None:
         return rivers(2)
 
     state = create_isr_graph(
-        RunnableLambda(same), draft(), gate(99), looks=5, rewrite=lambda question, look, decision: f"{question} {look}"
+        RunnableLambda(same),
+        draft(),
+        gate(99),
+        rounds=5,
+        rewrite=lambda question, round_number, decision: f"{question} {round_number}",
     ).invoke(ASKED)
     assert (state["stop"], len(asked)) == ("nothing_new", 2)
     assert asked[1] == f"{ASKED['question']} 1"
 
 
 def test_a_second_run_on_a_thread_starts_afresh() -> None:
-    built = graph(4, looks=3, when="before", checkpointer=InMemorySaver())
+    built = graph(4, rounds=3, when="before", checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "1"}}
     first, second = built.invoke(ASKED, config), built.invoke({"question": "And the Loire?"}, config)
-    assert (second["look"], len(second["decisions"])) == (first["look"], len(first["decisions"]))
+    assert (second["round"], len(second["decisions"])) == (first["round"], len(first["decisions"]))
     assert built.get_state(config).values["question"] == "And the Loire?"
 
 
@@ -107,14 +111,18 @@ def test_a_second_run_on_a_thread_starts_afresh() -> None:
 def test_a_run_stopped_at_any_step_goes_on_from_a_file_in_another_process_graph(node: str, tmp_path: Path) -> None:
     config: Any = {"configurable": {"thread_id": "1"}}
     with SqliteSaver.from_conn_string(str(tmp_path / "state.db")) as saver:
-        stopped = graph(4, looks=3, checkpointer=saver)
+        stopped = graph(4, rounds=3, checkpointer=saver)
         stopped.invoke(ASKED, config, interrupt_before=[node])
         assert stopped.get_state(config).next == (node,)
     with SqliteSaver.from_conn_string(str(tmp_path / "state.db")) as saver:
-        state = graph(4, looks=3, checkpointer=saver).invoke(None, config)
-    whole = graph(4, looks=3).invoke(ASKED)
+        state = graph(4, rounds=3, checkpointer=saver).invoke(None, config)
+    whole = graph(4, rounds=3).invoke(ASKED)
     assert [d["q"] for d in state["decisions"]] == [d["q"] for d in whole["decisions"]]
-    assert (state["answer"], state["documents"], state["look"]) == (whole["answer"], whole["documents"], whole["look"])
+    assert (state["answer"], state["documents"], state["round"]) == (
+        whole["answer"],
+        whole["documents"],
+        whole["round"],
+    )
 
 
 def test_a_retriever_that_fails_follows_the_policy() -> None:
@@ -145,7 +153,7 @@ def test_its_picture_shows_the_loop() -> None:
 
 
 def test_each_decision_is_streamed() -> None:
-    custom = list(graph(4, looks=2).stream(ASKED, stream_mode="custom"))
+    custom = list(graph(4, rounds=2).stream(ASKED, stream_mode="custom"))
     assert [piece["isr"]["action"] for piece in custom] == ["acquire", "answer", "answer"]
 
 
@@ -155,19 +163,19 @@ class Own(TypedDict, total=False):
     question: str
     documents: list[Document]
     answer: str
-    look: int
+    round: int
     isr: dict[str, Any]
     decisions: list[dict[str, Any]]
 
 
 def test_the_node_fits_a_graph_of_ones_own() -> None:
     def more(state: Own) -> Own:
-        look = state.get("look", 0)
-        return {"documents": rivers(2 * look + 1), "look": look + 1}
+        done = state.get("round", 0)
+        return {"documents": rivers(2 * done + 1), "round": done + 1}
 
     built = StateGraph(Own)
     built.add_node("retrieve", more)
-    built.add_node("gate", isr_node(gate(3), looks=2))
+    built.add_node("gate", isr_node(gate(3), rounds=2))
     built.add_edge(START, "retrieve")
     built.add_edge("retrieve", "gate")
     routes = {"answer": END, "abstain": END, "acquire": "retrieve"}
@@ -182,7 +190,7 @@ def test_the_node_fits_a_graph_of_ones_own() -> None:
 
 
 def test_bad_settings_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="looks"):
-        graph(1, looks=0)
+    with pytest.raises(ConfigurationError, match="rounds"):
+        graph(1, rounds=0)
     with pytest.raises(ConfigurationError, match="when"):
         graph(1, when="later")

@@ -60,7 +60,7 @@ async def everything(built: Any) -> str:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("when", ["before", "after", "both"])
 def test_after_an_abstention_no_stream_of_any_mode_has_a_word_of_a_draft(when: Any) -> None:
-    built = agent(ISRMiddleware(gate(99), when=when, looks=2))
+    built = agent(ISRMiddleware(gate(99), when=when, rounds=2))
     seen = asyncio.run(everything(built))
     assert "draft-" not in seen
     assert "I cannot answer this" in seen
@@ -68,7 +68,7 @@ def test_after_an_abstention_no_stream_of_any_mode_has_a_word_of_a_draft(when: A
 
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_leaks_in_the_third_version_of_events() -> None:
-    built = agent(ISRMiddleware(gate(99), when="both", looks=2))
+    built = agent(ISRMiddleware(gate(99), when="both", rounds=2))
     stream = built.stream_events(ASKED, version="v3")
     seen = repr(list(stream)) + repr(stream.output)
     assert "draft-" not in seen
@@ -76,7 +76,7 @@ def test_nothing_leaks_in_the_third_version_of_events() -> None:
 
 
 def test_an_answer_comes_with_its_decisions_and_evidence() -> None:
-    state = agent(ISRMiddleware(gate(), when="both", looks=2)).invoke(ASKED)
+    state = agent(ISRMiddleware(gate(), when="both", rounds=2)).invoke(ASKED)
     last = state["messages"][-1]
     assert str(last.text) == SECRET
     assert [decision["predicate"] for decision in state["isr"]] == ["sufficient/1", "supported-answer/1"]
@@ -92,15 +92,15 @@ def test_an_abstention_ends_the_run_without_another_call_of_the_model() -> None:
         calls.append(len(messages))
         return diligent(messages)
 
-    state = agent(ISRMiddleware(gate(99), when="before", looks=3, message="no idea"), counting).invoke(ASKED)
-    assert len(calls) == 3  # one search a look, and no draft
+    state = agent(ISRMiddleware(gate(99), when="before", rounds=3, message="no idea"), counting).invoke(ASKED)
+    assert len(calls) == 3  # one search a round, and no draft
     assert str(state["messages"][-1].text) == "no idea"
     assert [decision["action"] for decision in state["isr"]] == ["acquire", "acquire", "abstain"]
     assert state["messages"][-1].response_metadata["isr"] == state["isr"][-1]
 
 
 def test_insufficient_evidence_sends_the_model_searching_and_the_state_keeps_no_trace_of_it() -> None:
-    state = agent(ISRMiddleware(gate(3), looks=2, when="both")).invoke(ASKED)
+    state = agent(ISRMiddleware(gate(3), rounds=2, when="both")).invoke(ASKED)
     assert str(state["messages"][-1].text) == SECRET
     assert len(state["isr_documents"]) == 3
     assert sum(isinstance(message, HumanMessage) for message in state["messages"]) == 1
@@ -110,7 +110,7 @@ def test_insufficient_evidence_sends_the_model_searching_and_the_state_keeps_no_
 
 
 def test_an_unsupported_draft_sends_the_model_searching_and_is_seen_nowhere() -> None:
-    built = agent(ISRMiddleware(gate(3), when="after", looks=2))
+    built = agent(ISRMiddleware(gate(3), when="after", rounds=2))
     state = built.invoke(ASKED)
     assert [decision["action"] for decision in state["isr"]] == ["acquire", "answer"]
     texts = [str(message.text) for message in state["messages"] if isinstance(message, AIMessage)]
@@ -122,7 +122,7 @@ def test_a_model_that_answers_although_it_was_told_to_search_is_not_believed() -
         return SECRET if any(isinstance(message, ToolMessage) for message in messages) else searching("2")
 
     for when in ("before", "after", "both"):
-        state = agent(ISRMiddleware(gate(99), when=when, looks=5), stubborn).invoke(ASKED)
+        state = agent(ISRMiddleware(gate(99), when=when, rounds=5), stubborn).invoke(ASKED)
         assert "draft-" not in repr(state)
         assert state["isr"][-1]["action"] == "abstain"
 
@@ -130,7 +130,7 @@ def test_a_model_that_answers_although_it_was_told_to_search_is_not_believed() -
 def test_an_answer_from_no_evidence_is_an_abstention() -> None:
     for when in ("before", "after", "both"):
         state = agent(
-            ISRMiddleware(gate(), when=when, without_evidence="abstain", looks=2), lambda messages: SECRET
+            ISRMiddleware(gate(), when=when, without_evidence="abstain", rounds=2), lambda messages: SECRET
         ).invoke(ASKED)
         assert "draft-" not in repr(state)
         assert state["isr"][-1]["reason"] == "no_evidence"
@@ -140,7 +140,7 @@ def test_a_model_that_never_stops_searching_is_stopped() -> None:
     def endless(messages: list[BaseMessage]) -> AIMessage:
         return searching(str(len(messages)), number=len(messages))
 
-    state = agent(ISRMiddleware(gate(), looks=3, when="both"), endless).invoke(ASKED)
+    state = agent(ISRMiddleware(gate(), rounds=3, when="both"), endless).invoke(ASKED)
     assert sum(isinstance(message, ToolMessage) for message in state["messages"]) == 3
     assert "after the last of 3 rounds" in state["isr"][-1]["detail"]
     assert state["messages"][-1].response_metadata["isr"] == state["isr"][-1]
@@ -154,13 +154,13 @@ def test_parallel_searches_are_one_round() -> None:
         calls = [ToolCall(name="search", args={"query": str(n)}, id=f"call-{n}") for n in (1, 3)]
         return AIMessage("", tool_calls=calls)
 
-    state = agent(ISRMiddleware(gate(3), looks=1, when="both"), twice).invoke(ASKED)
+    state = agent(ISRMiddleware(gate(3), rounds=1, when="both"), twice).invoke(ASKED)
     assert str(state["messages"][-1].text) == SECRET
     assert state["isr"][0]["chunks"] == 4  # the equal document of two searches in one round survives
 
 
 def test_counters_are_fresh_on_every_turn_of_a_thread() -> None:
-    built = agent(ISRMiddleware(gate(99), when="before", looks=2), checkpointer=InMemorySaver())
+    built = agent(ISRMiddleware(gate(99), when="before", rounds=2), checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "1"}}
     first, second = built.invoke(ASKED, config), built.invoke(ASKED, config)
     assert len(first["isr"]) == len(second["isr"]) == 2
@@ -184,7 +184,7 @@ def test_an_interrupted_run_goes_on_with_its_own_counters() -> None:
         return AIMessage("", tool_calls=[call])
 
     built = agent(
-        ISRMiddleware(gate(), on_abstain="raise", when="both", looks=2),
+        ISRMiddleware(gate(), on_abstain="raise", when="both", rounds=2),
         reply,
         tools=[guarded_search],
         checkpointer=InMemorySaver(),
@@ -208,7 +208,7 @@ def test_only_named_tools_find_evidence() -> None:
             return AIMessage("", tool_calls=[ToolCall(name="clock", args={}, id="t")])
         return searching("2") if done == ["clock"] else SECRET
 
-    state = agent(ISRMiddleware(gate(), looks=1, tools=["search"], when="both"), reply, tools=[search, clock]).invoke(
+    state = agent(ISRMiddleware(gate(), rounds=1, tools=["search"], when="both"), reply, tools=[search, clock]).invoke(
         ASKED
     )
     assert str(state["messages"][-1].text) == SECRET
@@ -221,10 +221,10 @@ def test_a_tool_without_documents_counts_as_one_chunk_of_text() -> None:
             return rivers(3)
 
     plain = create_retriever_tool(Three(), "search", "Find evidence.")
-    state = agent(ISRMiddleware(gate(1), when="both", looks=2), tools=[plain]).invoke(ASKED)
+    state = agent(ISRMiddleware(gate(1), when="both", rounds=2), tools=[plain]).invoke(ASKED)
     assert state["isr"][0]["chunks"] == 1
     listed = create_retriever_tool(Three(), "search", "Find evidence.", response_format="content_and_artifact")
-    assert agent(ISRMiddleware(gate(1), when="both", looks=2), tools=[listed]).invoke(ASKED)["isr"][0]["chunks"] == 3
+    assert agent(ISRMiddleware(gate(1), when="both", rounds=2), tools=[listed]).invoke(ASKED)["isr"][0]["chunks"] == 3
 
 
 class River(BaseModel):
@@ -239,11 +239,11 @@ def test_a_structured_answer_is_released_or_withheld_as_a_whole() -> None:
             return searching("2")
         return AIMessage("", tool_calls=[ToolCall(name="River", args={"name": "draft-Seine"}, id="r")])
 
-    released = agent(ISRMiddleware(gate(), when="both", looks=2), reply, response_format=ToolStrategy(River)).invoke(
+    released = agent(ISRMiddleware(gate(), when="both", rounds=2), reply, response_format=ToolStrategy(River)).invoke(
         ASKED
     )
     assert released["structured_response"] == River(name="draft-Seine")
-    withheld = agent(ISRMiddleware(gate(99), when="after", looks=1), reply, response_format=ToolStrategy(River))
+    withheld = agent(ISRMiddleware(gate(99), when="after", rounds=1), reply, response_format=ToolStrategy(River))
     state = withheld.invoke(ASKED)
     assert state.get("structured_response") is None
     assert "draft-" not in repr(state)
@@ -257,7 +257,7 @@ def test_malformed_structured_output_is_asked_for_again_out_of_sight() -> None:
         args = {"name": "Seine"} if len(tools) > 1 else {"nom": "draft-Seine"}
         return AIMessage("", tool_calls=[ToolCall(name="River", args=args, id=f"r{len(tools)}")])
 
-    built = agent(ISRMiddleware(gate(), when="both", looks=2), reply, response_format=ToolStrategy(River))
+    built = agent(ISRMiddleware(gate(), when="both", rounds=2), reply, response_format=ToolStrategy(River))
     state = built.invoke(ASKED)
     assert state["structured_response"] == River(name="Seine")
     assert "draft-" not in repr(state)
@@ -268,20 +268,20 @@ def test_a_scorer_that_fails_follows_the_policy() -> None:
         raise RuntimeError("the machine is gone")
 
     with pytest.raises(Exception, match="the machine is gone"):
-        agent(ISRMiddleware(gate(dead), when="both", looks=2)).invoke(ASKED)
-    state = agent(ISRMiddleware(gate(dead, on_error="abstain"), when="both", looks=2)).invoke(ASKED)
+        agent(ISRMiddleware(gate(dead), when="both", rounds=2)).invoke(ASKED)
+    state = agent(ISRMiddleware(gate(dead, on_error="abstain"), when="both", rounds=2)).invoke(ASKED)
     assert state["isr"][-1]["reason"] == "reference_failed"
     assert "draft-" not in repr(state)
 
 
 def test_the_policy_can_be_to_raise() -> None:
     with pytest.raises(ISRAbstained) as caught:
-        agent(ISRMiddleware(gate(99), on_abstain="raise", when="both", looks=2)).invoke(ASKED)
+        agent(ISRMiddleware(gate(99), on_abstain="raise", when="both", rounds=2)).invoke(ASKED)
     assert caught.value.documents == rivers(3)
 
 
 def test_each_decision_is_streamed_as_a_custom_event() -> None:
-    built = agent(ISRMiddleware(gate(), when="both", looks=2))
+    built = agent(ISRMiddleware(gate(), when="both", rounds=2))
     custom = list(built.stream(ASKED, stream_mode="custom"))
     assert [piece["isr"]["predicate"] for piece in custom] == ["sufficient/1", "supported-answer/1"]
 
@@ -293,7 +293,7 @@ def test_each_decision_is_streamed_as_a_custom_event() -> None:
 
 def test_the_run_tree_holds_every_call_of_the_model_at_its_place() -> None:
     runs = Runs()
-    agent(ISRMiddleware(gate(99), when="both", looks=2)).invoke(ASKED, {"callbacks": [runs]})
+    agent(ISRMiddleware(gate(99), when="both", rounds=2)).invoke(ASKED, {"callbacks": [runs]})
     (root,) = runs.roots
     nodes = [run for run in root.child_runs if run.name == "model"]
     called = [[child.name for child in node.child_runs if child.run_type == "llm"] for node in nodes]
@@ -302,17 +302,17 @@ def test_the_run_tree_holds_every_call_of_the_model_at_its_place() -> None:
 
 
 def test_a_gate_before_the_answer_keeps_its_tokens_streaming() -> None:
-    built = agent(ISRMiddleware(gate(), when="before", looks=2))
+    built = agent(ISRMiddleware(gate(), when="before", rounds=2))
     pieces = [str(piece.text) for piece, _ in built.stream(ASKED, stream_mode="messages") if piece.type != "tool"]
     assert [piece.strip() for piece in pieces if "draft-" in piece] == SECRET.split()
 
 
 def test_bad_settings_and_empty_conversations_say_so() -> None:
-    with pytest.raises(ConfigurationError, match="looks"):
-        ISRMiddleware(gate(), looks=0, when="both")
+    with pytest.raises(ConfigurationError, match="rounds"):
+        ISRMiddleware(gate(), rounds=0, when="both")
     with pytest.raises(ConfigurationError, match="when"):
-        ISRMiddleware(gate(), when="later", looks=2)  # type: ignore[arg-type]
+        ISRMiddleware(gate(), when="later", rounds=2)  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match=r"langchain_isr\.gate\.ISRGate"):
         ISRMiddleware(ISRGate(gate=gate()))  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="asked nothing"):
-        agent(ISRMiddleware(gate(), when="both", looks=2)).invoke({"messages": []})
+        agent(ISRMiddleware(gate(), when="both", rounds=2)).invoke({"messages": []})

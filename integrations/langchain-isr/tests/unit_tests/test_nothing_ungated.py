@@ -95,19 +95,19 @@ def judged(case: Case) -> list[str]:
 def test_the_gate_judges_the_text_that_the_model_reads(template: str) -> None:
     seen: list[str] = []
 
-    def look(case: Case) -> float:
+    def look_at(case: Case) -> float:
         seen[:] = judged(case)
         return 1.0
 
     recording = Recording()
     prompt = PromptTemplate.from_template(template)
-    retriever = ISRRetriever(retriever=bm25(), gate=gate(look), document_prompt=prompt)
+    retriever = ISRRetriever(retriever=bm25(), gate=gate(look_at), document_prompt=prompt)
     create_retrieval_chain(retriever, stuffed(recording, prompt)).invoke({"input": QUESTION})
     assert seen and "\n\n".join(seen) in recording.read[-1]
-    ISRGate(gate=gate(look), document_prompt=prompt).invoke({"question": QUESTION, "documents": rivers(2)})
+    ISRGate(gate=gate(look_at), document_prompt=prompt).invoke({"question": QUESTION, "documents": rivers(2)})
     assert [text in {prompt.format(page_content=d.page_content, **d.metadata) for d in rivers(2)} for text in seen]
     graph = create_isr_graph(
-        bm25(), RunnableLambda(lambda state: "The Seine"), gate(look), looks=1, document_prompt=prompt
+        bm25(), RunnableLambda(lambda state: "The Seine"), gate(look_at), rounds=1, document_prompt=prompt
     )
     graph.invoke({"question": QUESTION})
     assert all(("River" in text) == ("title" in template) for text in seen)
@@ -133,7 +133,7 @@ def test_the_middleware_judges_the_message_and_not_the_artifact() -> None:
     def reply(messages: list[BaseMessage]) -> AIMessage | str:
         return "The Seine" if isinstance(messages[-1], ToolMessage) else searching("rivers")
 
-    middleware = ISRMiddleware(gate(lambda case: seen.extend(judged(case)) or 1.0), when="after", looks=1)
+    middleware = ISRMiddleware(gate(lambda case: seen.extend(judged(case)) or 1.0), when="after", rounds=1)
     create_agent(ScriptedModel(reply=reply), [search], middleware=[middleware]).invoke(
         {"messages": [HumanMessage(QUESTION)]}
     )
@@ -147,7 +147,7 @@ def test_the_middleware_cuts_a_message_into_the_documents_that_it_consists_of() 
         return "The Seine" if isinstance(messages[-1], ToolMessage) else searching(QUESTION)
 
     shelf = create_retriever_tool(bm25(3), "search", "Find evidence.", response_format="content_and_artifact")
-    middleware = ISRMiddleware(gate(lambda case: counts.append(len(case.chunks)) or 1.0), when="after", looks=1)
+    middleware = ISRMiddleware(gate(lambda case: counts.append(len(case.chunks)) or 1.0), when="after", rounds=1)
     create_agent(ScriptedModel(reply=reply), [shelf], middleware=[middleware]).invoke(
         {"messages": [HumanMessage(QUESTION)]}
     )
@@ -172,7 +172,7 @@ def test_ordinary_chat_passes_and_a_follow_up_keeps_its_evidence_and_becomes_a_q
         return 1.0
 
     shelf = create_retriever_tool(bm25(2), "search", "Find evidence.", response_format="content_and_artifact")
-    middleware = ISRMiddleware(gate(note), when="after", looks=1, tools=["search"])
+    middleware = ISRMiddleware(gate(note), when="after", rounds=1, tools=["search"], without_evidence="pass")
     agent = create_agent(ScriptedModel(reply=chatty), [shelf], middleware=[middleware], checkpointer=InMemorySaver())
     thread: Any = {"configurable": {"thread_id": "1"}}
 
@@ -187,7 +187,9 @@ def test_ordinary_chat_passes_and_a_follow_up_keeps_its_evidence_and_becomes_a_q
     assert say("And the Meuse?")["messages"][-1].text == "The Seine"
     assert asked[-1][1] >= asked[first - 1][1]
     assert say("Thanks!")["messages"][-1].text == "You are welcome."
-    own = ISRMiddleware(gate(note), when="after", looks=1, condense=lambda messages: "Stated by me")
+    own = ISRMiddleware(
+        gate(note), when="after", rounds=1, without_evidence="pass", condense=lambda messages: "Stated by me"
+    )
     agent = create_agent(ScriptedModel(reply=chatty), [shelf], middleware=[own], checkpointer=InMemorySaver())
     say("Hi there")
     say(QUESTION)
@@ -225,7 +227,7 @@ def test_components_have_schemas(component: Any) -> None:
 
 def test_runnables_and_graphs_say_what_they_take_and_become_tools() -> None:
     assert set(ISRGate(gate=gate()).get_input_jsonschema()["properties"]) == {"question", "documents", "answer"}
-    graph = create_isr_graph(bm25(), RunnableLambda(lambda state: "The Seine"), gate(), looks=1)
+    graph = create_isr_graph(bm25(), RunnableLambda(lambda state: "The Seine"), gate(), rounds=1)
     assert set(graph.get_input_jsonschema()["properties"]) == {"question"}
     assert "answer" in graph.get_output_jsonschema()["properties"]
     assert "Seine" in str(graph.as_tool(name="ask", description="Ask.").invoke({"question": QUESTION}))
@@ -246,7 +248,7 @@ def test_bad_settings_are_refused_at_once() -> None:
         with pytest.raises((ValidationError, InvalidTypeError), match="not langchain_isr"):
             component(gate=inner)  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match="not langchain_isr"):
-        ISRMiddleware(inner, when="both", looks=2)  # type: ignore[arg-type]
+        ISRMiddleware(inner, when="both", rounds=2)  # type: ignore[arg-type]
 
 
 def test_an_abstention_survives_pickling() -> None:

@@ -42,7 +42,7 @@ def vectors(k: int = 2) -> Any:
 @pytest.mark.parametrize("make", [bm25, vectors])
 def test_it_widens_real_retrievers_until_the_evidence_suffices_and_leaves_them_as_they_were(make: Any) -> None:
     own = make()
-    documents = ISRRetriever(retriever=own, gate=gate(4), looks=3).invoke(QUESTION)
+    documents = ISRRetriever(retriever=own, gate=gate(4), rounds=3).invoke(QUESTION)
     assert len(documents) == 4
     assert [d.page_content for d in documents] == [d.page_content for d in make(4).invoke(QUESTION)]
     assert len(own.invoke(QUESTION)) == 2
@@ -78,7 +78,7 @@ def test_a_further_look_can_ask_in_other_words() -> None:
         retriever=RunnableLambda(find),
         gate=gate(2),
         factor=1,
-        rewrite=lambda query, look, decision: f"{query} again {look} {decision.reason.value}",
+        rewrite=lambda query, round_number, decision: f"{query} again {round_number} {decision.reason.value}",
     )
     assert len(retriever.invoke("rivers")) == 2
     assert asked == ["rivers", "rivers again 1 reference_below_target"]

@@ -1,4 +1,4 @@
-"""A tool with which an agent asks whether it has enough evidence, and what to look for next."""
+"""A tool with which an agent asks whether it has enough evidence, and what to search for next."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
 
 from isr_rag import Decision, ISRGate, Reason
-from isr_rag.acquisition import require_answerable
-from isr_rag.bm25 import tokens
-from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.evidence import quote
+from isr_rag._util.bm25 import tokens
+from isr_rag.core.evidence import quote
+from isr_rag.errors import InvalidInputError
+from isr_rag.gate.adapters import at_each_round, gate_for
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
-from llama_index.postprocessor.isr.gate import core_gate
 
 _DESCRIPTION = (
     "Search the documents, and learn whether everything found so far is enough to answer the question. "
@@ -32,52 +31,50 @@ _ADVICE = {
 
 
 def evidence_tool(
-    retriever: BaseRetriever, *, gate: ISRGate | None = None, looks: int = 3, name: str = "search_evidence"
+    retriever: BaseRetriever, *, gate: ISRGate | None = None, rounds: int = 3, name: str = "search_evidence"
 ) -> FunctionTool:
     """A tool for `FunctionAgent` and `ReActAgent`: `search_evidence(search)`.
 
     The tool retrieves by itself and keeps what it found in the agent's context: it judges what the documents say,
     never what the agent claims they say. The question is the user's own message, which the agent cannot reword. Each
-    call is one look, and looks are counted per run of the agent, whatever it searches for.
+    call is one round, and rounds are counted per run of the agent, whatever it searches for.
 
     The tool tells; it cannot keep an agent from answering after STOP. `GatedAgent` does.
 
     Args:
         retriever: what the search words go to.
-        gate: decides; the embedded model with its shipped calibration by default.
-        looks: calls allowed in one run, >= 1; further ones are told to stop, and retrieve nothing.
+        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.1.
+        rounds: calls allowed in one run, >= 1; further ones are told to stop, and retrieve nothing.
         name: the tool's name.
 
     Raises:
-        ConfigurationError: if looks < 1.
+        ConfigurationError: if rounds < 1, or no evidence could ever lead to an answer.
         InvalidTypeError: if `gate` is not a gate of `isr_rag`.
         InvalidInputError: from a call outside an agent's run, where there is no message of a user.
     """
-    if looks < 1:
-        raise ConfigurationError(f"looks must be at least 1, got {looks}")
-    whole = core_gate(gate)
-    require_answerable(whole, looks, before=True)
-    share = whole.with_h_star(whole.h_star / looks)
+    share = at_each_round("before", gate_for("before", gate, rounds=rounds), rounds)
 
     async def search_evidence(ctx: Context, search: str) -> str:
+        async with ctx.store.edit_state() as state:  # kept although the search may fail
+            state[KEY] = {**_this_run(state, str(state.get("user_msg_str") or "")), "sought": True}
         async with ctx.store.edit_state() as state:  # an agent may call a tool twice at once, and both calls count
             question = str(state.get("user_msg_str") or "")
             if not question.strip():
                 raise InvalidInputError("search_evidence judges the user's message: call it from an agent's run")
             seen = _this_run(state, question)
-            if len(seen["decisions"]) >= looks:
-                return f"STOP: all {looks} looks are spent. The documents do not hold enough: say so."
+            if len(seen["decisions"]) >= rounds:
+                return f"STOP: all {rounds} rounds are spent. The documents do not hold enough: say so."
             before = [_restored(node) for node in seen["nodes"]]
 
-            async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+            async def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
                 known = {chunk_of(node) for node in before}
                 return before + [node for node in await retriever.aretrieve(search) if chunk_of(node) not in known]
 
-            found = await agather(share, look, question=question)
+            found = await agather(share, fetch, question=question)
             decisions = [*seen["decisions"], found.decision.to_dict()]
             nodes = [{"node": doc_to_json(node.node), "score": node.score} for node in found.nodes]
             state[KEY] = {**seen, "nodes": nodes, "decisions": decisions}
-        return _report(question, found.decision, found.nodes, len(before), looks - len(decisions))
+        return _report(question, found.decision, found.nodes, len(before), rounds - len(decisions))
 
     # The tool finds its context by the annotation itself, not by its name.
     search_evidence.__annotations__.update(get_type_hints(search_evidence))
@@ -89,15 +86,15 @@ def _this_run(state: Any, question: str) -> dict[str, Any]:
     turn = int(state.get("num_iterations", 0))  # the agent counts its turns from 0 in every run
     seen: dict[str, Any] = state.get(KEY, {})
     if seen.get("question") != question or turn < seen["turn"]:
-        return {"question": question, "turn": turn, "nodes": [], "decisions": []}
+        return {"question": question, "turn": turn, "sought": False, "nodes": [], "decisions": []}
     return {**seen, "turn": turn}
 
 
 async def kept_nodes(context: Context) -> Nodes | None:
-    """What the tool found in the present run of an agent; None where it was not called."""
+    """What the tool found in the present run of an agent; None if it was not called."""
     async with context.store.edit_state() as state:
         seen = _this_run(state, str(state.get("user_msg_str") or ""))
-    return [_restored(node) for node in seen["nodes"]] if seen["decisions"] else None
+    return [_restored(node) for node in seen["nodes"]] if seen["sought"] else None
 
 
 def _restored(kept: dict[str, Any]) -> NodeWithScore:
@@ -111,11 +108,11 @@ def _report(question: str, decision: Decision, nodes: Sequence[NodeWithScore], k
     if decision.answered:
         return f"ENOUGH. Answer from these passages and those found before.\n{new}"
     if left == 0:
-        return f"STOP: all looks are spent ({decision.reason}). The documents do not hold enough: say so.\n{new}"
+        return f"STOP: all rounds are spent ({decision.reason}). The documents do not hold enough: say so.\n{new}"
     advice = _ADVICE.get(decision.reason, "look for a passage that says it outright")
     missing = _missing(question, nodes)
     words = f" No passage mentions: {', '.join(missing)}." if missing else ""
-    return f"NOT ENOUGH ({decision.reason}); {left} look(s) left. Next: {advice}.{words}\n{new}"
+    return f"NOT ENOUGH ({decision.reason}); {left} round(s) left. Next: {advice}.{words}\n{new}"
 
 
 def _missing(question: str, nodes: Sequence[NodeWithScore]) -> list[str]:

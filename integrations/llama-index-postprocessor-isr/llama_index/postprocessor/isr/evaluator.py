@@ -10,7 +10,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 
 from isr_rag import Decision, ISRGate, Reason
 from isr_rag.errors import InvalidInputError, ISRError
-from llama_index.postprocessor.isr.gate import core_gate
+from isr_rag.gate.adapters import core_gate, gate_for
 
 
 class ISREvaluator(BaseEvaluator):
@@ -28,7 +28,7 @@ class ISREvaluator(BaseEvaluator):
     """
 
     def __init__(self, gate: ISRGate | None = None) -> None:
-        self._gate = core_gate(gate)
+        self._gate = gate_for("after") if gate is None else core_gate(gate)
 
     def _get_prompts(self) -> PromptDictType:
         return {}

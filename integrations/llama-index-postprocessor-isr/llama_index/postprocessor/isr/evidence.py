@@ -15,8 +15,8 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from isr_rag import Decision, ISRGate, Trail, aacquire, acquire
+from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError
-from isr_rag.evidence import Chunk, one_line
 from llama_index.postprocessor.isr.events import ISRDecisionEvent
 
 dispatcher = get_dispatcher(__name__)
@@ -25,13 +25,13 @@ KEY = "isr"
 """Where a decision rides in metadata."""
 
 Nodes = list[NodeWithScore]
-Look = Callable[[str, int, Decision | None], Nodes]
-"""One look for evidence: the query, the number of the look from 0, and the decision that was not enough."""
+Fetch = Callable[[str, int, Decision | None], Nodes]
+"""Fetches the nodes of a round: takes the query, the round from 0 and the previous decision."""
 
-ALook = Callable[[str, int, Decision | None], Awaitable[Nodes]]
+AFetch = Callable[[str, int, Decision | None], Awaitable[Nodes]]
 
 Rewrite = Callable[[str, int, Decision], str]
-"""Other words for a query: the query, the number of the look, and the decision that was not enough."""
+"""Rewords a query: takes the query, the round from 1 and the previous decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Gathered:
     """What a gate decided, and on what.
 
     Attributes:
-        decisions: one a look; the last is ANSWER or ABSTAIN.
+        decisions: one a round; the last is ANSWER or ABSTAIN.
         nodes: the caller's own nodes in the order they were first seen.
     """
 
@@ -57,12 +57,12 @@ class Gathered:
 
     def metadata(self) -> dict[str, Any]:
         """Plain data for a response: the decision, and all decisions in their order."""
-        looks = [decision.to_dict() for decision in self.decisions]
-        return {KEY: looks[-1], f"{KEY}_looks": looks}
+        rounds = [decision.to_dict() for decision in self.decisions]
+        return {KEY: rounds[-1], f"{KEY}_rounds": rounds}
 
 
-def gather(gate: ISRGate, look: Look, *, question: str, answer: str | None = None, looks: int = 1) -> Gathered:
-    """Look for evidence until the gate answers, `looks` times at most (`isr_rag.acquire`).
+def gather(gate: ISRGate, fetch: Fetch, *, question: str, answer: str | None = None, rounds: int = 1) -> Gathered:
+    """Retrieve until the gate answers, at most `rounds` times (`isr_rag.acquire`).
 
     Raises:
         ISRError: as `isr_rag.acquire`.
@@ -70,19 +70,21 @@ def gather(gate: ISRGate, look: Look, *, question: str, answer: str | None = Non
     nodes: Nodes = []
 
     def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
-        return _keep(nodes, look(query, number, previous))
+        return _keep(nodes, fetch(query, number, previous))
 
-    return _report_decisions(acquire(gate, retrieve, question=question, answer=answer, looks=looks), nodes)
+    return _report_decisions(acquire(gate, retrieve, question=question, answer=answer, rounds=rounds), nodes)
 
 
-async def agather(gate: ISRGate, look: ALook, *, question: str, answer: str | None = None, looks: int = 1) -> Gathered:
+async def agather(
+    gate: ISRGate, fetch: AFetch, *, question: str, answer: str | None = None, rounds: int = 1
+) -> Gathered:
     """As `gather`, awaiting the retriever and the gate."""
     nodes: Nodes = []
 
     async def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
-        return _keep(nodes, await look(query, number, previous))
+        return _keep(nodes, await fetch(query, number, previous))
 
-    return _report_decisions(await aacquire(gate, retrieve, question=question, answer=answer, looks=looks), nodes)
+    return _report_decisions(await aacquire(gate, retrieve, question=question, answer=answer, rounds=rounds), nodes)
 
 
 def _report_decisions(trail: Trail, nodes: Nodes) -> Gathered:
@@ -92,7 +94,7 @@ def _report_decisions(trail: Trail, nodes: Nodes) -> Gathered:
 
 
 def _keep(nodes: Nodes, found: Sequence[NodeWithScore]) -> list[Chunk]:
-    """Add what is new, told apart by the text that the LLM reads (ids repeat); equal nodes of one look are all kept."""
+    """Add nodes whose text is new to the LLM (ids repeat); equal nodes of one round are all kept."""
     there = Counter(map(chunk_of, nodes))
     for node in found:
         chunk = chunk_of(node)
@@ -113,12 +115,12 @@ def chunk_of(node: NodeWithScore) -> Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
-    """How further evidence is retrieved: deeper by a factor at each look, in other words, or both.
+class Widening:
+    """How a further round retrieves: deeper by a factor, with other words, or both.
 
     Attributes:
-        factor: how much deeper each further look goes, >= 2.
-        rewrite: other words for the query of each further look; None keeps them.
+        factor: how much deeper each further round goes, >= 2.
+        rewrite: other words for the query of each further round; None keeps them.
     """
 
     factor: int = 2
@@ -128,34 +130,34 @@ class Rounds:
         if self.factor < 2:
             raise ConfigurationError(f"factor must be at least 2 to widen, got {self.factor}")
 
-    def check(self, retriever: object, looks: int) -> None:
-        """Refuse further looks that could bring nothing new.
+    def check(self, retriever: object, rounds: int) -> None:
+        """Refuse further rounds that could bring nothing new.
 
         Raises:
-            ConfigurationError: if looks < 1, or there are more and nothing changes between them.
+            ConfigurationError: if rounds < 1, or there are more and nothing changes between them.
         """
-        if looks < 1:
-            raise ConfigurationError(f"looks must be at least 1, got {looks}")
-        if looks > 1 and self.rewrite is None and not hasattr(retriever, "similarity_top_k"):
+        if rounds < 1:
+            raise ConfigurationError(f"rounds must be at least 1, got {rounds}")
+        if rounds > 1 and self.rewrite is None and not hasattr(retriever, "similarity_top_k"):
             name = "the engine" if retriever is None else type(retriever).__name__
             raise ConfigurationError(
-                f"{name} has no similarity_top_k to widen, so a further look would bring the "
-                "same nodes: give rewrite=..., or looks=1"
+                f"{name} has no similarity_top_k to widen, so a further round would bring the "
+                "same nodes: give rewrite=..., or rounds=1"
             )
 
-    def bundle(self, asked: QueryBundle, query: str, look: int, previous: Decision | None) -> QueryBundle:
-        """What to ask at a look; the caller's own bundle, with its embedding, while the words are the same."""
+    def bundle(self, asked: QueryBundle, query: str, number: int, previous: Decision | None) -> QueryBundle:
+        """The query of a round: the caller's own bundle, with its embedding, unless it is reworded."""
         if self.rewrite is not None and previous is not None:
-            query = self.rewrite(query, look, previous)
+            query = self.rewrite(query, number, previous)
         return asked if query == asked.query_str else QueryBundle(query)
 
-    def widened(self, retriever: BaseRetriever, look: int) -> BaseRetriever:
-        """The retriever of a look: a copy that looks deeper; the retriever itself where it cannot."""
+    def widened(self, retriever: BaseRetriever, number: int) -> BaseRetriever:
+        """The retriever of a round: a copy that looks deeper; the retriever itself where it cannot."""
         top_k = getattr(retriever, "similarity_top_k", None)
-        if look == 0 or not isinstance(top_k, int):
+        if number == 0 or not isinstance(top_k, int):
             return retriever
         wider: Any = copy.copy(retriever)
-        wider.similarity_top_k = min(top_k * self.factor**look, _size(retriever))
+        wider.similarity_top_k = min(top_k * self.factor**number, _size(retriever))
         return wider  # type: ignore[no-any-return]
 
 
@@ -167,21 +169,21 @@ def _size(retriever: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EngineRounds:
-    """How a query engine that can retrieve looks for evidence about one question."""
+    """Rounds of retrieval through a query engine, for one question."""
 
     engine: BaseQueryEngine
-    rounds: Rounds
+    widening: Widening
     asked: QueryBundle
 
-    def look(self, query: str, number: int, previous: Decision | None) -> Nodes:
-        """The nodes of one look, after the engine's own postprocessors."""
-        return self._engine(number).retrieve(self.rounds.bundle(self.asked, query, number, previous))
+    def fetch(self, query: str, number: int, previous: Decision | None) -> Nodes:
+        """The nodes of one round, after the engine's own postprocessors."""
+        return self._engine(number).retrieve(self.widening.bundle(self.asked, query, number, previous))
 
-    async def alook(self, query: str, number: int, previous: Decision | None) -> Nodes:
-        """As `look`, awaited."""
+    async def afetch(self, query: str, number: int, previous: Decision | None) -> Nodes:
+        """As `fetch`, awaited."""
         bundle = self.asked
         if number:  # rewriting may call a model
-            bundle = await asyncio.to_thread(self.rounds.bundle, self.asked, query, number, previous)
+            bundle = await asyncio.to_thread(self.widening.bundle, self.asked, query, number, previous)
         return await aretrieve(self._engine(number), bundle)
 
     def _engine(self, number: int) -> BaseQueryEngine:
@@ -189,7 +191,7 @@ class EngineRounds:
         if number == 0 or not isinstance(retriever, BaseRetriever):
             return self.engine
         wider: Any = copy.copy(self.engine)
-        wider._retriever = self.rounds.widened(retriever, number)
+        wider._retriever = self.widening.widened(retriever, number)
         return wider  # type: ignore[no-any-return]
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 import warnings
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -28,11 +26,12 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 
 import isr_rag
 from isr_rag import Decision
-from isr_rag.acquisition import require_answerable
-from isr_rag.batch import OnError
-from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
+from isr_rag.core.settings import OnError
+from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.gate.adapters import core_gate, default_h_star, gate_for
+from isr_rag.gate.defaults import BEFORE_DRAFTING
 from llama_index.postprocessor.isr.events import AbstainedError
-from llama_index.postprocessor.isr.evidence import KEY, Gathered, Nodes, Rounds, agather, gather
+from llama_index.postprocessor.isr.evidence import KEY, Gathered, Nodes, Widening, agather, gather
 
 dispatcher = get_dispatcher(__name__)
 
@@ -40,36 +39,6 @@ OnAbstain = Literal["empty", "raise", "annotate"]
 _LIVE = ("gate", "retriever")
 _OF_THE_GATE = {"h_star", "on_error"}
 _SHOWN = WithJsonSchema({"type": "object"})
-
-
-_loading = threading.Lock()
-
-
-def embedded_gate(h_star: float = 0.05, on_error: OnError = "raise") -> isr_rag.ISRGate:
-    """The gate with the embedded model and its shipped calibration, one a setting."""
-    with _loading:  # the first requests of a server come together, and one of them loads the model
-        return _embedded_gate(h_star, on_error)
-
-
-@lru_cache(maxsize=8)
-def _embedded_gate(h_star: float, on_error: OnError) -> isr_rag.ISRGate:
-    return isr_rag.ISRGate(h_star=h_star, on_error=on_error)
-
-
-def core_gate(gate: object) -> isr_rag.ISRGate:
-    """The gate of `isr_rag` to decide with: the one that was given, or the embedded model's for None.
-
-    Raises:
-        InvalidTypeError: if it is anything else, such as this package's postprocessor of the same name.
-    """
-    if gate is None:
-        return embedded_gate()
-    if isinstance(gate, isr_rag.ISRGate):
-        return gate
-    kind = f"{type(gate).__module__}.{type(gate).__name__}"
-    raise InvalidTypeError(
-        f"gate must be an isr_rag.ISRGate, not {kind}: from isr_rag import ISRGate as Gate, and give gate=Gate(...)"
-    )
 
 
 class ISRGate(BaseNodePostprocessor):
@@ -83,19 +52,21 @@ class ISRGate(BaseNodePostprocessor):
     message instead of an error, use `ISRQueryEngine`.
 
     Args:
-        h_star: target hallucination rate of the embedded gate, in (0, 1).
+        h_star: target hallucination rate of the embedded gate, in (0, 1): 0.1 by default, since evidence that fails
+            costs a draft and not a wrong answer.
         on_error: `raise` or `abstain` when the embedded gate's scorer or a retriever fails.
         gate: a gate of your own (scorer, reference, h*, policy) instead of the embedded one.
         on_abstain: `raise`: `AbstainedError`. `empty`: no nodes; engines then answer the literal `Empty Response`,
             which chat memory keeps, and an engine in GENERATION mode or a chat engine still calls the LLM, without
             evidence and ungated. `annotate`: the nodes pass, and what to do about the decision is left to you.
-        retriever: where to look for more evidence while it is not enough: at `similarity_top_k` times `factor`,
+        retriever: where to search for more evidence while it is not enough: at `similarity_top_k` times `factor`,
             then deeper. None: what comes in is all there is.
-        looks: with a retriever, how often to look at most, what came in included, >= 1; h* is split over the looks.
-        factor: how much deeper each further look goes, >= 2.
+        rounds: with a retriever, rounds at most, the nodes that came in included, >= 1; h* is split over the rounds,
+            unless the calibration covers whole loops.
+        factor: how much deeper each further round goes, >= 2.
 
     Raises:
-        ValueError: for unknown or contradictory settings.
+        ValueError: for unknown or contradictory settings, or a target that the calibration can never reach.
         InvalidTypeError: for a gate that is not one of `isr_rag`.
         InvalidInputError: from `postprocess_nodes` without a query.
         AbstainedError: as said.
@@ -104,16 +75,16 @@ class ISRGate(BaseNodePostprocessor):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", validate_assignment=True)
 
-    h_star: float = Field(default=0.05, gt=0, lt=1, description="Target rate of wrong answers.")
+    h_star: float = Field(default=BEFORE_DRAFTING, gt=0, lt=1, description="Target rate of wrong answers.")
     on_error: OnError = Field(default="raise", description="What a failing scorer leads to: an error or an abstention.")
     on_abstain: OnAbstain = Field(default="raise", description="What becomes of the nodes after an abstention.")
-    looks: int = Field(default=2, ge=1, description="How often to look at most, where a retriever is given.")
-    factor: int = Field(default=2, ge=2, description="How much deeper each further look goes.")
+    rounds: int = Field(default=2, ge=1, description="Rounds of retrieval at most, where a retriever is given.")
+    factor: int = Field(default=2, ge=2, description="How much deeper each further round goes.")
     gate: Annotated[isr_rag.ISRGate | None, _SHOWN] = Field(
         default=None, exclude=True, description="The gate of isr_rag that decides; by default the embedded model's."
     )
     retriever: Annotated[BaseRetriever | None, _SHOWN] = Field(
-        default=None, exclude=True, description="Looks again, deeper, while the nodes are not enough."
+        default=None, exclude=True, description="Searches again, deeper, while the nodes are not enough."
     )
 
     @field_validator("gate", mode="before")
@@ -126,9 +97,11 @@ class ISRGate(BaseNodePostprocessor):
         if self.gate is not None and (both := _OF_THE_GATE & self.model_fields_set):
             raise ConfigurationError(f"{sorted(both)} belong to the gate that was given: set them there")
         if self.retriever is not None:
-            Rounds(self.factor).check(self.retriever, self.looks)
-            if self.gate is not None:
-                require_answerable(self.gate, self.looks, before=True)
+            Widening(self.factor).check(self.retriever, self.rounds)
+        if self.gate is None:  # checked without loading the model
+            default_h_star("before", self.h_star, on_error=self.on_error, rounds=self._rounds())
+        else:
+            gate_for("before", self.gate, rounds=self._rounds())
         return self
 
     @classmethod
@@ -139,38 +112,40 @@ class ISRGate(BaseNodePostprocessor):
     @property
     def core(self) -> isr_rag.ISRGate:
         """The gate that decides; the embedded model is loaded when it is first asked for."""
-        return self.gate if self.gate is not None else embedded_gate(self.h_star, self.on_error)
+        if self.gate is not None:
+            return self.gate
+        return gate_for("before", h_star=self.h_star, on_error=self.on_error, rounds=self._rounds())
 
     def _postprocess_nodes(self, nodes: Nodes, query_bundle: QueryBundle | None = None) -> Nodes:
-        asked, gate, rounds = _asked(query_bundle), self.core, Rounds(self.factor)
+        asked, gate, widening = _asked(query_bundle), self.core, Widening(self.factor)
 
-        def look(query: str, number: int, previous: Decision | None) -> Nodes:
+        def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
             if number == 0 or self.retriever is None:
                 return nodes
-            return rounds.widened(self.retriever, number).retrieve(asked)
+            return widening.widened(self.retriever, number).retrieve(asked)
 
         with self._telling(nodes, asked, gate) as event:
-            passed = self._close(gather(gate, look, question=asked.query_str, looks=self._looks()))
+            passed = self._close(gather(gate, fetch, question=asked.query_str, rounds=self._rounds()))
             event.on_end(payload={EventPayload.NODES: passed})
             return passed
 
     @dispatcher.span
     async def _apostprocess_nodes(self, nodes: Nodes, query_bundle: QueryBundle | None = None) -> Nodes:
-        asked, rounds = _asked(query_bundle), Rounds(self.factor)
+        asked, widening = _asked(query_bundle), Widening(self.factor)
         gate = await asyncio.to_thread(lambda: self.core)  # the first time a model is loaded
 
-        async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+        async def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
             if number == 0 or self.retriever is None:
                 return nodes
-            return await rounds.widened(self.retriever, number).aretrieve(asked)
+            return await widening.widened(self.retriever, number).aretrieve(asked)
 
         with self._telling(nodes, asked, gate) as event:
-            passed = self._close(await agather(gate, look, question=asked.query_str, looks=self._looks()))
+            passed = self._close(await agather(gate, fetch, question=asked.query_str, rounds=self._rounds()))
             event.on_end(payload={EventPayload.NODES: passed})
             return passed
 
-    def _looks(self) -> int:
-        return 1 if self.retriever is None else self.looks
+    def _rounds(self) -> int:
+        return 1 if self.retriever is None else self.rounds
 
     def _telling(self, nodes: Nodes, asked: QueryBundle, gate: isr_rag.ISRGate) -> AbstractContextManager[EventContext]:
         """Tell the instrumentation, and the callbacks that came before it, that a gate begins."""

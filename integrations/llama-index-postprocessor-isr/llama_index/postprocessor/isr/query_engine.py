@@ -18,25 +18,24 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import QueryBundle
 
-from isr_rag import AnswerAudit, Chunk, Decision, ISRGate
-from isr_rag.acquisition import require_answerable
+from isr_rag import AnswerAudit, Decision, ISRGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.evidence import one_line
+from isr_rag.gate.adapters import MESSAGE, gate_for, numbered
 from llama_index.postprocessor.isr.evidence import (
-    ALook,
+    AFetch,
     EngineRounds,
+    Fetch,
     Gathered,
-    Look,
     Nodes,
     Rewrite,
-    Rounds,
+    Widening,
     agather,
     aretrieve,
     can_retrieve,
     chunk_of,
     gather,
 )
-from llama_index.postprocessor.isr.gate import core_gate, warn_unless_last
+from llama_index.postprocessor.isr.gate import warn_unless_last
 
 dispatcher = get_dispatcher(__name__)
 
@@ -44,32 +43,34 @@ Place = Literal["before", "after", "both"]
 AUDIT_KEY = "isr_audit"
 """Where an audit is in a response's metadata."""
 
-_NO_TEXT = "…"
-MESSAGE = "I cannot answer this from the documents at hand."
-
 
 class ISRQueryEngine(BaseQueryEngine):
     """Answers through another query engine, or abstains with a message and the evidence still attached.
 
-    `response.metadata["isr"]` holds the decision and `["isr_looks"]` every decision of the run, as plain data.
+    `response.metadata["isr"]` holds the decision and `["isr_rounds"]` every decision of the run, as plain data.
     Where the engine streams, a gate before drafting leaves the token stream as it is; one after drafting takes in the
     whole draft and releases nothing of it before it has decided.
 
     With `audit=True` the draft is judged statement by statement instead of as a whole: the response is what may go
     out of it, with inline citations `[n]` of `source_nodes`, and `metadata["isr_audit"]` the audit as plain data
-    (`isr_rag.AnswerAudit.from_dict` reads it).
+    (`isr_rag.AnswerAudit.from_dict` reads it), in which blocks take the place of what is left out.
+
+    ```python
+    engine = ISRQueryEngine(index.as_query_engine(), place="both")
+    print(engine.query("Which river flows through Paris?"))
+    ```
 
     Args:
         query_engine: drafts the answer: `index.as_query_engine()`, `RetrieverQueryEngine(retriever, synthesizer)`
             or any other. One that cannot retrieve without answering can be gated `after` only.
-        gate: decides; the embedded model with its shipped calibration by default. Its `on_error` says what happens
-            when the scorer or the retriever fails.
+        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.1 before drafting and at
+            0.05 after it. Its `on_error` says what happens when the scorer or the retriever fails.
         place: `before`: does the evidence hold enough to answer, else the LLM is not called. `after`: does the
             evidence support the draft. `both`: one after the other.
-        looks: how often to retrieve at most, >= 1; h* is split over the looks. A gate `after` drafts once, on the
-            first look, and looks for more support of that draft.
-        factor: how much deeper each further look goes, >= 2.
-        rewrite: other words for the query of a further look: `rewrite(query, look, decision)`.
+        rounds: how often to retrieve at most, >= 1; h* is split over the rounds. A gate `after` drafts once, on the
+            first round, and then searches for more support of that draft.
+        factor: how much deeper each further round goes, >= 2.
+        rewrite: other words for the query of a further round: `rewrite(query, round_number, decision)`.
         message: what the caller reads after an abstention.
         audit: audit the draft; with `place="after"` or `"both"` in place of the decision about the whole of it.
         callback_manager: the engine's own by default.
@@ -86,7 +87,7 @@ class ISRQueryEngine(BaseQueryEngine):
         *,
         gate: ISRGate | None = None,
         place: Place = "before",
-        looks: int = 1,
+        rounds: int = 1,
         factor: int = 2,
         rewrite: Rewrite | None = None,
         message: str = MESSAGE,
@@ -95,27 +96,28 @@ class ISRQueryEngine(BaseQueryEngine):
     ) -> None:
         if place not in ("before", "after", "both"):
             raise ConfigurationError(f"place must be 'before', 'after' or 'both', got {place!r}")
-        self._rounds = Rounds(factor, rewrite)
-        self._rounds.check(getattr(query_engine, "retriever", None), looks)
-        if not can_retrieve(query_engine) and (place != "after" or looks > 1):
+        widening = Widening(factor, rewrite)
+        widening.check(getattr(query_engine, "retriever", None), rounds)
+        if not can_retrieve(query_engine) and (place != "after" or rounds > 1):
             raise ConfigurationError(
                 f"{type(query_engine).__name__} cannot retrieve without answering: "
-                "gate it with place='after' and looks=1"
+                "gate it with place='after' and rounds=1"
             )
-        if audit and place == "after" and looks > 1:
-            raise ConfigurationError("an audit judges the draft on the nodes that it was drafted from: give looks=1")
+        if audit and place == "after" and rounds > 1:
+            raise ConfigurationError("an audit judges the draft on the nodes that it was drafted from: give rounds=1")
         super().__init__(callback_manager or query_engine.callback_manager)
-        self._engine, self._place, self._looks, self._message = query_engine, place, looks, message
-        self._gate = core_gate(gate)
+        self._engine, self._place, self._message = query_engine, place, message
+        self._rounds, self._widening = rounds, widening
         self._audit = audit
-        require_answerable(self._gate, looks, before=place != "after", after=place == "after")
+        self._gate = gate_for("after" if place == "after" else "before", gate, rounds=rounds)
+        self._judge = gate_for("after", gate) if place == "both" or audit else self._gate
         warn_unless_last(query_engine)
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {"query_engine": self._engine}
 
     def retrieve(self, query_bundle: QueryBundle) -> Nodes:
-        """The nodes of the first look, ungated."""
+        """The nodes of the first round, ungated."""
         return self._engine.retrieve(query_bundle)
 
     async def aretrieve(self, query_bundle: QueryBundle) -> Nodes:
@@ -126,26 +128,26 @@ class ISRQueryEngine(BaseQueryEngine):
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         if self._place == "after":
             return self._after(query_bundle)
-        rounds, question = EngineRounds(self._engine, self._rounds, query_bundle), query_bundle.query_str
-        found = gather(self._gate, rounds.look, question=question, looks=self._looks)
+        rounds, question = EngineRounds(self._engine, self._widening, query_bundle), query_bundle.query_str
+        found = gather(self._gate, rounds.fetch, question=question, rounds=self._rounds)
         if not found.decision.answered:
             return self._abstain(found, StreamingResponse if self._streams() else Response)
         response = self._engine.synthesize(query_bundle, found.nodes)
         if self._audit:
             draft = _read(response)
             read = draft.source_nodes or found.nodes
-            audit = self._gate.audit(**_asked(question, draft, read)) if draft.response else None
+            audit = self._judge.audit(**_asked(question, draft, read)) if draft.response else None
             return self._audited(response, draft, read, audit, found)
         if self._place == "before":
             return _attach(response, found)
         draft = _read(response)
         read = draft.source_nodes or found.nodes
-        checked = gather(self._gate, _given(read), question=question, answer=draft.response)
+        checked = gather(self._judge, _given(read), question=question, answer=draft.response)
         return self._release(response, draft, checked.after(found))
 
     def _after(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         question = query_bundle.query_str
-        rounds = EngineRounds(self._engine, self._rounds, query_bundle)
+        rounds = EngineRounds(self._engine, self._widening, query_bundle)
         if can_retrieve(self._engine):
             first = _attempt(lambda: self._engine.retrieve(query_bundle))
             if not isinstance(first, list) or not first:  # nothing to draft from; the gate's policy says what then
@@ -160,36 +162,36 @@ class ISRQueryEngine(BaseQueryEngine):
             audit = self._gate.audit(**_asked(question, draft, read)) if draft.response else None
             return self._audited(response, draft, read, audit, None)
 
-        def look(query: str, number: int, previous: Decision | None) -> Nodes:
-            return rounds.look(query, number, previous) if number else draft.source_nodes
+        def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
+            return rounds.fetch(query, number, previous) if number else draft.source_nodes
 
-        found = gather(self._gate, look, question=question, answer=draft.response, looks=self._looks)
+        found = gather(self._gate, fetch, question=question, answer=draft.response, rounds=self._rounds)
         return self._release(response, draft, found)
 
     @dispatcher.span
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         if self._place == "after":
             return await self._aafter(query_bundle)
-        rounds, question = EngineRounds(self._engine, self._rounds, query_bundle), query_bundle.query_str
-        found = await agather(self._gate, rounds.alook, question=question, looks=self._looks)
+        rounds, question = EngineRounds(self._engine, self._widening, query_bundle), query_bundle.query_str
+        found = await agather(self._gate, rounds.afetch, question=question, rounds=self._rounds)
         if not found.decision.answered:
             return self._abstain(found, AsyncStreamingResponse if self._streams() else Response)
         response = await self._engine.asynthesize(query_bundle, found.nodes)
         if self._audit:
             draft = await _aread(response)
             read = draft.source_nodes or found.nodes
-            audit = await self._gate.aaudit(**_asked(question, draft, read)) if draft.response else None
+            audit = await self._judge.aaudit(**_asked(question, draft, read)) if draft.response else None
             return self._audited(response, draft, read, audit, found)
         if self._place == "before":
             return _attach(response, found)
         draft = await _aread(response)
         read = draft.source_nodes or found.nodes
-        checked = await agather(self._gate, _agiven(read), question=question, answer=draft.response)
+        checked = await agather(self._judge, _agiven(read), question=question, answer=draft.response)
         return self._release(response, draft, checked.after(found))
 
     async def _aafter(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         question = query_bundle.query_str
-        rounds = EngineRounds(self._engine, self._rounds, query_bundle)
+        rounds = EngineRounds(self._engine, self._widening, query_bundle)
         if can_retrieve(self._engine):
             first = await _aattempt(aretrieve(self._engine, query_bundle))
             if not isinstance(first, list) or not first:
@@ -204,10 +206,10 @@ class ISRQueryEngine(BaseQueryEngine):
             audit = await self._gate.aaudit(**_asked(question, draft, read)) if draft.response else None
             return self._audited(response, draft, read, audit, None)
 
-        async def look(query: str, number: int, previous: Decision | None) -> Nodes:
-            return await rounds.alook(query, number, previous) if number else draft.source_nodes
+        async def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
+            return await rounds.afetch(query, number, previous) if number else draft.source_nodes
 
-        found = await agather(self._gate, look, question=question, answer=draft.response, looks=self._looks)
+        found = await agather(self._gate, fetch, question=question, answer=draft.response, rounds=self._rounds)
         return self._release(response, draft, found)
 
     def _streams(self) -> bool:
@@ -230,18 +232,19 @@ class ISRQueryEngine(BaseQueryEngine):
         self, response: RESPONSE_TYPE, draft: Response, nodes: Nodes, audit: AnswerAudit | None, found: Gathered | None
     ) -> RESPONSE_TYPE:
         """What may go out of a draft, or the abstention in its place, in the form that the engine answers in."""
-        metadata = {**(draft.metadata or {}), **(found.metadata() if found is not None else {})}
+        metadata = found.metadata() if found is not None else {}
         text = ""
         if audit is not None:
-            metadata[AUDIT_KEY] = audit.to_dict()
+            metadata[AUDIT_KEY] = audit.masked().to_dict()
             text = audit.releasable(cite=True).text
+        if text:
+            metadata = {**(draft.metadata or {}), **metadata}
         return _respond(text or self._message, type(response), nodes, metadata)
 
 
 def _asked(question: str, draft: Response, nodes: Nodes) -> dict[str, Any]:
-    """The arguments of an audit; a node without text keeps its place, which markers count."""
-    chunks = [chunk_of(node) for node in nodes]
-    evidence = [chunk if one_line(chunk.text) else Chunk(_NO_TEXT) for chunk in chunks]
+    """The arguments of an audit."""
+    evidence = numbered([chunk_of(node) for node in nodes])
     return {"answer": draft.response, "question": question if question.strip() else None, "evidence": evidence}
 
 
@@ -259,24 +262,24 @@ async def _aattempt(call: Awaitable[Nodes]) -> Nodes | Exception:
         return error
 
 
-def _given(first: Nodes | Exception) -> Look:
-    """A look that finds what is there already, or fails as that did."""
+def _given(first: Nodes | Exception) -> Fetch:
+    """A round that finds what is there already, or fails as that did."""
 
-    def look(query: str, number: int, previous: Decision | None) -> Nodes:
+    def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
         if isinstance(first, Exception):
             raise first
         return first
 
-    return look
+    return fetch
 
 
-def _agiven(first: Nodes | Exception) -> ALook:
+def _agiven(first: Nodes | Exception) -> AFetch:
     given = _given(first)
 
-    async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+    async def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
         return given(query, number, previous)
 
-    return look
+    return fetch
 
 
 def _attach(response: RESPONSE_TYPE, found: Gathered) -> RESPONSE_TYPE:

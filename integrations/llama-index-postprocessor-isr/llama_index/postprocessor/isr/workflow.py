@@ -10,29 +10,28 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
 
 from isr_rag import Action, Decision, ISRGate
-from isr_rag.acquisition import require_answerable
 from isr_rag.errors import ConfigurationError
-from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Rounds, agather, can_retrieve
-from llama_index.postprocessor.isr.gate import core_gate, warn_unless_last
-from llama_index.postprocessor.isr.query_engine import MESSAGE
+from isr_rag.gate.adapters import MESSAGE, gate_for
+from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Widening, agather, can_retrieve
+from llama_index.postprocessor.isr.gate import warn_unless_last
 
 
-class LookEvent(Event):
-    """Streamed: a look for evidence begins.
+class RoundEvent(Event):
+    """Streamed: a round of retrieval begins.
 
     Attributes:
-        look: its number, from 0.
+        round: its number, from 0.
         query: what is asked.
-        previous: the decision that was not enough, as plain data; None at the first look.
+        previous: the decision that was not enough, as plain data; None at the first round.
     """
 
-    look: int
+    round: int
     query: str
     previous: dict[str, Any] | None = None
 
 
 class GatheredEvent(Event):
-    """The evidence, and what the gate decided about it, look by look, as plain data."""
+    """The evidence, and what the gate decided about it, round by round, as plain data."""
 
     question: str
     nodes: list[NodeWithScore]
@@ -50,18 +49,18 @@ class TokenEvent(Event):
 
 
 class ISRWorkflow(Workflow):
-    """Gathers evidence look by look, gates it, and answers through a query engine or stops with a message.
+    """Gathers evidence round by round, gates it, and answers through a query engine or stops with a message.
 
-    `await workflow.run(question=...)` (or `query=...`) gives a Response with `metadata["isr"]`. `LookEvent`,
+    `await workflow.run(question=...)` (or `query=...`) gives a Response with `metadata["isr"]`. `RoundEvent`,
     `GatheredEvent` and `TokenEvent` are streamed. Between two steps the context holds plain data and
     nodes only, which can be stored and resumed.
 
     Args:
         query_engine: retrieves and drafts.
-        gate: decides; the embedded model with its shipped calibration by default.
-        looks: how often to retrieve at most, >= 1; h* is split over the looks.
-        factor: how much deeper each further look goes, >= 2.
-        rewrite: other words for the query of a further look: `rewrite(query, look, decision)`.
+        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.1.
+        rounds: how often to retrieve at most, >= 1; h* is split over the rounds.
+        factor: how much deeper each further round goes, >= 2.
+        rewrite: other words for the query of a further round: `rewrite(query, round_number, decision)`.
         message: the text of the response after an abstention.
         settings: of `Workflow`, such as `timeout` in seconds.
 
@@ -76,7 +75,7 @@ class ISRWorkflow(Workflow):
         query_engine: BaseQueryEngine,
         *,
         gate: ISRGate | None = None,
-        looks: int = 2,
+        rounds: int = 2,
         factor: int = 2,
         rewrite: Rewrite | None = None,
         message: str = MESSAGE,
@@ -85,25 +84,24 @@ class ISRWorkflow(Workflow):
         super().__init__(**settings)
         if not can_retrieve(query_engine):
             raise ConfigurationError(f"{type(query_engine).__name__} cannot retrieve without answering")
-        self._engine, self._looks, self._message = query_engine, looks, message
-        self._rounds = Rounds(factor, rewrite)
-        self._rounds.check(getattr(query_engine, "retriever", None), looks)
-        self._gate = core_gate(gate)
-        require_answerable(self._gate, looks, before=True)
+        self._engine, self._rounds, self._message = query_engine, rounds, message
+        self._widening = Widening(factor, rewrite)
+        self._widening.check(getattr(query_engine, "retriever", None), rounds)
+        self._gate = gate_for("before", gate, rounds=rounds)
         warn_unless_last(query_engine)
 
     @step
     async def gather(self, ctx: Context, event: StartEvent) -> GatheredEvent:
-        """Look for evidence until it is enough, or the looks are spent."""
+        """Retrieve until the evidence suffices, or the rounds are spent."""
         question = str(event.get("question") or event.get("query") or "")
-        rounds = EngineRounds(self._engine, self._rounds, QueryBundle(question))
+        rounds = EngineRounds(self._engine, self._widening, QueryBundle(question))
 
-        async def look(query: str, number: int, previous: Decision | None) -> Nodes:
+        async def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
             seen = None if previous is None else previous.to_dict()
-            ctx.write_event_to_stream(LookEvent(look=number, query=query, previous=seen))
-            return await rounds.alook(query, number, previous)
+            ctx.write_event_to_stream(RoundEvent(round=number, query=query, previous=seen))
+            return await rounds.afetch(query, number, previous)
 
-        found = await agather(self._gate, look, question=question, looks=self._looks)
+        found = await agather(self._gate, fetch, question=question, rounds=self._rounds)
         decisions = [decision.to_dict() for decision in found.decisions]
         gathered = GatheredEvent(question=question, nodes=found.nodes, decisions=decisions)
         ctx.write_event_to_stream(gathered)
@@ -129,4 +127,4 @@ class ISRWorkflow(Workflow):
 
 
 def _metadata(event: GatheredEvent) -> dict[str, Any]:
-    return {KEY: event.decisions[-1], f"{KEY}_looks": event.decisions}
+    return {KEY: event.decisions[-1], f"{KEY}_rounds": event.decisions}

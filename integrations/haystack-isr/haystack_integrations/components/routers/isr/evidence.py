@@ -1,4 +1,4 @@
-"""Documents as evidence, over the looks of one run."""
+"""Documents as evidence, over the rounds of one run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from isr_rag import Action, Decision
 from isr_rag import ISRGate as CoreGate
+from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.evidence import Chunk, one_line
 
 OUTPUTS: dict[str, Any] = {
     "abstained": list[Document],
@@ -61,15 +61,15 @@ class DocumentTemplate:
             raise InvalidInputError(f"document_template cannot render a document: {error}") from error
 
 
-class Look:
-    """One look for evidence: what it found with what earlier looks of the same run had found.
+class Round:
+    """One round of retrieval: the documents it found, after those of the earlier rounds of the run.
 
     Args:
         query: the question.
-        documents: what this look found.
-        trail: what the component's own output of that name carried here; None at the first look.
+        documents: what this round found.
+        trail: what the component's own output of that name carried here; None at the first round.
         rendering: how the prompt renders a document.
-        looks: looks that one run may take.
+        rounds: rounds that one run may take.
 
     Raises:
         InvalidTypeError: for documents of another type.
@@ -81,13 +81,13 @@ class Look:
         documents: Sequence[Document],
         trail: dict[str, Any] | None,
         rendering: DocumentTemplate,
-        looks: int,
+        rounds: int,
     ) -> None:
         for document in documents:
             if not isinstance(document, Document):
                 raise InvalidTypeError(f"documents must be haystack.Document, not {type(document).__name__}")
         earlier: list[Document] = [] if trail is None else trail["documents"]
-        self.query, self.looks = query, looks
+        self.query, self.rounds = query, rounds
         self.decisions: list[dict[str, Any]] = [] if trail is None else trail["decisions"]
         known = {one_line(rendering.chunk(document).text) for document in earlier}
         new = [document for document in documents if one_line(rendering.chunk(document).text) not in known]
@@ -98,11 +98,11 @@ class Look:
 
     def item(self, answer: str | None = None) -> dict[str, Any]:
         """The item for a core gate."""
-        more = len(self.decisions) + 1 < self.looks
+        more = len(self.decisions) + 1 < self.rounds
         return {"question": self.query, "evidence": self.evidence, "answer": answer, "can_acquire": more}
 
     def decide(self, gate: CoreGate, answer: str | None = None) -> Decision:
-        """What the gate decides; where a further look found nothing new, that is the end.
+        """What the gate decides; where a further round found nothing new, that is the end.
 
         Raises:
             ISRError: as `isr_rag.ISRGate.decide`.
@@ -117,7 +117,7 @@ class Look:
         return replace(Decision.from_dict(self.decisions[-1]), action=Action.ABSTAIN)
 
     def outputs(self, decision: Decision) -> dict[str, Any]:
-        """What every component sends on: the decision, and the branch of an abstention or of a further look."""
+        """What every component sends on: the decision, and the branch of an abstention or of a further round."""
         plain = decision.to_dict()
         if (span := tracer.current_span()) is not None:
             span.set_tags({f"isr.{name}": plain[name] for name in ("action", "reason", "p_ref", "isr", "seconds")})

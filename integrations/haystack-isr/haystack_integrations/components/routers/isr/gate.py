@@ -6,7 +6,7 @@ from typing import Any
 
 from haystack import Document, component
 
-from haystack_integrations.components.routers.isr.evidence import OUTPUTS, Look
+from haystack_integrations.components.routers.isr.evidence import OUTPUTS, Round
 from haystack_integrations.components.routers.isr.settings import Gating
 from isr_rag import Decision
 
@@ -19,7 +19,7 @@ class ISRGate(Gating):
 
     Connect `answered` to the prompt builder: without an answer of the gate nothing comes out there, and no model is
     called. `abstained` gives the documents to a branch of yours (a fixed message, a person); unconnected, it is in the
-    result of the pipeline. With `looks` above 1 `acquire` gives the question to whatever fetches more evidence.
+    result of the pipeline. With `rounds` above 1 `acquire` gives the question to whatever fetches more evidence.
     """
 
     @component.output_types(**_OUTPUTS)
@@ -29,19 +29,19 @@ class ISRGate(Gating):
         Args:
             query: the question.
             documents: what was retrieved, in the retriever's order.
-            trail: from the component's own output, in a pipeline that looks again.
+            trail: from the component's own output, in a pipeline that searches again.
 
         Returns:
             `decision` (plain data, as `isr_rag.Decision.to_dict` writes it) and one of
             `answered`: copies of the documents with the decision in their metadata;
             `abstained`: the same, where they do not suffice;
-            `acquire`: the question, where another look is allowed, with `trail`.
+            `acquire`: the question, where another round is allowed, with `trail`.
 
         Raises:
             ISRError: as `isr_rag.ISRGate.decide`.
         """
-        look = Look(query, documents, trail, self.rendering, self.looks)
-        return _routed(look, look.decide(self.core))
+        found = Round(query, documents, trail, self.rendering, self.rounds)
+        return _routed(found, found.decide(self.core))
 
     @component.output_types(**_OUTPUTS)
     async def run_async(
@@ -49,10 +49,10 @@ class ISRGate(Gating):
     ) -> dict[str, Any]:
         """As `run`, without blocking the event loop."""
         await self.warm_up_async()
-        look = Look(query, documents, trail, self.rendering, self.looks)
-        return _routed(look, await look.adecide(self.core))
+        found = Round(query, documents, trail, self.rendering, self.rounds)
+        return _routed(found, await found.adecide(self.core))
 
 
-def _routed(look: Look, decision: Decision) -> dict[str, Any]:
-    outputs = look.outputs(decision)
-    return {**outputs, "answered": look.annotated(decision)} if decision.answered else outputs
+def _routed(found: Round, decision: Decision) -> dict[str, Any]:
+    outputs = found.outputs(decision)
+    return {**outputs, "answered": found.annotated(decision)} if decision.answered else outputs

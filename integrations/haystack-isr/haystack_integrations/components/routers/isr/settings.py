@@ -13,8 +13,9 @@ from haystack.utils import deserialize_callable, serialize_callable
 
 from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, DocumentTemplate
 from isr_rag import ISRGate as CoreGate
-from isr_rag.acquisition import require_answerable
-from isr_rag.errors import ConfigurationError, InvalidTypeError
+from isr_rag.core.settings import Settings, check_count
+from isr_rag.errors import InvalidTypeError
+from isr_rag.gate.adapters import Place, at_each_round, default_h_star, gate_for
 
 GateOrFactory: TypeAlias = CoreGate | Callable[[], CoreGate] | None
 
@@ -24,30 +25,33 @@ _warming = threading.Lock()
 class Gating:
     """The settings of a component, and the gate that decides, which is made when the pipeline warms up."""
 
-    drafted: ClassVar[bool] = False
-    """Whether the component decides about a draft."""
+    place: ClassVar[Place] = "before"
+    """Whether the component decides before drafting or after it."""
 
     def __init__(
         self,
         gate: GateOrFactory = None,
         *,
         h_star: float | None = None,
-        looks: int = 1,
+        rounds: int = 1,
         document_template: str = DOCUMENT_TEMPLATE,
     ) -> None:
         """Set how the component decides.
 
         Args:
             gate: the gate of `isr_rag` that decides, or a function that makes it: give a function of a module, and the
-                pipeline can be written to a file. By default the embedded model with its calibration.
+                pipeline can be written to a file. By default the embedded model with its calibration, at h* = 0.1
+                before drafting and at 0.05 after it.
             h_star: overrides the gate's target hallucination rate, in (0, 1).
-            looks: how many looks for evidence one run of the pipeline may take, >= 1. While there is a look left,
-                `acquire` takes the place of `abstained`; h* is split over the looks. For more than one, lead the
-                component's `trail` back to it through a `BranchJoiner`: it carries what earlier looks found.
+            rounds: how many rounds for evidence one run of the pipeline may take, >= 1. While there is a round left,
+                `acquire` takes the place of `abstained`; h* is split over the rounds, unless the calibration covers
+                whole loops. For more than one, lead the component's `trail` back to it through a `BranchJoiner`: it
+                carries what earlier rounds found.
             document_template: how your prompt renders a document, in Jinja: the gate judges exactly that text.
 
         Raises:
-            ConfigurationError: for a setting out of range, or a template that is none.
+            ConfigurationError: for a setting out of range or an invalid template, or if no evidence could ever lead
+                to an answer. Where a function makes the gate, that is known when the pipeline warms up.
             InvalidTypeError: for a gate that is neither one of `isr_rag` nor a function.
         """
         if gate is not None and not isinstance(gate, CoreGate) and not callable(gate):
@@ -56,19 +60,18 @@ class Gating:
                 f"gate must be an isr_rag.ISRGate or a function that makes one, not {kind}: "
                 "from isr_rag import ISRGate as Gate, and give gate=Gate(...)"
             )
-        if looks < 1:
-            raise ConfigurationError(f"looks must be at least 1, got {looks}")
-        if h_star is not None and not 0.0 < h_star < 1.0:
-            raise ConfigurationError(f"h_star must lie in (0, 1), got {h_star}")
-        self.gate, self.h_star, self.looks, self.document_template = gate, h_star, looks, document_template
+        if gate is None:
+            default_h_star(self.place, h_star, rounds=rounds)
+        check_count("rounds", rounds, 1)
+        Settings(h_star=0.5 if h_star is None else h_star)  # checks it
+        self.gate, self.h_star, self.rounds, self.document_template = gate, h_star, rounds, document_template
         self.rendering = DocumentTemplate(document_template)
-        self._core = self._share(gate) if isinstance(gate, CoreGate) else None
+        self._core = self._at_each_round(gate) if isinstance(gate, CoreGate) else None
 
-    def _share(self, gate: CoreGate) -> CoreGate:
-        """The gate at the share of its target that each look has."""
-        whole = gate if self.h_star is None else gate.with_h_star(self.h_star)
-        require_answerable(whole, self.looks, before=not self.drafted, after=self.drafted)
-        return whole.with_h_star(whole.h_star / self.looks)
+    def _at_each_round(self, gate: CoreGate | None) -> CoreGate:
+        """The gate that decides at each round."""
+        whole = gate_for(self.place, gate, h_star=self.h_star, rounds=self.rounds)
+        return at_each_round(self.place, whole, self.rounds)
 
     @property
     def core(self) -> CoreGate:
@@ -80,10 +83,10 @@ class Gating:
         """
         with _warming:
             if self._core is None:
-                made = CoreGate() if self.gate is None else self.gate()  # type: ignore[operator]  # not a CoreGate here
-                if not isinstance(made, CoreGate):
+                made = None if self.gate is None else self.gate()  # type: ignore[operator]  # not a CoreGate here
+                if self.gate is not None and not isinstance(made, CoreGate):
                     raise InvalidTypeError(f"the function for gate made a {type(made).__name__}, not isr_rag.ISRGate")
-                self._core = self._share(made)
+                self._core = self._at_each_round(made)
             return self._core
 
     def warm_up(self) -> None:
@@ -110,7 +113,7 @@ class Gating:
             self,
             gate=None if self.gate is None else serialize_callable(self.gate),
             h_star=self.h_star,
-            looks=self.looks,
+            rounds=self.rounds,
             document_template=self.document_template,
         )
 
