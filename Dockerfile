@@ -13,13 +13,13 @@ WORKDIR /source
 RUN python -m venv /opt/isr-rag
 COPY constraints.txt ./
 RUN /opt/isr-rag/bin/pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY isr_rag isr_rag
-RUN /opt/isr-rag/bin/pip install --constraint constraints.txt '.[serve,local]'
+COPY server server
+RUN /opt/isr-rag/bin/pip install --constraint constraints.txt '.[local,cli]' ./server
 
 FROM build AS model
-ARG ADJUDICATOR=standard
-RUN ISR_RAG_CACHE=/model /opt/isr-rag/bin/isr-rag setup --adjudicator "$ADJUDICATOR"
+RUN ISR_RAG_CACHE=/model /opt/isr-rag/bin/isr-rag setup
 
 FROM python:${PYTHON}-slim AS without-model
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin isr-rag && install -d -o 10001 -g 10001 /log

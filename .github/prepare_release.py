@@ -22,7 +22,8 @@ URLS = {
 
 def distributions(root: Path = ROOT) -> list[Path]:
     """The `pyproject.toml` of every distribution, the product's first."""
-    return [root / "pyproject.toml", root / "lab/pyproject.toml", *sorted(root.glob("integrations/*/pyproject.toml"))]
+    own = ["pyproject.toml", "server/pyproject.toml", "lab/pyproject.toml"]
+    return [*(root / path for path in own), *sorted(root.glob("integrations/*/pyproject.toml"))]
 
 
 def version_of(pyproject: Path) -> str:

@@ -1,8 +1,8 @@
-"""Seconds per decision of each adjudicator: chunks read for the first time, and chunks whose states are kept.
+"""Seconds per decision of the adjudicator: chunks read for the first time, and chunks whose states are kept.
 
     taskset -c 2,3 python benchmarks/adjudicators.py --json adjudicators.json
 
-One process per adjudicator, precision and number of threads, so that memory is that of one model. An item is a claim
+One process per precision and number of threads, so that memory is that of one model. An item is a claim
 and four chunks of 120 words. `ceiling` is the best of square matrix products in the same process, and `share` what
 the linear layers reach of it while chunks are read for the first time (attention and all else counted as their time).
 Both are of processor time, which other work on the machine changes less than wall time: with T threads on free cores
@@ -19,29 +19,28 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from isr_rag.adjudicators import AdjudicatorName
-from isr_rag.files import write_json
+from isr_rag._util.files import write_json
 
 CHUNKS, WORDS = 4, 120
 
 
-def measure(name: AdjudicatorName, adapter: Path | None, items: int, precision: str) -> dict[str, Any]:
-    """Figures of one adjudicator in this process."""
+def measure(adapter: Path | None, items: int, precision: str) -> dict[str, Any]:
+    """Figures of the adjudicator in this process."""
     import psutil
     import torch
 
     from isr_lab.slice import load_sample
     from isr_rag import Chunk, Supported
+    from isr_rag.core.scorer import ScoreRequest
     from isr_rag.scorers import embedded
     from isr_rag.scorers.local import lean
-    from isr_rag.scorers.protocol import ScoreRequest
 
     if precision == "float32":
         lean.computes_bfloat16 = lambda: False
     begun = time.perf_counter()
-    scorer = embedded.embedded_scorer(adapter, adjudicator=name)
+    scorer = embedded.embedded_scorer(adapter)
     loading = time.perf_counter() - begun
     loaded = psutil.Process().memory_info().rss
     words = " ".join(chunk.text for item in load_sample() for chunk in item.chunks).split()
@@ -74,7 +73,6 @@ def measure(name: AdjudicatorName, adapter: Path | None, items: int, precision: 
     tokens = scorer.encoder.count_tokens(" ".join(words[:WORDS]))
     assert scorer.states is not None
     return {
-        "adjudicator": name,
         "precision": str(dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "tokens_of_a_chunk": tokens,
@@ -120,32 +118,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--items", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--adapter", type=Path, help="An adapter for the standard adjudicator, before it is shipped.")
+    parser.add_argument("--adapter", type=Path, help="Another adapter, before it is shipped.")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:
-        name, precision = given.one
-        print(json.dumps(measure(name, given.adapter if name == "standard" else None, given.items, precision)))
+        print(json.dumps(measure(given.adapter, given.items, given.one)))
         return
     rows: list[dict[str, Any]] = []
     for threads in given.threads:
-        for name in get_args(AdjudicatorName):
-            for precision in ("default", "float32") if name == "standard" else ("default",):
-                command = [sys.executable, __file__, "--items", str(given.items), "--one", name, precision]
-                command += ["--adapter", str(given.adapter)] if given.adapter else []
-                waiting = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}  # or waiting counts as work
-                environment = {**os.environ, **waiting, "OMP_NUM_THREADS": str(threads)}
-                done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-                rows.append(row := json.loads(done.stdout.splitlines()[-1]))
-                print(
-                    f"{name}, {row['precision']}, {threads} threads: first {row['first_seconds']:.2f} s "
-                    f"(processor {row['first_processor_seconds']:.2f}), known {row['known_seconds']:.2f} s "
-                    f"(processor {row['known_processor_seconds']:.2f}), {row['linear_gflops']:.0f} of "
-                    f"{row['ceiling_gflops']:.0f} GFLOP/s ({row['share']:.0%}), {row['loaded_gb']:.2f} GB loaded, "
-                    f"peak {row['peak_gb']:.2f} GB, loaded in {row['loading_seconds']:.1f} s",
-                    flush=True,
-                )
+        for precision in ("default", "float32"):
+            command = [sys.executable, __file__, "--items", str(given.items), "--one", precision]
+            command += ["--adapter", str(given.adapter)] if given.adapter else []
+            waiting = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}  # or waiting counts as work
+            environment = {**os.environ, **waiting, "OMP_NUM_THREADS": str(threads)}
+            done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+            rows.append(row := json.loads(done.stdout.splitlines()[-1]))
+            print(
+                f"{row['precision']}, {threads} threads: first {row['first_seconds']:.2f} s "
+                f"(processor {row['first_processor_seconds']:.2f}), known {row['known_seconds']:.2f} s "
+                f"(processor {row['known_processor_seconds']:.2f}), {row['linear_gflops']:.0f} of "
+                f"{row['ceiling_gflops']:.0f} GFLOP/s ({row['share']:.0%}), {row['loaded_gb']:.2f} GB loaded, "
+                f"peak {row['peak_gb']:.2f} GB, loaded in {row['loading_seconds']:.1f} s",
+                flush=True,
+            )
     if given.json:
         from measuring import machine
 

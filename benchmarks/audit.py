@@ -1,6 +1,6 @@
 """What an audit costs: against the statements of an answer, and against the chunks of its evidence.
 
-    python benchmarks/audit.py --adjudicator standard --json audit.json --plot audit.png
+    python benchmarks/audit.py --json audit.json --plot audit.png
 
 The evidence is real text in chunks of 150 words; half of the statements are sentences of it, the other half the same
 sentences with another number or name in them. Each place is a fresh process-wide cache of chunk states, so that every
@@ -22,10 +22,10 @@ import psutil
 from measuring import machine, plot_lines
 
 from isr_rag import ISRGate
-from isr_rag.files import write_json
+from isr_rag._util.files import write_json
+from isr_rag._util.sentences import sentence_spans
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.states import StateCache
-from isr_rag.sentences import sentence_spans
 
 WORDS = 150
 
@@ -84,15 +84,14 @@ def measure(gate: ISRGate, scorer: Any, statements: int, chunks: int) -> dict[st
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--adjudicator", choices=("small", "standard"), default=None)
     parser.add_argument("--statements", type=int, nargs="+", default=[1, 5, 10, 20, 40])
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 2, 5, 10, 20, 40])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
 
-    embedded.setup(print, adjudicator=given.adjudicator)
-    gate = ISRGate(adjudicator=given.adjudicator)
+    embedded.setup(print)
+    gate = ISRGate()
     scorer: Any = gate.scorer
     measure(gate, scorer, 2, 2)  # what a first audit loads
     by_statements = [measure(gate, scorer, n, 10) for n in given.statements]

@@ -14,7 +14,7 @@ from measuring import machine, matmul_ceiling
 from scoring import Bench
 from torch.profiler import ProfilerActivity, profile
 
-from isr_rag.files import write_json
+from isr_rag._util.files import write_json
 
 KINDS = {
     "aten::mm": "linear layers",

@@ -19,7 +19,7 @@ from measuring import machine, plot_lines, real_chunks
 from transformers import AutoTokenizer
 
 from isr_rag import ISRGate
-from isr_rag.files import write_json
+from isr_rag._util.files import write_json
 from isr_rag.scorers import embedded
 
 
@@ -33,15 +33,14 @@ def main() -> None:
     parser.add_argument(
         "--ask", choices=("claim", "question"), default="claim", help="a claim reads each chunk alone too"
     )
-    parser.add_argument("--adjudicator", default=None)
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
-    embedded.setup(print, adjudicator=given.adjudicator)
-    gate = ISRGate(adjudicator=given.adjudicator)
-    tokenizer = AutoTokenizer.from_pretrained(embedded.model_directory(given.adjudicator))
+    embedded.setup(print)
+    gate = ISRGate()
+    tokenizer = AutoTokenizer.from_pretrained(embedded.model_directory())
     fresh = 0
 
     def items() -> list[dict[str, Any]]:

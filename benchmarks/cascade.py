@@ -17,7 +17,8 @@ from measuring import machine
 
 from isr_lab.slice.sample import load_sample
 from isr_rag import ISRGate, TransformersScorer
-from isr_rag.files import write_json
+from isr_rag._util.files import write_json
+from isr_rag.core.settings import Orderings
 from isr_rag.references import Oracle
 from isr_rag.scorers import embedded
 
@@ -41,9 +42,11 @@ def main() -> None:
             asked = {"question": item.question, "answer": item.answer, "claim": item.claim}
             evidence = [{"text": chunk.text, "title": chunk.title} for chunk in item.chunks]
             fixed, cascade = (
-                ISRGate(scorer=scorer, reference=reference, m=given.m, orderings="uniform", cascade=cascade).decide(
-                    evidence, **asked
-                )
+                ISRGate(
+                    scorer=scorer,
+                    reference=reference,
+                    orderings=Orderings(m=given.m, family="uniform", cascade=cascade),
+                ).decide(evidence, **asked)
                 for cascade in (False, True)
             )
             passes["fixed"] += fixed.passes

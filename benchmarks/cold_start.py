@@ -16,7 +16,7 @@ from pathlib import Path
 
 from measuring import machine
 
-from isr_rag.files import write_json
+from isr_rag._util.files import write_json
 
 FIRST_DECISION = """
 import time

@@ -20,14 +20,14 @@ from typing import Any
 os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 
 from isr_rag import ISRGate
-from isr_rag.bm25 import Bm25
-from isr_rag.defaults import default_reference
-from isr_rag.files import write_json
-from isr_rag.labelled import calibrate, score_labelled
+from isr_rag._util.bm25 import Bm25
+from isr_rag._util.files import write_json
+from isr_rag.gate.defaults import default_reference
+from isr_rag.gate.labelled import calibrate, score_labelled
+from isr_rag.io.sources import chunk_text
 from isr_rag.references import CalibratedMixture
 from isr_rag.scorers.cache import CachedScorer
 from isr_rag.scorers.embedded import embedded_scorer
-from isr_rag.sources import chunk_text
 
 ANSWERABLE = [
     (
@@ -249,7 +249,6 @@ def own_calibration(gate: ISRGate, search: Callable[[str], list[str]]) -> ISRGat
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--adjudicator", default=None)
     parser.add_argument("--h-star", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.3])
     parser.add_argument("--frameworks", nargs="+", choices=FRAMEWORKS, default=list(FRAMEWORKS))
     parser.add_argument("--own-labels", action="store_true", help="also with a calibration on labels of this corpus")
@@ -260,8 +259,8 @@ def main() -> None:
     texts = [chunk.text for name in sorted(topics) for chunk in chunk_text(topics[name], name)]
     index = Bm25(texts)
     # Every framework asks the same: what one run scored, the next need not score again.
-    scorer = CachedScorer(embedded_scorer(adjudicator=given.adjudicator), given.cache or tempfile.mkdtemp())
-    gate = ISRGate(scorer=scorer, reference=default_reference(adjudicator=given.adjudicator))
+    scorer = CachedScorer(embedded_scorer(), given.cache or tempfile.mkdtemp())
+    gate = ISRGate(scorer=scorer, reference=default_reference())
     print(f"{len(texts)} chunks, {gate.scorer.identity}")
     found: dict[str, Any] = {}
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.calibration.betting import log_wealth, right_answers_needed
-from isr_rag.shadow.standing import candidate_cuts
-from isr_rag.shift import ShiftWarning, ShiftWatch
+from isr_rag_server.labels.betting import log_wealth, right_answers_needed
+from isr_rag_server.labels.standing import candidate_cuts
+from isr_rag_server.shift import ShiftWarning, ShiftWatch
 
 Floats = NDArray[np.float64]
 Purity = Callable[[Floats], Floats]
@@ -95,8 +95,8 @@ def looking_again(draws: int, h_star: float = 0.05) -> None:
     wrong = np.cumsum(np.random.default_rng(1).random((draws, counts[-1])) < h_star, axis=1)
     passed = np.stack([wrong[:, n - 1] <= k for k, n in enumerate(counts)], axis=1)
     print(f"\nexact binomial tests at {', '.join(map(str, counts[:4]))}, ... labels, at a true rate of {h_star}:")
-    for looks in (1, 2, 3, 10, 40):
-        print(f"- {looks} looks: passed in {passed[:, :looks].any(axis=1).mean():.3f}")
+    for rounds in (1, 2, 3, 10, 40):
+        print(f"- {rounds} rounds: passed in {passed[:, :rounds].any(axis=1).mean():.3f}")
     allowed = boundary(h_star, 0.1, counts[-1])
     print(f"- bets, looked at after each of {counts[-1]}: {(wrong <= allowed[1:]).any(axis=1).mean():.3f}")
 

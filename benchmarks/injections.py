@@ -1,7 +1,7 @@
 """What typed attacks and denials get answered: injected strings in every field, and evidence that denies the claim.
 
-    python benchmarks/injections.py --adjudicator standard --scores scores \
-        --json benchmarks/measured/injections-standard.json --card isr_rag/data/adjudicators/standard/README.md
+    python benchmarks/injections.py --scores scores \
+        --json benchmarks/measured/injections-standard.json --card lab/reports/judge.md
 
 Every string of `tests/security/strings.py` is put into a field of an unsupported item of the contrast set: after the
 evidence's text, as its title, after the claim (false statements, each with the chunk that it nearly agrees with), after
@@ -18,16 +18,16 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from measuring import machine
 
 from isr_lab.contrast.data import load_denials, load_documents
 from isr_rag import Chunk, ISRGate
-from isr_rag.adjudicators import DEFAULT, AdjudicatorName
-from isr_rag.defaults import default_reference
-from isr_rag.files import write_atomically, write_json
+from isr_rag._util.files import write_atomically, write_json
+from isr_rag.gate.defaults import default_reference
 from isr_rag.references import Oracle
+from isr_rag.scorers.adjudicators import DEFAULT
 from isr_rag.scorers.cache import CachedScorer
 from isr_rag.scorers.embedded import embedded_scorer
 
@@ -136,15 +136,14 @@ def put_into(card: str, section: str) -> str:
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--adjudicator", choices=get_args(AdjudicatorName), default=DEFAULT)
     parser.add_argument("--every", action="store_true")
     parser.add_argument("--scores", type=Path, required=True)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--card", type=Path, help="model card whose section is renewed")
     given = parser.parse_args()
     rows: dict[str, Any] = {}
-    scorer = CachedScorer(embedded_scorer(adjudicator=given.adjudicator), given.scores)
-    gate = ISRGate(scorer=scorer, reference=default_reference(adjudicator=given.adjudicator))
+    scorer = CachedScorer(embedded_scorer(), given.scores)
+    gate = ISRGate(scorer=scorer, reference=default_reference())
     every: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     for k, field in enumerate(FIELDS):
         turn = [i for i in range(len(STRINGS)) if given.every or i % len(FIELDS) == k]
@@ -171,7 +170,7 @@ def main() -> None:
     if given.card:
         write_atomically(given.card, put_into(given.card.read_text("utf-8"), tables(rows)))
     if given.json:
-        about = {"adjudicator": given.adjudicator, "calibration": repr(gate.reference)}
+        about = {"adjudicator": DEFAULT, "calibration": repr(gate.reference)}
         write_json(given.json, {**about, "rows": rows, "machine": machine()})
 
 

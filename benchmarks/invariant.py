@@ -4,7 +4,7 @@
 
 Contestants on the same evidence: `trie` scores six banded orderings of the full prompt (float32, the precise path of
 every other model); `one_pass` scores the late layout, nothing kept; `warm` scores another claim about chunks whose
-states are kept; `half` the same with states kept in float16.
+states are kept.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from measuring import interleaved, machine, plot_lines, real_chunks
 from transformers import AutoTokenizer
 
 from isr_rag import Chunk, Supported
-from isr_rag.files import write_json
-from isr_rag.orderings import draw_orderings
+from isr_rag._util.files import write_json
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.scorer import ScoreRequest
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.scorer import LocalScorer
 from isr_rag.scorers.local.states import StateCache
-from isr_rag.scorers.protocol import ScoreRequest
 
 
 def log_odds(scorer: LocalScorer, requests: list[ScoreRequest], item: int) -> float:
@@ -46,12 +46,11 @@ def main() -> None:
     late = embedded.embedded_scorer()
     tokenizer = AutoTokenizer.from_pretrained(embedded.model_directory())
     scorer = partial(LocalScorer, late.engine.network, late.encoder)  # the same weights behind every contestant
-    warm, half = StateCache(memory=2**32), StateCache(memory=2**32, precision="float16")
+    warm = StateCache(memory=2**32)
     scorers = {
         "trie": scorer(name="trie"),
         "one_pass": scorer(name="one_pass", layout="late"),
         "warm": scorer(name="warm", layout="late", states=warm),
-        "half": scorer(name="half", layout="late", states=half),
     }
     rows: list[dict[str, Any]] = []
     for n in given.sizes:
@@ -73,9 +72,7 @@ def main() -> None:
         row = {
             "n": n,
             "seconds": {name: entry["seconds"] for name, entry in found.items()},
-            "log_odds_moved": {
-                name: float(np.abs(np.asarray(found[name]["results"]) - exact).max()) for name in ("warm", "half")
-            },
+            "log_odds_moved": float(np.abs(np.asarray(found["warm"]["results"]) - exact).max()),
         }
         rows.append(row)
         trie = row["seconds"]["trie"]
@@ -84,7 +81,7 @@ def main() -> None:
     ratios = {
         f"{name}_of_trie_n{row['n']}_m6": round(row["seconds"][name] / row["seconds"]["trie"], 4)
         for row in rows
-        for name in ("one_pass", "warm", "half")
+        for name in ("one_pass", "warm")
     }
     if given.json:
         write_json(given.json, {"ratios": ratios, "rows": rows, "machine": machine()})

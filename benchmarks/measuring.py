@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from isr_rag.calibration.plots import COLOURS, MARKERS
-from isr_rag.machine import usable_cores
+from isr_rag.scorers.machine import usable_cores
 
 
 def real_chunks(tokenizer: Any, size: int, count: int, start: int = 0) -> list[str]:

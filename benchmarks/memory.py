@@ -16,7 +16,7 @@ from pathlib import Path
 
 from measuring import machine
 
-from isr_rag.files import write_json
+from isr_rag._util.files import write_json
 
 ONE = """
 import json, resource, sys
@@ -24,9 +24,9 @@ sys.path.insert(0, {folder!r})
 from measuring import real_chunks
 from transformers import AutoTokenizer
 from isr_rag import Chunk, Supported, TransformersScorer
-from isr_rag.orderings import draw_orderings
+from isr_rag.core.orderings import draw_orderings
 from isr_rag.scorers import embedded
-from isr_rag.scorers.protocol import ScoreRequest
+from isr_rag.core.scorer import ScoreRequest
 layout, n, m = {layout!r}, {n}, {m}
 late = layout == "late"
 scorer = embedded.embedded_scorer() if late else TransformersScorer(embedded.model_directory(), device="cpu")

@@ -4,7 +4,7 @@
 
 The set: pairs of a true statement and its near-miss from `isr_lab.contrast`, each among its document's five chunks,
 and with --items labelled claims as `isr-lab mix curriculum` writes them (JSONL). Every method sees the same items. What
-needs a model gets the base model of an adjudicator (--base), without its adapter. Each method runs in a process of its
+needs a model gets the adjudicator's base model, without its adapter. Each method runs in a process of its
 own, and its results are kept beside --json, so that a run that was stopped goes on.
 
 What the rows compute:
@@ -35,16 +35,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from measuring import machine
 
 from isr_lab.contrast.data import load_documents
-from isr_rag.adjudicators import AdjudicatorName
-from isr_rag.bm25 import Bm25
+from isr_rag._util.bm25 import Bm25
+from isr_rag._util.files import write_json
 from isr_rag.calibration import metrics
-from isr_rag.files import write_json
 
 H_STARS = (0.05, 0.1, 0.2)
 VERDICTS, SKELETONS, SAMPLES, CLIP = 5, 6, 3, 12.0
@@ -132,14 +131,14 @@ def _cosines(claims: Sequence[Claim], components: int | None) -> Iterator[float]
 class Base:
     """The adjudicator's base model without its adapter, in bfloat16 where the processor has it."""
 
-    def __init__(self, adjudicator: AdjudicatorName) -> None:
+    def __init__(self) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         from isr_rag.scorers import embedded
         from isr_rag.scorers.local import lean
 
-        path = embedded.setup(adjudicator=adjudicator)
+        path = embedded.setup()
         dtype = torch.bfloat16 if lean.computes_bfloat16() else torch.float32
         self.tokenizer: Any = AutoTokenizer.from_pretrained(path)
         self.model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()
@@ -228,13 +227,13 @@ def _kl(p: float, q: float) -> float:
     return p * math.log(p / q) + (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
 
 
-def gate(claims: Sequence[Claim], adjudicator: AdjudicatorName) -> Iterator[dict[str, Any]]:
+def gate(claims: Sequence[Claim]) -> Iterator[dict[str, Any]]:
     """p_ref, with q where p_ref is the same, and what the gate decides at each h*."""
     from isr_rag import ISRGate
     from isr_rag.errors import ConfigurationError
 
     gates: dict[float, ISRGate] = {}
-    whole = ISRGate(adjudicator=adjudicator, h_star=0.2)
+    whole = ISRGate(h_star=0.2)
     for h in H_STARS:
         try:
             gates[h] = whole.with_h_star(h)
@@ -251,27 +250,26 @@ def gate(claims: Sequence[Claim], adjudicator: AdjudicatorName) -> Iterator[dict
         yield {"score": (first.p_ref or 0.0) + 1e-6 * q, "q": q, "answered": decided, "seconds": seconds}
 
 
-Method = Callable[[Sequence[Claim], AdjudicatorName], Iterator[float] | Iterator[dict[str, Any]]]
+Method = Callable[[Sequence[Claim]], Iterator[float] | Iterator[dict[str, Any]]]
 METHODS: dict[str, Method] = {
-    "word overlap": lambda claims, _: overlap(claims),
-    "BM25": lambda claims, _: bm25(claims),
-    "TF-IDF": lambda claims, _: tfidf(claims),
-    "LSA": lambda claims, _: lsa(claims),
-    "asked once": lambda claims, name: asked_once(claims, Base(name)),
-    "sampled": lambda claims, name: sampled(claims, Base(name)),
-    "hallbayes": lambda claims, name: hallbayes(claims, Base(name)),
-    "this gate, small": lambda claims, _: gate(claims, "small"),
-    "this gate, standard": lambda claims, _: gate(claims, "standard"),
+    "word overlap": overlap,
+    "BM25": bm25,
+    "TF-IDF": tfidf,
+    "LSA": lsa,
+    "asked once": lambda claims: asked_once(claims, Base()),
+    "sampled": lambda claims: sampled(claims, Base()),
+    "hallbayes": lambda claims: hallbayes(claims, Base()),
+    "this gate": gate,
 }
 
 
-def measure(method: str, claims: Sequence[Claim], base: AdjudicatorName, kept: Path) -> None:
+def measure(method: str, claims: Sequence[Claim], kept: Path) -> None:
     """Append a line for every claim that has none yet."""
     done = set(_rows(kept))
     left = [one for one in claims if one.id not in done]
     if not left:
         return
-    results, begun = METHODS[method](left if done else claims, base), 0.0
+    results, begun = METHODS[method](left if done else claims), 0.0
     with kept.open("a", encoding="utf-8") as lines:
         for number, one in enumerate(left):
             begun = time.process_time()
@@ -301,12 +299,11 @@ def summary(claims: Sequence[Claim], rows: dict[str, dict[str, Any]]) -> dict[st
         rank = {score: (i + 1) / len(distinct) for i, score in enumerate(distinct)}
         scores = [rank[rows[one.id]["score"]] for one in of_part]
         auroc = metrics.bootstrap_interval(metrics.auroc, scores, labels, groups=[one.group for one in of_part])
-        point = metrics.coverage_at_risk(scores, labels, 0.05)
         told[part] = {
             "items": len(of_part),
             "auroc": auroc.estimate,
             "auroc_interval": [auroc.lower, auroc.upper],
-            "coverage_at_5": point.coverage,
+            "coverage_at_5": metrics.coverage_at_risk(scores, labels, 0.05),
             "decisions": {},
         }
         for h in map(str, H_STARS):
@@ -349,7 +346,6 @@ def main() -> None:
     parser.add_argument("--items", type=Path, nargs="+", default=[], help="Labelled claims, a JSONL file per source.")
     parser.add_argument("--take", type=int, default=40, help="Claims of each of --items, half of them supported.")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--base", choices=get_args(AdjudicatorName), default="standard")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -360,13 +356,13 @@ def main() -> None:
         for method in given.methods
     }
     if given.one is not None:
-        measure(given.one, claims, given.base, kept[given.one])
+        measure(given.one, claims, kept[given.one])
         return
     for method in given.methods:
         subprocess.run([sys.executable, __file__, *sys.argv[1:], "--one", method], check=True)
     told = {method: summary(claims, _rows(kept[method])) for method in given.methods}
     print(table(told))
-    settings = {name: getattr(given, name) for name in ("pairs", "take", "seed", "base")}
+    settings = {name: getattr(given, name) for name in ("pairs", "take", "seed")}
     write_json(given.json, {"machine": machine(), "settings": settings, "methods": told})
 
 

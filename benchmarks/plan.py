@@ -22,15 +22,15 @@ from measuring import machine
 from transformers import AutoTokenizer
 
 from isr_lab.slice.sample import load_sample
+from isr_lab.tables import markdown_table
 from isr_rag import Chunk
-from isr_rag.calibration.report import markdown_table
-from isr_rag.files import write_json
-from isr_rag.orderings import draw_orderings
-from isr_rag.predicates import predicate_for
+from isr_rag._util.files import write_json
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.predicates import predicate_for
+from isr_rag.core.scorer import ScoreRequest
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.local.packed.pack import pack_full, pack_invariant
-from isr_rag.scorers.protocol import ScoreRequest
 
 M, FIRST = 6, 3
 """Orderings of a decision, and those that a cascade scores first."""

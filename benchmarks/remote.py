@@ -4,8 +4,7 @@
 
 Every decision is about another claim, so that only the evidence of one decision shares beginnings. The levels of
 concurrency are measured in turns, several rounds, and compared by the medians of their ratios to the lowest one in the
-same round: a machine with other work slows all levels of a round alike. `--order drawn` sends the orderings as they
-were drawn instead of depth first, to see what the order is worth to the server's prefix cache.
+same round: a machine with other work slows all levels of a round alike.
 
 A server on the cores of the client cannot be faster for more requests at once. `--waiting 0.05` starts one that waits
 that long and computes nothing, as a far server with room does: what is left is the client's own cost.
@@ -26,11 +25,11 @@ import numpy as np
 from measuring import machine, plot_lines
 
 from isr_rag import Supported
-from isr_rag.evidence import Chunk
-from isr_rag.files import write_json
-from isr_rag.orderings import draw_orderings
-from isr_rag.scorers.protocol import ScoreRequest
-from isr_rag.scorers.remote import RemoteScorer, remote_scorer, scorer
+from isr_rag._util.files import write_json
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.scorer import ScoreRequest
+from isr_rag.scorers.remote import RemoteScorer, remote_scorer
 
 
 def main() -> None:
@@ -46,12 +45,9 @@ def main() -> None:
     parser.add_argument("--m", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--order", choices=("shared", "drawn"), default="shared")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
-    if given.order == "drawn":
-        scorer.shared_beginnings_first = lambda orderings: list(range(len(orderings)))
     chosen = {"model": given.model, "tokenizer": given.tokenizer, "timeout": 300.0, "deadline": 3600.0}
     with nullcontext(given.server) if given.server else waiting(given.waiting) as url:
         levels = {level: remote_scorer(url, concurrency=level, **chosen) for level in given.concurrency}
@@ -59,7 +55,7 @@ def main() -> None:
             {level: rate(one, requests(given, f"{number}.{level}")) for level, one in levels.items()}
             for number in range(given.rounds + 1)
         ][1:]  # the first round warms up
-        identity = next(iter(levels.values())).service
+        identity = next(iter(levels.values())).identity
         for one in levels.values():
             one.close()
     lowest = given.concurrency[0]

@@ -24,9 +24,9 @@ import ray
 from measuring import COLOURS, MARKERS, machine
 from tasks import make_gate, write_items
 
-from isr_rag.files import write_json
-from isr_rag.items import check_file, check_file_on_ray
-from isr_rag.items.lines import BATCH
+from isr_rag._util.files import write_json
+from isr_rag.io import check_file, check_file_on_ray
+from isr_rag.io.items import BATCH
 
 
 def main() -> None:

@@ -36,12 +36,14 @@ from measuring import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isr_rag import Chunk, Supported, TransformersScorer
-from isr_rag.files import write_json
-from isr_rag.orderings import Family, draw_orderings
+from isr_rag._util.files import write_json
+from isr_rag.core.orderings import Family, draw_orderings
+from isr_rag.core.scorer import ScoreRequest
 from isr_rag.scorers import embedded
+from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.scorers.local.lean import has_onednn
+from isr_rag.scorers.local.obtaining import find_gguf
 from isr_rag.scorers.local.packed.pack import pack_full
-from isr_rag.scorers.protocol import ScoreRequest
 
 QUICK = [(48, n, 6, "banded") for n in (5, 10, 20)]
 GRID = sorted(
@@ -168,7 +170,7 @@ def load_llama_cpp() -> Any:
         path = Path(folder) / "bf16.gguf"
         settings = llama_cpp.llama_model_quantize_default_params()
         settings.ftype, settings.allow_requantize = llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, True
-        source = str(embedded.find_gguf("small")).encode()
+        source = str(find_gguf(STANDARD, embedded.cache_directory())).encode()
         if llama_cpp.llama_model_quantize(source, str(path).encode(), ctypes.byref(settings)) != 0:
             raise RuntimeError("llama.cpp did not convert the weights")
         threads = torch.get_num_threads()

@@ -28,10 +28,11 @@ import psutil
 from measuring import machine
 
 from isr_rag import ISRGate
-from isr_rag.files import write_json
+from isr_rag._util.files import write_json
+from isr_rag.core.settings import Orderings
 from isr_rag.references import Oracle
-from isr_rag.serve import Limits, Settings, serve
 from isr_rag.testing import FixedScorer
+from isr_rag_server.http import Limits, Settings, serve
 
 CLIENTS = (1, 8, 32)
 PLACES = ("Paris", "Lyon", "Nantes", "Lille", "Bordeaux", "Grenoble", "Dijon")
@@ -42,7 +43,7 @@ def make_gate(scorer: str) -> ISRGate:
         return ISRGate()
     scorer = FixedScorer(lambda prompt, ordering: hash_of(prompt.suffix))
     scorer.requests = deque(maxlen=0)  # type: ignore[assignment]  # it would remember them all
-    return ISRGate(scorer=scorer, reference=Oracle(0.9), m=1)
+    return ISRGate(scorer=scorer, reference=Oracle(0.9), orderings=Orderings(m=1))
 
 
 def hash_of(text: str) -> float:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from isr_lab.slice.sample import load_sample
 from isr_rag import ISRGate
+from isr_rag.core.scorer import Scorer, ScoreRequest, Scores
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import Scorer, ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 
 

@@ -15,37 +15,37 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from isr_rag.acquisition import Trail, aacquire, acquire
     from isr_rag.audit.result import AnswerAudit, AuditAction
     from isr_rag.audit.statement import Verdict
-    from isr_rag.decision import Action, Decision, Reason
+    from isr_rag.core.decision import Action, Decision, Reason
+    from isr_rag.core.evidence import Chunk
+    from isr_rag.core.predicates import Choice, Custom, Refuted, Sufficient, Supported
     from isr_rag.errors import ISRError
-    from isr_rag.evidence import Chunk
     from isr_rag.gate import ISRGate
-    from isr_rag.predicates import Choice, Custom, Refuted, Sufficient, Supported
+    from isr_rag.gate.acquisition import Trail, aacquire, acquire
     from isr_rag.scorers.cache import CachedScorer
     from isr_rag.scorers.transformers import TransformersScorer
 
 _HOMES = {
-    "Action": "isr_rag.decision",
+    "Action": "isr_rag.core.decision",
     "AnswerAudit": "isr_rag.audit.result",
     "AuditAction": "isr_rag.audit.result",
     "CachedScorer": "isr_rag.scorers.cache",
-    "Choice": "isr_rag.predicates",
-    "Chunk": "isr_rag.evidence",
-    "Custom": "isr_rag.predicates",
-    "Decision": "isr_rag.decision",
+    "Choice": "isr_rag.core.predicates",
+    "Chunk": "isr_rag.core.evidence",
+    "Custom": "isr_rag.core.predicates",
+    "Decision": "isr_rag.core.decision",
     "ISRError": "isr_rag.errors",
     "ISRGate": "isr_rag.gate",
-    "Reason": "isr_rag.decision",
-    "Refuted": "isr_rag.predicates",
-    "Sufficient": "isr_rag.predicates",
-    "Supported": "isr_rag.predicates",
-    "Trail": "isr_rag.acquisition",
+    "Reason": "isr_rag.core.decision",
+    "Refuted": "isr_rag.core.predicates",
+    "Sufficient": "isr_rag.core.predicates",
+    "Supported": "isr_rag.core.predicates",
+    "Trail": "isr_rag.gate.acquisition",
     "TransformersScorer": "isr_rag.scorers.transformers",
     "Verdict": "isr_rag.audit.statement",
-    "aacquire": "isr_rag.acquisition",
-    "acquire": "isr_rag.acquisition",
+    "aacquire": "isr_rag.gate.acquisition",
+    "acquire": "isr_rag.gate.acquisition",
 }
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from isr_rag import Action, ISRGate, Reason, aacquire, acquire
-from isr_rag.acquisition import reformulate, widen
-from isr_rag.decision import Decision
+from isr_rag.core.decision import Decision
 from isr_rag.errors import ConfigurationError, InvalidInputError, NoReferenceError, RetrieverFailedError
+from isr_rag.gate.acquisition import reformulate, widen
 from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
 
@@ -30,41 +30,41 @@ def numbered(query: str, top_k: int) -> list[str]:
 
 
 def test_stops_as_soon_as_the_gate_answers() -> None:
-    trail = acquire(gate(answers_from(4)), widen(numbered, top_k=2), claim="c", looks=5)
+    trail = acquire(gate(answers_from(4)), widen(numbered, top_k=2), claim="c", rounds=5)
     assert [d.action for d in trail.decisions] == [Action.ACQUIRE, Action.ANSWER]
     assert trail.stop == "answered"
     assert trail.evidence == ("c 0", "c 1", "c 2", "c 3")
 
 
 def test_never_answers_after_the_last_failed_look_and_never_ends_in_acquire() -> None:
-    trail = acquire(gate(Oracle(0.0)), widen(numbered), claim="c", looks=3)
-    assert trail.stop == "looks_spent"
+    trail = acquire(gate(Oracle(0.0)), widen(numbered), claim="c", rounds=3)
+    assert trail.stop == "rounds_spent"
     assert [d.action for d in trail.decisions] == [Action.ACQUIRE, Action.ACQUIRE, Action.ABSTAIN]
     assert trail.decision is trail.decisions[-1]
 
 
-def test_splits_the_error_budget_over_the_looks_and_says_so() -> None:
-    trail = acquire(gate(Oracle(0.0), h_star=0.06), widen(numbered), claim="c", looks=3)
+def test_splits_the_error_budget_over_the_rounds_and_says_so() -> None:
+    trail = acquire(gate(Oracle(0.0), h_star=0.06), widen(numbered), claim="c", rounds=3)
     assert trail.h_star == 0.06
-    assert trail.h_star_per_look == pytest.approx(0.02)
-    assert {d.h_star for d in trail.decisions} == {trail.h_star_per_look}
-    assert "0.06 split into 0.02 per look" in str(trail)
+    assert trail.h_star_per_round == pytest.approx(0.02)
+    assert {d.h_star for d in trail.decisions} == {trail.h_star_per_round}
+    assert "0.06 split into 0.02 per round" in str(trail)
 
 
 def test_the_gate_itself_keeps_its_target() -> None:
     own = gate(Oracle(0.0), h_star=0.1)
-    acquire(own, widen(numbered), claim="c", looks=4)
+    acquire(own, widen(numbered), claim="c", rounds=4)
     assert own.h_star == 0.1
 
 
 def test_stops_early_when_a_round_brings_nothing_new() -> None:
     calls: list[int] = []
 
-    def same(query: str, look: int, previous: Decision | None) -> list[str]:
-        calls.append(look)
+    def same(query: str, round_number: int, previous: Decision | None) -> list[str]:
+        calls.append(round_number)
         return ["a", " a ", "b"]
 
-    trail = acquire(gate(Oracle(0.0)), same, claim="c", looks=5)
+    trail = acquire(gate(Oracle(0.0)), same, claim="c", rounds=5)
     assert calls == [0, 1]
     assert trail.stop == "nothing_new"
     assert trail.evidence == ("a", "b")
@@ -72,70 +72,70 @@ def test_stops_early_when_a_round_brings_nothing_new() -> None:
 
 
 def test_equal_texts_with_other_titles_are_other_evidence() -> None:
-    def titled(query: str, look: int, previous: Decision | None) -> list[dict[str, str]]:
-        return [{"text": "same", "title": f"t{look}"}]
+    def titled(query: str, round_number: int, previous: Decision | None) -> list[dict[str, str]]:
+        return [{"text": "same", "title": f"t{round_number}"}]
 
-    assert len(acquire(gate(Oracle(0.0)), titled, claim="c", looks=3).evidence) == 3
+    assert len(acquire(gate(Oracle(0.0)), titled, claim="c", rounds=3).evidence) == 3
 
 
 def test_evidence_is_the_callers_own_objects_unchanged() -> None:
     document = {"text": "one", "title": "t", "page": 3}
-    trail = acquire(gate(Oracle(1.0)), lambda query, look, previous: [document], claim="c")
+    trail = acquire(gate(Oracle(1.0)), lambda query, round_number, previous: [document], claim="c")
     assert trail.evidence[0] is document
     assert document == {"text": "one", "title": "t", "page": 3}
 
 
 def test_counters_are_fresh_on_every_run() -> None:
     own, retrieve = gate(answers_from(4)), widen(numbered, top_k=2)
-    first = acquire(own, retrieve, claim="c", looks=2)
-    second = acquire(own, retrieve, claim="c", looks=2)
+    first = acquire(own, retrieve, claim="c", rounds=2)
+    second = acquire(own, retrieve, claim="c", rounds=2)
     assert [d.action for d in first.decisions] == [d.action for d in second.decisions]
 
 
 def test_a_retriever_may_hand_out_its_chunks_one_by_one() -> None:
-    trail = acquire(gate(answers_from(2)), lambda query, look, previous: iter(["a", "b"]), claim="c")  # type: ignore[arg-type, return-value]
+    trail = acquire(gate(answers_from(2)), lambda query, round_number, previous: iter(["a", "b"]), claim="c")  # type: ignore[arg-type, return-value]
     assert trail.stop == "answered" and trail.evidence == ("a", "b")
 
 
-@pytest.mark.parametrize("looks", [0, -1, 2.5, "2", True])
-def test_looks_are_counted_in_whole_numbers(looks: Any) -> None:
-    with pytest.raises(ConfigurationError, match="looks must be an integer of at least 1"):
-        acquire(gate(Oracle(1.0)), widen(numbered), claim="c", looks=looks)
+@pytest.mark.parametrize("rounds", [0, -1, 2.5, "2", True])
+def test_rounds_are_counted_in_whole_numbers(rounds: Any) -> None:
+    with pytest.raises(ConfigurationError, match="rounds must be an integer of at least 1"):
+        acquire(gate(Oracle(1.0)), widen(numbered), claim="c", rounds=rounds)
 
 
 def test_an_empty_first_look_goes_on() -> None:
     found: list[list[str]] = [[], ["a"]]
-    trail = acquire(gate(Oracle(1.0)), lambda query, look, previous: found[look], claim="c", looks=2)
+    trail = acquire(gate(Oracle(1.0)), lambda query, round_number, previous: found[round_number], claim="c", rounds=2)
     assert [d.reason for d in trail.decisions] == [Reason.NO_EVIDENCE, Reason.SUFFICIENT]
 
 
 def test_the_retriever_sees_the_query_the_look_and_the_previous_decision() -> None:
     seen: list[tuple[str, int, Decision | None]] = []
 
-    def retrieve(query: str, look: int, previous: Decision | None) -> list[str]:
-        seen.append((query, look, previous))
-        return [str(look)]
+    def retrieve(query: str, round_number: int, previous: Decision | None) -> list[str]:
+        seen.append((query, round_number, previous))
+        return [str(round_number)]
 
-    trail = acquire(gate(Oracle(0.0)), retrieve, question="who?", answer="me", looks=2)
+    trail = acquire(gate(Oracle(0.0)), retrieve, question="who?", answer="me", rounds=2)
     assert seen == [("who? me", 0, None), ("who? me", 1, trail.decisions[0])]
 
 
 def test_reformulate_asks_in_other_words_after_a_failure() -> None:
     queries: list[str] = []
 
-    def retrieve(query: str, look: int, previous: Decision | None) -> list[str]:
+    def retrieve(query: str, round_number: int, previous: Decision | None) -> list[str]:
         queries.append(query)
         return [query]
 
-    rewritten = reformulate(retrieve, lambda query, look, previous: f"{query} {previous.reason}")
-    acquire(gate(Oracle(0.0)), rewritten, claim="c", looks=2)
+    rewritten = reformulate(retrieve, lambda query, round_number, previous: f"{query} {previous.reason}")
+    acquire(gate(Oracle(0.0)), rewritten, claim="c", rounds=2)
     assert queries == ["c", "c reference_below_target"]
 
 
 @pytest.mark.parametrize("policy", ["raise", "abstain"])
 def test_a_failing_retriever_raises_or_abstains_and_never_answers(policy: str) -> None:
-    def failing(query: str, look: int, previous: Decision | None) -> Sequence[str]:
-        if look:
+    def failing(query: str, round_number: int, previous: Decision | None) -> Sequence[str]:
+        if round_number:
             raise TimeoutError("index gone")
         return ["a"]
 
@@ -154,14 +154,14 @@ def test_a_failing_verifier_ends_the_loop_where_the_policy_is_to_abstain() -> No
     def broken(case: Case) -> float:
         raise RuntimeError("verifier down")
 
-    trail = acquire(gate(Oracle(broken), on_error="abstain"), widen(numbered), claim="c", looks=3)
+    trail = acquire(gate(Oracle(broken), on_error="abstain"), widen(numbered), claim="c", rounds=3)
     assert trail.stop == "failed"
     assert len(trail.decisions) == 1
     assert trail.decision.reason is Reason.REFERENCE_FAILED
 
 
 def test_bad_input_is_refused_before_anything_is_retrieved() -> None:
-    def never(query: str, look: int, previous: Decision | None) -> list[str]:
+    def never(query: str, round_number: int, previous: Decision | None) -> list[str]:
         raise AssertionError("retrieved")
 
     with pytest.raises(InvalidInputError):
@@ -169,7 +169,7 @@ def test_bad_input_is_refused_before_anything_is_retrieved() -> None:
     with pytest.raises(NoReferenceError):
         acquire(ISRGate(scorer=FixedScorer([0.9])), never, claim="c")
     with pytest.raises(ConfigurationError):
-        acquire(gate(Oracle(1.0)), never, claim="c", looks=0)
+        acquire(gate(Oracle(1.0)), never, claim="c", rounds=0)
     with pytest.raises(ConfigurationError):
         widen(numbered, factor=1)
 
@@ -177,7 +177,7 @@ def test_bad_input_is_refused_before_anything_is_retrieved() -> None:
 def test_async_equals_sync() -> None:
     own, retrieve = gate(answers_from(4)), widen(numbered, top_k=2)
 
-    async def awaited(query: str, look: int, previous: Decision | None) -> Sequence[object]:
-        return retrieve(query, look, previous)
+    async def awaited(query: str, round_number: int, previous: Decision | None) -> Sequence[object]:
+        return retrieve(query, round_number, previous)
 
-    assert asyncio.run(aacquire(own, awaited, claim="c", looks=3)) == acquire(own, retrieve, claim="c", looks=3)  # type: ignore[arg-type]
+    assert asyncio.run(aacquire(own, awaited, claim="c", rounds=3)) == acquire(own, retrieve, claim="c", rounds=3)  # type: ignore[arg-type]

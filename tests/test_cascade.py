@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import Action, Decision, ISRGate
-from isr_rag.algorithm import Convention, Rule, weigh
-from isr_rag.cascade import hopeless, stages
+from isr_rag.core.cascade import hopeless, stages
+from isr_rag.core.settings import Convention, Orderings, Rule, Settings
+from isr_rag.core.verdict import weigh
 from isr_rag.references import CalibratedMixture, Oracle, Reference
 from isr_rag.testing import FixedScorer
 
@@ -28,7 +29,7 @@ class Rising:
 
 
 def decide(q: list[float], reference: Reference, *, m: int = 12, cascade: bool = True, **settings: object) -> Decision:
-    gate = ISRGate(scorer=FixedScorer(q), reference=reference, m=m, cascade=cascade, **settings)  # type: ignore[arg-type]
+    gate = ISRGate(scorer=FixedScorer(q), reference=reference, **settings, orderings=Orderings(m=m, cascade=cascade))  # type: ignore[arg-type]
     return gate.decide(EVIDENCE, claim="c")
 
 
@@ -56,7 +57,7 @@ def numbers(decision: Decision) -> tuple[object, ...]:
 def test_a_cascade_decides_as_the_m_that_it_names(
     q: list[float], p: float, convention: Convention, clip: float
 ) -> None:
-    settings = {"convention": convention, "clip": clip}
+    settings = {"rule": Rule(clip, convention)}
     quick = decide(q, Oracle(p), **settings)
     assert quick.passes == len(quick.q) in (3, 6, 12)
     assert quick.m in (quick.passes, 12)
@@ -70,8 +71,8 @@ def test_a_cascade_decides_as_the_m_that_it_names(
 
 @given(twelve, st.floats(0.05, 3.0), st.sampled_from(["safe", "paper"]))
 def test_with_a_calibrated_mixture_only_exact_stops_count(q: list[float], power: float, convention: Convention) -> None:
-    quick = decide(q, CalibratedMixture(Rising(power)), convention=convention)
-    fixed = decide(q, CalibratedMixture(Rising(power)), convention=convention, cascade=False)
+    quick = decide(q, CalibratedMixture(Rising(power)), rule=Rule(convention=convention))
+    fixed = decide(q, CalibratedMixture(Rising(power)), rule=Rule(convention=convention), cascade=False)
     assert quick.m == 12
     assert quick.action is fixed.action
 
@@ -87,7 +88,7 @@ def test_with_a_calibrated_mixture_only_exact_stops_count(q: list[float], power:
 def test_nothing_to_come_could_rescue_a_hopeless_case(
     seen: list[float], rest: list[float], p: float, convention: Convention, h: float, clip: float
 ) -> None:
-    rule = Rule(h, clip, convention)
+    rule = Settings(h_star=h, rule=Rule(clip, convention))
     if hopeless(seen, len(seen) + len(rest), p, None, rule):
         assert not weigh([*seen, *rest], p, rule).answers
 
@@ -115,7 +116,9 @@ def test_a_reference_of_its_own_is_asked_once() -> None:
 
 def test_a_cascade_asks_only_for_orderings_it_lacks() -> None:
     scorer = FixedScorer([0.5, 0.3, 0.6, 0.4, 0.5, 0.6, 0.1] + [0.5] * 5)
-    decision = ISRGate(scorer=scorer, reference=Oracle(1), m=12, cascade=True).decide(EVIDENCE, claim="c")
+    decision = ISRGate(scorer=scorer, reference=Oracle(1), orderings=Orderings(m=12, cascade=True)).decide(
+        EVIDENCE, claim="c"
+    )
     assert [len(request.orderings) for request in scorer.requests] == [3, 3, 6]
     assert tuple(o for request in scorer.requests for o in request.orderings) == decision.orderings
     assert len(set(decision.orderings)) == 12

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 import isr_rag.cli
-import isr_rag.factory
+import isr_rag.cli.factory
 from isr_rag import Decision, ISRGate
-from isr_rag.errors import ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -24,11 +23,12 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  #
 
     def gate(**settings: object) -> ISRGate:
         p_ref = settings.pop("p_ref")
-        for name in ("model", "servers", "tokenizer", "calibration", "cache", "alike"):
+        for name in ("model", "server", "tokenizer", "device", "dtype", "quantization", "calibration", "cache"):
             settings.pop(name)
+        settings.pop("keep_states", None)
         return ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(p_ref), **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(isr_rag.factory, "build_gate", gate)
+    monkeypatch.setattr(isr_rag.cli.factory, "build_gate", gate)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["isr-rag", *arguments])
@@ -68,13 +68,13 @@ def test_json_is_the_whole_decision(run, evidence: Path) -> None:  # type: ignor
 def test_jsonl_in_jsonl_out_and_nonzero_when_a_line_was_bad(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"id": 1, "claim": "c", "evidence": ["a"]}\n', "utf-8")
-    code, _, _ = run("check", "--jsonl", str(source), "--out", str(target), "--p-ref", "1")
+    code, _, _ = run("batch", str(source), "--out", str(target), "--p-ref", "1")
     assert code == 0
     assert json.loads(target.read_text("utf-8"))["decision"]["action"] == "answer"
     source.write_text('{"id": 1, "claim": "c", "evidence": ["a"]}\nbad\n', "utf-8")
-    code, _, err = run("check", "--jsonl", str(source), "--out", str(target), "--p-ref", "1")
+    code, _, err = run("batch", str(source), "--out", str(target), "--p-ref", "1")
     assert (code, "there already" in err.replace("\n", " ")) == (1, True)
-    code, _, err = run("check", "--jsonl", str(source), "--out", str(target), "--p-ref", "1", "--force")
+    code, _, err = run("batch", str(source), "--out", str(target), "--p-ref", "1", "--force")
     assert code == 4
     assert "1 bad" in err
 
@@ -85,7 +85,7 @@ def test_jsonl_in_jsonl_out_and_nonzero_when_a_line_was_bad(run, tmp_path: Path)
         (("--claim", "c", "-e", "nowhere.txt"), 1, "nowhere.txt"),
         (("--claim", " ", "-e", "FACTS"), 1, "claim is empty"),
         (("--claim", "c", "-e", "FACTS", "--h-star", "2"), 2, "h_star"),
-        (("--claim", "c", "-e", "FACTS", "--orderings", "sorted"), 2, "orderings"),
+        (("--claim", "c", "-e", "FACTS", "--orderings", "sorted"), 2, "sorted"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_1_or_2(run, evidence: Path, arguments, expected, message: str) -> None:  # type: ignore[no-untyped-def]
@@ -96,43 +96,113 @@ def test_bad_input_is_one_line_and_exit_code_1_or_2(run, evidence: Path, argumen
     assert "Traceback" not in err
 
 
-def test_evidence_and_jsonl_exclude_each_other(run, evidence: Path) -> None:  # type: ignore[no-untyped-def]
+def test_without_evidence_nothing_is_checked(run) -> None:  # type: ignore[no-untyped-def]
     code, _, err = run("check", "--claim", "c")
     assert code == 2
     assert "--evidence" in err
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "named"),
     [
-        ("--claim", "c", "-e", "facts.txt", "--engine", "ray"),
-        ("--items", "in.jsonl", "--out", "out.jsonl", "--workers", "2"),
-        ("--items", "in.jsonl", "--out", "out.jsonl", "--engine", "dask"),
+        (("batch", "in.jsonl", "--out", "out.jsonl", "--workers", "2"), "--ray"),
+        (("check", "--claim", "c", "-e", "f", "--device", "cuda"), "--model"),
+        (("batch", "in.jsonl", "--server", "http://a", "--model", "m", "--dtype", "bfloat16"), "--server"),
+        (("check", "--claim", "c", "-e", "f", "--model", "m", "--quantization", "int3"), "int3"),
+        (("check", "--claim", "c", "-e", "f", "--tokenizer", "t"), "--server"),
+        (("audit", "--answer", "f", "-e", "f", "--p-ref", "1", "--calibration", "f"), "--p-ref"),
     ],
 )
-def test_options_of_the_engine_that_do_not_fit_are_refused(  # type: ignore[no-untyped-def]
-    run, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_options_that_do_not_fit_are_refused(  # type: ignore[no-untyped-def]
+    run, arguments: tuple[str, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").touch()
-    code, _, err = run("check", *arguments, "--p-ref", "1")
-    assert code == 2
-    assert "ray" in err
+    Path("f").write_text("The Seine flows through Paris.", "utf-8")
+    code, _, err = run(*arguments)
+    assert (code, named in err) == (2, True)
 
 
-def test_a_served_model_may_have_several_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check", "--claim", "c", "-e", "FACTS", "--p-ref", "1"),
+        ("batch", "ITEMS", "--out", "OUT", "--p-ref", "1"),
+        ("audit", "--answer", "FACTS", "-e", "FACTS", "--p-ref", "1"),
+        ("calibrate", "--labelled", "ITEMS", "--out", "OUT"),
+    ],
+)
+def test_how_a_model_is_loaded_reaches_it_from_every_command(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
 
-    class Pool(FixedScorer):
-        def __init__(self, connect: dict[str, object], *, first: int) -> None:
-            super().__init__([0.97])
-            asked.append(list(connect))
+    class Loaded(Exception):
+        pass
 
-    monkeypatch.setattr("isr_rag.scorers.remote.pool.ServerPool", Pool)
-    monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=FixedScorer))
-    gate = isr_rag.factory.build_gate(servers=["http://a", "http://b"], model="m", p_ref=1.0)
-    assert asked == [["http://a", "http://b"]]
+    def load(model: str, **settings: object) -> None:
+        asked.append({"model": model, **settings})
+        raise Loaded
+
+    monkeypatch.setitem(sys.modules, "isr_rag.scorers.transformers", SimpleNamespace(TransformersScorer=load))
+    paths = {"FACTS": tmp_path / "facts.txt", "ITEMS": tmp_path / "in.jsonl", "OUT": tmp_path / "out"}
+    for name in ("FACTS", "ITEMS"):
+        paths[name].write_text('{"id": 1, "claim": "c", "evidence": ["a"], "label": 1}\n', "utf-8")
+    given = [str(paths.get(part, part)) for part in command]
+    options = ["--model", "m", "--device", "cuda:1", "--dtype", "float16", "--quantization", "nf4"]
+    monkeypatch.setattr(sys, "argv", ["isr-rag", *given, *options])
+    with pytest.raises(Loaded):
+        isr_rag.cli.main()
+    assert asked == [{"model": "m", "device": "cuda:1", "dtype": "float16", "quantization": "nf4"}]
+
+
+def test_a_served_model_is_asked_for_by_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    def remote_scorer(url: str, *, model: str, tokenizer: str | None) -> FixedScorer:
+        return FixedScorer([0.97], identity=f"{model} at {url}")
+
+    monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=remote_scorer))
+    gate = isr_rag.cli.factory.build_gate(server="http://a", model="m", p_ref=1.0)
+    assert gate.scorer.identity == "m at http://a"
     assert gate.decide(["e"], claim="c").answered
+
+
+SERVER_COMMANDS = [
+    ("serve", "--port", "8000"),
+    ("mcp",),
+    ("report", "log.jsonl", "--out", "report.html"),
+    ("calibrate", "collect", "--items", "traffic.jsonl"),
+    ("calibrate", "label", "traffic.sqlite3"),
+]
+
+
+def test_without_the_server_its_commands_say_what_to_install() -> None:
+    program = (
+        "import sys, importlib.metadata as m\n"
+        "m.entry_points = lambda **_: ()\n"
+        "import isr_rag.cli\n"
+        f"for command in {SERVER_COMMANDS!r}:\n"
+        "    sys.argv = ['isr-rag', *command]\n"
+        "    try: isr_rag.cli.main()\n"
+        "    except SystemExit as stop: print(stop.code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"] * len(SERVER_COMMANDS)
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(SERVER_COMMANDS), done.stderr
+    assert all("isr_rag_server" in line and "pip install" in line for line in lines)
+    assert lines[0].startswith("error: isr-rag serve needs") and "isr-rag calibrate collect needs" in lines[3]
+
+
+def test_with_the_server_its_commands_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("isr_rag_server", reason="the server is a distribution of its own: pip install ./server")
+    from typer.testing import CliRunner
+
+    from isr_rag.cli.app import app
+
+    for command in SERVER_COMMANDS:
+        name = command[: 2 if command[0] == "calibrate" else 1]
+        shown = CliRunner().invoke(app, [*name, "--help"])
+        assert shown.exit_code == 0 and f"isr-rag {' '.join(name)}" in " ".join(shown.output.split()), name
 
 
 def test_help_loads_no_torch() -> None:
@@ -145,7 +215,7 @@ def test_files_that_cannot_be_read_or_written_are_one_line(run, evidence: Path, 
     source = tmp_path / "in.jsonl"
     source.write_text('{"id": 1, "claim": "c", "evidence": ["a"]}\n', "utf-8")
     for out in (tmp_path / "nowhere" / "out.jsonl", tmp_path):
-        code, _, err = run("check", "--jsonl", str(source), "--out", str(out), "--p-ref", "1")
+        code, _, err = run("batch", str(source), "--out", str(out), "--p-ref", "1")
         assert code == 2 and err.count("error:") == 1
         assert "Traceback" not in err and len(err.splitlines()) <= 2
 
@@ -154,7 +224,7 @@ def test_files_that_cannot_be_read_or_written_are_one_line(run, evidence: Path, 
     "arguments",
     [
         ("--claim", "c", "-e", "\x1b[31mred\x9b2J"),
-        ("--claim", "c", "-e", "f", "--engine", "\x1b]0;title\x07"),
+        ("--claim", "c", "-e", "f", "--quantization", "\x1b]0;title\x07"),
         ("--claim", "c", "-e", "f", "--focus", "\x1b[2J"),
         ("--\x1b[2J",),
     ],
@@ -172,53 +242,21 @@ def test_a_scorer_that_dies_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, run,
 
         return ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(die))
 
-    monkeypatch.setattr(isr_rag.factory, "build_gate", gate)
+    monkeypatch.setattr(isr_rag.cli.factory, "build_gate", gate)
     code, _, err = run("check", "--claim", "c", "-e", str(evidence))
     assert (code, "gone" in err) == (5, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((), [(None, None)]),
-        (("--adjudicator", "standard"), [("standard", None)]),
-        (("--adjudicator", "all"), [("small", None), ("standard", None)]),
-        (("--adjudicator", "small", "--file", "model.gguf"), [("small", Path("model.gguf"))]),
-    ],
-)
-def test_setup_prepares_what_is_named_and_shows_how_far_it_is(  # type: ignore[no-untyped-def]
-    run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], expected: list[tuple[str | None, Path | None]]
-) -> None:
+@pytest.mark.parametrize("file", [None, Path("model.gguf")])
+def test_setup_shows_how_far_it_is(run, monkeypatch: pytest.MonkeyPatch, file: Path | None) -> None:  # type: ignore[no-untyped-def]
     embedded = pytest.importorskip("isr_rag.scorers.embedded")
-    asked: list[tuple[str | None, Path | None]] = []
+    asked: list[Path | None] = []
 
-    def set_up(show_line, *, adjudicator, file, show_progress) -> None:  # type: ignore[no-untyped-def]
-        asked.append((adjudicator, file))
+    def set_up(show_line, *, file) -> None:  # type: ignore[no-untyped-def]
+        asked.append(file)
         show_line("trying a [mirror]")
-        show_progress("fetching model.gguf", 5_000_000, 5_000_000)
 
     monkeypatch.setattr(embedded, "setup", set_up)
-    code, _, err = run("setup", *arguments)
-    assert (code, asked) == (0, expected)
-    assert "trying a [mirror]" in err and "fetching model.gguf" in err and "5.0 MB" in err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("setup", "--adjudicator", "all", "--file", "model.gguf"),
-        ("setup", "--adjudicator", "large"),
-        ("check", "--claim", "c", "-e", "-", "--adjudicator", "small", "--model", "folder"),
-        ("check", "--claim", "c", "-e", "-", "--adjudicator", "large"),
-        ("calibrate", "--labelled", "l", "--out", "o", "--adjudicator", "small", "--server", "http://a"),
-    ],
-)
-def test_an_adjudicator_that_does_not_fit_the_other_options_is_a_usage_error(  # type: ignore[no-untyped-def]
-    run, arguments: tuple[str, ...]
-) -> None:
-    assert run(*arguments)[0] == 2
-
-
-def test_an_adjudicator_and_a_model_exclude_each_other() -> None:
-    with pytest.raises(ConfigurationError, match="neither model nor servers"):
-        isr_rag.factory.build_gate(adjudicator="small", model="m", p_ref=1.0)
+    code, _, err = run("setup", *(["--file", str(file)] if file else []))
+    assert (code, asked) == (0, [file])
+    assert "trying a [mirror]" in err

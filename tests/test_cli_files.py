@@ -62,8 +62,8 @@ def _bad_paths(folder: Path) -> dict[str, str]:
 
 COMMANDS = {
     "evidence": ("check", "--claim", "c", "--evidence", "{}", "--model", "nowhere"),
-    "items": ("check", "--items", "{}", "--out", "out.jsonl", "--model", "nowhere", "--p-ref", "1"),
-    "out": ("check", "--items", "in.jsonl", "--out", "{}", "--model", "nowhere", "--p-ref", "1"),
+    "items": ("batch", "{}", "--out", "out.jsonl", "--model", "nowhere", "--p-ref", "1"),
+    "out": ("batch", "in.jsonl", "--out", "{}", "--model", "nowhere", "--p-ref", "1"),
     "calibration": ("check", "--claim", "c", "--evidence", "facts.txt", "--calibration", "{}", "--model", "nowhere"),
     "model": ("check", "--claim", "c", "--evidence", "facts.txt", "--model", "{}", "--p-ref", "1"),
     "tokenizer": ("check", "--claim", "c", "-e", "facts.txt", "--server", "http://127.0.0.1:9", "--tokenizer", "{}"),
@@ -71,7 +71,7 @@ COMMANDS = {
     "cache": ("check", "--claim", "c", "-e", "facts.txt", "--cache", "{}", "--model", "nowhere", "--p-ref", "1"),
     "labelled": ("calibrate", "--labelled", "{}", "--out", "calibration", "--model", "nowhere"),
     "calibrate out": ("calibrate", "--labelled", "in.jsonl", "--out", "{}", "--model", "nowhere"),
-    "setup file": ("setup", "--adjudicator", "small", "--file", "{}"),
+    "setup file": ("setup", "--file", "{}"),
     "doctor local": ("doctor", "--server", "http://127.0.0.1:9/v1", "--local", "{}"),
     "doctor server": ("doctor", "--server", "{}"),
 }
@@ -99,14 +99,13 @@ def test_any_bad_path_is_one_clear_line_and_a_documented_exit_code(  # type: ign
 
 def test_no_usage_error_loads_a_model(call) -> None:  # type: ignore[no-untyped-def]
     for arguments in (
-        ("--claim", "c", "--jsonl", "in.jsonl", "--out", "out.jsonl"),
-        ("--question", "q", "--jsonl", "in.jsonl", "--out", "out.jsonl"),
-        ("--json", "--jsonl", "in.jsonl", "--out", "out.jsonl"),
-        ("--claim", "c", "-e", "facts.txt", "--force"),
-        ("--claim", "c", "-e", "facts.txt", "--out", "out.jsonl"),
-        ("--jsonl", "in.jsonl", "--out", "nowhere/out.jsonl"),
+        ("check", "--claim", "c"),
+        ("check", "--claim", "c", "-e", "facts.txt", "--focus", "few"),
+        ("check", "--claim", "c", "-e", "facts.txt", "--force"),
+        ("batch", "--out", "out.jsonl"),
+        ("batch", "in.jsonl", "--out", "nowhere/out.jsonl"),
     ):
-        code, out, err = call("check", *arguments)
+        code, out, err = call(*arguments)
         assert (code, out) == (2, ""), arguments
         assert err.startswith("error: ") and "--help lists the options" in err
 
@@ -115,7 +114,7 @@ def test_version_help_and_examples(call) -> None:  # type: ignore[no-untyped-def
     assert call("--version")[:2] == (0, f"isr-rag {__version__}\n")
     code, out, _ = call("--help")
     assert code == 0 and "Exit codes" in out and "--install-completion" in out
-    for command in ("check", "calibrate", "setup", "demo", "doctor"):
+    for command in ("check", "batch", "audit", "calibrate", "setup", "demo", "doctor"):
         code, out, _ = call(command, "--help")
         assert code == 0 and "Example" in out and f"isr-rag {command}" in out, command
 
@@ -126,13 +125,13 @@ def test_python_m_isr_rag_is_the_same_command() -> None:
 
 
 GATE = """
-import signal, sys, isr_rag.cli, isr_rag.factory
+import signal, sys, isr_rag.cli, isr_rag.cli.factory
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 from isr_rag import ISRGate
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 {}
-isr_rag.factory.build_gate = lambda **_: ISRGate(scorer=Scorer([0.97]), reference=Oracle(1.0))
+isr_rag.cli.factory.build_gate = lambda **_: ISRGate(scorer=Scorer([0.97]), reference=Oracle(1.0))
 isr_rag.cli.main()
 """
 
@@ -142,12 +141,12 @@ def _start(folder: Path, scorer: str, *arguments: str) -> subprocess.Popen[str]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "COLUMNS": "200"}
     return subprocess.Popen(
-        [sys.executable, "-c", program, "check", *arguments], cwd=folder, text=True, env=environment, **pipes
+        [sys.executable, "-c", program, "batch", *arguments], cwd=folder, text=True, env=environment, **pipes
     )  # type: ignore[call-overload,no-any-return]
 
 
 def test_a_file_comes_from_standard_input_and_goes_to_standard_output(tmp_path: Path) -> None:
-    running = _start(tmp_path, "Scorer = FixedScorer", "--jsonl", "-", "--out", "-")
+    running = _start(tmp_path, "Scorer = FixedScorer", "-")
     out, err = running.communicate("\ufeff" + ITEM + "bad\n", timeout=60)
     assert running.returncode == 4, err
     assert json.loads(out)["decision"]["action"] == "answer"
@@ -158,7 +157,7 @@ def test_a_file_comes_from_standard_input_and_goes_to_standard_output(tmp_path: 
 def test_the_summary_counts_what_was_answered_and_why_not(tmp_path: Path) -> None:
     items = [{"id": i, "claim": "c", "evidence": ["a"] if i else []} for i in range(3)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items), "utf-8")
-    running = _start(tmp_path, "Scorer = FixedScorer", "--jsonl", "in.jsonl", "--out", "out.jsonl")
+    running = _start(tmp_path, "Scorer = FixedScorer", "in.jsonl", "--out", "out.jsonl")
     _, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
     assert "3 lines in " in err and "2 answered, 1 abstained (1 no_evidence), 0 bad" in err
@@ -178,7 +177,7 @@ def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(tmp_path: Path
         "            time.sleep(60)\n"
         "        return super().score(requests)\n"
     )
-    arguments = ("--jsonl", "in.jsonl", "--out", "out.jsonl")
+    arguments = ("in.jsonl", "--out", "out.jsonl")
     running = _start(tmp_path, slow, *arguments)
     deadline = time.monotonic() + 60
     while not (tmp_path / "reached").exists() and time.monotonic() < deadline:

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import Action, Decision, ISRGate, Reason
-from isr_rag.decision import Focus, Nearest
+from isr_rag.core.decision import Focus, Nearest, percent
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.settings import Orderings
 from isr_rag.errors import InvalidInputError
-from isr_rag.evidence import Chunk
-from isr_rag.explanation import percent
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
 
 def decided(q: list[float], p_ref: float = 1.0, **settings: Any) -> Decision:
-    gate = ISRGate(scorer=FixedScorer(q), reference=Oracle(p_ref), m=len(q), **settings)
+    gate = ISRGate(scorer=FixedScorer(q), reference=Oracle(p_ref), **settings, orderings=Orderings(m=len(q)))
     return gate.decide(["a <b>", "b", "c", "d"], claim="c")
 
 
@@ -40,7 +40,7 @@ def test_json_round_trip_keeps_every_number(q: list[float], p_ref: float) -> Non
     assert back == decision
     assert back.seconds == decision.seconds
     assert plain(decision.to_dict())
-    assert decision.to_dict()["schema_version"] == 1
+    assert decision.to_dict()["schema_version"] == 2
 
 
 def test_infinite_isr_survives_strict_json() -> None:
@@ -62,7 +62,7 @@ def test_an_unscored_decision_and_a_focused_one_survive() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema_version": 2},
+        {"schema_version": 1},
         {"action": "maybe"},
         {"q": None},
         {"isr": "much"},
@@ -76,7 +76,8 @@ def test_other_schemas_are_refused(change: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"isr": math.nan}, {"p_ref": "high"}, {"h_star": math.nan}, {"q": 1.0}, {"action": "ANSWER"}]
+    "change",
+    [{"isr": math.nan}, {"p_ref": "high"}, {"settings": {"h_star": math.nan}}, {"q": 1.0}, {"action": "ANSWER"}],
 )
 def test_numbers_that_are_none_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match="not a decision as to_dict writes it"):
@@ -135,7 +136,7 @@ def test_plot_draws_every_ordering_and_the_three_levels() -> None:
     crowded = dataclasses.replace(decision, q=(0.5,) * 48).plot()
     assert len(crowded.get_xticks()) <= 14
     plt.close(crowded.figure)  # type: ignore[arg-type]
-    one = dataclasses.replace(decision, q=(0.9,), invariant=True).plot()
+    one = dataclasses.replace(decision, q=(0.9,), settings=dataclasses.replace(decision.settings, layout="set")).plot()
     assert [label.get_text() for label in one.get_xticklabels()] == ["every order, by construction"]
     plt.close(one.figure)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="nothing"):
@@ -144,7 +145,7 @@ def test_plot_draws_every_ordering_and_the_three_levels() -> None:
 
 def test_no_wider_target_is_advised_where_each_needs_a_cut_of_its_own() -> None:
     decision = decided([0.9], 0.94)
-    cut = dataclasses.replace(decision, decided_by="reference+cut")
+    cut = dataclasses.replace(decision, threshold_reached=True)
     assert "h_star=0.1" in decision.explain() and "h_star" not in cut.explain()
     assert "calibration on labelled data" in cut.explain()
 
@@ -153,7 +154,8 @@ def test_at_a_shell_options_and_titles_are_named() -> None:
     decision = dataclasses.replace(
         decided([0.9], 0.94),
         nearest=Nearest(1, "Kettles have a warranty."),
-        detail="no evidence can reach 1 - h* = 0.95 for c: the highest is 0.82. Choose h_star >= 0.18, or calibrate",
+        detail="no evidence can reach 1 - h* = 0.95 for c: the highest is 0.82",
+        lowest_h_star=0.18,
     )
     said = decision.at_shell([Chunk("a", "other"), Chunk("Kettles have a warranty.", "terms\nof use")])
     assert "--h-star 0.1 where 10% wrong" in said and "Choose --h-star 0.18, or" in said and "h_star" not in said
@@ -167,9 +169,10 @@ def test_an_abstention_says_what_is_needed_and_what_would_change_it() -> None:
     assert "h_star=0.1 where 10% wrong among the answered will do" in said and "calibration on labelled data" in said
     assert "h_star" not in decided([0.9], 0.3).explain()
     assert "0.9 on average" not in said
-    beyond = dataclasses.replace(decided([0.9], 0.94), detail="no evidence can reach 1 - h* = 0.95 for sufficient/1")
+    beyond = dataclasses.replace(decided([0.9], 0.94), lowest_h_star=0.06)
     assert "states it more directly" in said and "states it more directly" not in beyond.explain()
     assert "What would change it: h_star=0.1 where" in beyond.explain()
+    assert "Choose h_star >= 0.06, or calibrate on more labelled items." in beyond.explain()
     assert "in the worst" in decided([0.9, 1e-7]).explain()
     assert (
         "What would change it: retrieving some."

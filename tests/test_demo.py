@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from isr_rag import demo
-from isr_rag.doctor import diagnose
+from isr_rag.cli import demonstration as demo
+from isr_rag.cli.diagnosis import diagnose
 
 pytestmark = pytest.mark.model
 
 
 def test_the_library_finds_what_it_is_asked_for() -> None:
-    (first,) = demo.Library().search("Who created the language at Stichting Mathematisch Centrum?", 1)
+    (first,) = demo.search(demo.history(), "Who created the language at Stichting Mathematisch Centrum?", 1)
     assert "Guido van Rossum" in first.text and "http" not in first.text
 
 
@@ -32,7 +32,7 @@ def test_the_demo_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row[4] for row in rows} == {"yes", "no"}
     assert f"{sum(row[4] == 'yes' for row in rows)} of 6 orders say yes" in scenes["3"]
     assert "in every order" in scenes["3"]
-    # 4: the first look is not enough, the second answers
+    # 4: the first round is not enough, the second answers
     assert re.findall(r"ACQUIRE|ABSTAIN|ANSWER", scenes["4"]) == ["ACQUIRE", "ANSWER"]
     assert "isr-rag check" in scenes["5"]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_rag import defaults, doctor
-from isr_rag.calibration import CalibrationArtefact
+from isr_rag.cli import diagnosis as doctor
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,20 +20,9 @@ def test_of_every_extra_a_package_is_looked_for(monkeypatch: pytest.MonkeyPatch)
     assert not missing
 
 
-def test_what_is_installed_has_its_version() -> None:
-    lines = [doctor._package(name, *what).text for name, what in doctor._OPTIONAL.items()]
-    assert any("trafilatura 2" in line for line in lines) and all(line.startswith("  ") for line in lines)
-
-
-def test_what_a_calibration_promises_is_a_table() -> None:
-    calibration = defaults.default_reference().calibration
-    assert isinstance(calibration, CalibrationArtefact)
-    lines = [finding.text for finding in doctor.promises(calibration)]
-    for number, name in enumerate(calibration.predicates):
-        title, meaning, head, *rows = lines[6 * number : 6 * number + 6]
-        assert name in title and "how many of those answers are wrong" in meaning
-        starts = [head.index(f"{share} of cases") for share in ("10%", "30%", "50%", "70%")]
-        assert [row.split()[2] for row in rows] == ["0.05", "0.1", "0.2"]
-        for row in rows:
-            assert all(row[start - 1] == " " and row[start] in "0123456789n" for start in starts)
-    assert max(map(len, lines)) <= 100
+def test_what_is_installed_has_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_device", lambda: iter(()))
+    monkeypatch.setattr(doctor, "_default_model", lambda: iter(()))
+    lines = [finding.text for finding in doctor.diagnose()]
+    assert any("ok trafilatura 2" in line for line in lines)
+    assert sum("isr_rag_server" in line for line in lines) == 1

@@ -9,8 +9,8 @@ import pickle
 import numpy as np
 import pytest
 
+from isr_rag.core.scorer import PartialScoresError, Scores
 from isr_rag.errors import MissingDependencyError, ScorerError, install_command
-from isr_rag.scorers.protocol import PartialScoresError, Scores
 
 
 def test_a_missing_dependency_survives_pickling() -> None:

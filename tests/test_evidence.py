@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import ISRGate, Supported
+from isr_rag.core.evidence import Chunk, as_chunks, neutralise, one_line, quote
 from isr_rag.errors import InvalidInputError, InvalidTypeError
-from isr_rag.evidence import Chunk, as_chunks, neutralise, one_line, quote
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -151,5 +151,5 @@ def test_halves_of_surrogate_pairs_are_joined_or_replaced(broken: str, mended: s
     assert quote(Chunk(broken, broken)) == f"> {mended}: {mended}\n"
     predicate = Supported(question=broken, answer=broken)
     assert mended in predicate.render([Chunk(broken)]).suffix
-    gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0), focus=3)
+    gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0), max_words=3)
     assert gate.decide([f"{broken} one two three."], claim=broken).answered

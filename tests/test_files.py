@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isr_rag.files import sha256_of, write_atomically, write_json
+from isr_rag._util.files import sha256_of, write_atomically, write_json
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import Decision, ISRGate
-from isr_rag.decision import Focus
+from isr_rag.core.decision import Focus
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.focus import choose, words
+from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import PromptTooLongError
-from isr_rag.evidence import Chunk
-from isr_rag.focus import choose, words
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 
 
@@ -119,7 +119,7 @@ class TestInTheGate:
     def test_the_decision_says_how_much_was_read_and_the_reference_sees_it_all(self) -> None:
         seen: list[Chunk] = []
         scorer = FixedScorer([0.9])
-        gate = ISRGate(scorer=scorer, reference=Oracle(lambda case: seen.extend(case.chunks) or 1.0), focus=20)
+        gate = ISRGate(scorer=scorer, reference=Oracle(lambda case: seen.extend(case.chunks) or 1.0), max_words=20)
         decision = gate.decide([LONG, "Short."], question="When was the harmonic law published?", answer="1619")
         assert decision.focus is not None and decision.focus.words_read < decision.focus.words_total
         assert seen == [Chunk(LONG), Chunk("Short.")]
@@ -128,7 +128,7 @@ class TestInTheGate:
 
     def test_orderings_and_what_was_left_out_name_the_callers_chunks(self) -> None:
         chunks = [FILLER * 3, LONG, FILLER * 4, LONG]
-        gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0), focus=16)
+        gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0), max_words=16)
         decision = gate.decide(chunks, question="When was the harmonic law published?", answer="1619")
         assert decision.left_out == (0, 2) and set(decision.orderings) == {(1, 3), (3, 1)}
         assert "2 of 4" in str(decision)
@@ -162,9 +162,9 @@ class TestInTheGate:
         scorer = FixedScorer([0.9])
         scorer.focus_words = 15  # type: ignore[attr-defined]
         assert ISRGate(scorer=scorer, reference=Oracle(1)).decide([LONG], claim="c").focus is not None
-        assert ISRGate(scorer=scorer, reference=Oracle(1), focus=None).decide([LONG], claim="c").focus is None
+        assert ISRGate(scorer=scorer, reference=Oracle(1), max_words=None).decide([LONG], claim="c").focus is None
 
     @pytest.mark.parametrize("value", [0, -1, 2.5, True, "all"])
     def test_bad_budgets_are_refused(self, value: object) -> None:
-        with pytest.raises(ValueError, match="focus"):
-            ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1), focus=value)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="max_words"):
+            ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1), max_words=value)  # type: ignore[arg-type]

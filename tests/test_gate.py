@@ -16,8 +16,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import isr_rag
-from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Sufficient, Supported, bounds
-from isr_rag.algorithm import Convention, Rule, weigh
+from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Sufficient, Supported
+from isr_rag.core import bounds
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import ScoreRequest, Scores
+from isr_rag.core.settings import Convention, Orderings, Rule, Settings
+from isr_rag.core.verdict import weigh
 from isr_rag.errors import (
     ConfigurationError,
     InvalidInputError,
@@ -26,11 +30,9 @@ from isr_rag.errors import (
     NoReferenceError,
     ScorerError,
 )
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.references import CalibratedMixture, Oracle, ToolChoice
-from isr_rag.scorers.protocol import ScoreRequest, Scores
-from isr_rag.shadow import Kept
+from isr_rag.references import CalibratedMixture, Oracle, ToolReference
 from isr_rag.testing import FixedScorer
+from isr_rag_server.labels import Kept
 
 EVIDENCE = ["one", {"text": "two", "title": "T"}, "three", "four"]
 probability = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0, 0.95, 0.5]))
@@ -55,7 +57,7 @@ class TestTheTable:
         ],
     )
     def test_row(self, p_ref: float, q: float, isr: float, literal: Action, action: Action, reason: Reason) -> None:
-        paper = gate([q], p_ref, convention="paper").decide(EVIDENCE, claim="c")
+        paper = gate([q], p_ref, rule=Rule(convention="paper")).decide(EVIDENCE, claim="c")
         assert paper.isr == pytest.approx(isr, rel=2e-2) and paper.action is literal
         safe = gate([q], p_ref).decide(EVIDENCE, claim="c")
         assert (safe.action, safe.reason) == (action, reason)
@@ -66,7 +68,7 @@ class TestTheTable:
 class TestAlgorithm1:
     @given(some_q, probability, st.floats(0.01, 0.5), st.floats(0.5, 10))
     def test_every_number_is_the_methods(self, q: list[float], p_ref: float, h: float, clip: float) -> None:
-        d = gate(q, p_ref, m=len(q), h_star=h, clip=clip).decide(EVIDENCE, claim="c")
+        d = gate(q, p_ref, h_star=h, orderings=Orderings(m=len(q)), rule=Rule(clip=clip)).decide(EVIDENCE, claim="c")
         assert d.q == pytest.approx(q, abs=1e-15) and len(d.orderings) == d.m == d.passes == len(q)
         assert d.orderings[0] == (0, 1, 2, 3)
         eps = bounds.EPS
@@ -74,7 +76,7 @@ class TestAlgorithm1:
         u = p * np.log(p / ks) + (1 - p) * np.log((1 - p) / (1 - ks))
         assert d.budget == pytest.approx(np.minimum(u, clip).mean(), abs=1e-9)
         assert d.q_lo == min(d.q) and d.q_bar == pytest.approx(np.mean(q))
-        assert d.p_ref == p_ref and d.h_star == h and d.p_star == 1 - h and d.clip == clip
+        assert d.p_ref == p_ref and d.h_star == h and d.p_star == 1 - h and d.settings.rule.clip == clip
         lo = np.clip(min(d.q), eps, 1 - eps)
         needed = d.p_star * np.log(d.p_star / lo) + h * np.log(h / (1 - lo))
         if d.q_lo >= d.p_star - bounds.TOLERANCE:
@@ -90,12 +92,14 @@ class TestAlgorithm1:
     def test_no_reference_below_the_target_ever_answers(self, q: list[float], t: float, h: float, clip: float) -> None:
         p_ref = t * (1 - h) * (1 - 1e-6)
         for cascade in (False, True):
-            d = gate(q, p_ref, m=12, h_star=h, clip=clip, cascade=cascade).decide([*EVIDENCE, "five"], claim="c")
+            d = gate(q, p_ref, h_star=h, orderings=Orderings(m=12, cascade=cascade), rule=Rule(clip=clip)).decide(
+                [*EVIDENCE, "five"], claim="c"
+            )
             assert d.action is Action.ABSTAIN and d.reason is Reason.REFERENCE_BELOW_TARGET
 
     @given(st.floats(0.001, 0.999), probability, st.floats(0.01, 0.5), st.integers(1, 6))
     def test_without_dispersion_it_is_the_test_of_the_reference(self, q: float, p_ref: float, h: float, m: int) -> None:
-        rule = Rule(h, 50.0, "safe")
+        rule = Settings(h_star=h, rule=Rule(50.0, "safe"))
         # between the two tolerances rounding may decide either way
         assume(p_ref == rule.p_star or abs(p_ref - rule.p_star) > 1e-6)
         assume(abs(q - rule.p_star) > 1e-6)
@@ -104,24 +108,27 @@ class TestAlgorithm1:
     @given(st.floats(0.001, 0.999), st.integers(1, 12), st.floats(0.01, 0.5))
     def test_an_exact_tie_answers(self, q: float, m: int, h: float) -> None:
         """p_ref = p* with no dispersion: ISR = 1, whatever the rounding."""
-        assert weigh([q] * m, 1.0 - h, Rule(h, 50.0, "safe")).answers
+        assert weigh([q] * m, 1.0 - h, Settings(h_star=h, rule=Rule(50.0, "safe"))).answers
 
     @given(some_q, st.floats(0.0, 1.0))
     def test_below_the_reference_and_the_target_isr_is_below_one_by_itself(self, q: list[float], p_ref: float) -> None:
         """When every q_k <= p_ref < p*, the literal rule abstains too: the guard removes nothing there."""
         low = [value * p_ref for value in q]
         assume(p_ref < 0.95 - 1e-6)
-        assert not weigh(low, p_ref, Rule(0.05, 6.0, "paper")).answers
+        assert not weigh(low, p_ref, Settings(h_star=0.05, rule=Rule(6.0, "paper"))).answers
 
     def test_order_sensitivity_has_its_own_reason(self) -> None:
-        d = gate([0.9, 0.9, 1e-7], m=3).decide(EVIDENCE, claim="c")
+        d = gate([0.9, 0.9, 1e-7], orderings=Orderings(m=3)).decide(EVIDENCE, claim="c")
         assert d.reason is Reason.ORDER_SENSITIVE and d.action is Action.ABSTAIN
 
     def test_more_orderings_make_the_gate_stricter(self) -> None:
         """Logit-normal(1, 0.3): the minimum over more draws is lower."""
         rng = np.random.default_rng(0)
         q = 1 / (1 + np.exp(-rng.normal(1.0, 0.3, size=(500, 16))))
-        rates = [np.mean([weigh(row[:m], 0.97, Rule(0.05, 6.0, "safe")).answers for row in q]) for m in (3, 6, 12, 16)]
+        rates = [
+            np.mean([weigh(row[:m], 0.97, Settings(h_star=0.05, rule=Rule(6.0, "safe"))).answers for row in q])
+            for m in (3, 6, 12, 16)
+        ]
         assert rates == sorted(rates, reverse=True) and rates[0] > rates[-1] + 0.05
 
     @given(st.permutations(range(4)), st.integers(0, 2**32))
@@ -136,7 +143,7 @@ class TestAlgorithm1:
             return float(1 / (1 + np.exp(-1.5 - sum(weights[text] / (r + 1) for r, text in enumerate(read)))))
 
         for orderings in ("auto", "exhaustive"):
-            one = gate(scorer=FixedScorer(q), m=24, orderings=orderings)
+            one = gate(scorer=FixedScorer(q), orderings=Orderings(m=24, family=orderings))
             a = one.decide(texts, claim="c")
             b = one.decide([texts[i] for i in relabelling], claim="c")
             assert len(a.orderings) == 24 and sorted(a.q) == pytest.approx(sorted(b.q), abs=1e-12)
@@ -148,17 +155,19 @@ class TestAlgorithm1:
 class TestOrderings:
     @pytest.mark.parametrize(("n", "m", "drawn"), [(1, 6, 1), (2, 6, 2), (3, 6, 6), (4, 6, 6)])
     def test_never_more_than_exist(self, n: int, m: int, drawn: int) -> None:
-        d = gate([0.9], m=m).decide(["x"] * n if n == 1 else [f"x{i}" for i in range(n)], claim="c")
+        d = gate([0.9], orderings=Orderings(m=m)).decide(
+            ["x"] * n if n == 1 else [f"x{i}" for i in range(n)], claim="c"
+        )
         assert len(d.orderings) == len(d.q) == d.passes == drawn and d.m == m
 
     def test_the_banded_gate_reports_that_it_saw_one_ordering(self) -> None:
-        d = gate([0.9], orderings="banded").decide([str(i) for i in range(5)], claim="c")
-        assert d.orderings == ((0, 1, 2, 3, 4),) and d.family == "banded"
+        d = gate([0.9], orderings=Orderings(family="banded")).decide([str(i) for i in range(5)], claim="c")
+        assert d.orderings == ((0, 1, 2, 3, 4),) and d.settings.orderings.family == "banded"
 
     def test_a_model_that_cannot_see_the_order_is_asked_once(self) -> None:
         scorer = FixedScorer([0.9, 0.1], layout="set")
         d = gate(scorer=scorer).decide(EVIDENCE, claim="c")
-        assert d.invariant and d.passes == 1 and d.m == 6 and d.q == (0.9,)
+        assert d.settings.invariant and d.passes == 1 and d.m == 6 and d.q == (0.9,)
 
     def test_only_the_late_layout_leaves_the_claim_out_of_the_head(self) -> None:
         for layout, there in (("full", True), ("set", True), ("late", False)):
@@ -186,9 +195,9 @@ class TestPredicates:
         scorer = FixedScorer([row])
         choice = Choice("Which?", ["a", "b", "c"])
         for tool, q in (("b", 0.7), (2, 0.1), (lambda case: "a", 0.2)):
-            d = ISRGate(scorer=scorer, reference=ToolChoice(tool)).decide(EVIDENCE, predicate=choice)
+            d = ISRGate(scorer=scorer, reference=ToolReference(tool)).decide(EVIDENCE, predicate=choice)
             assert d.q_bar == pytest.approx(q) and d.p_ref == 1.0
-        assert ISRGate(scorer=scorer, reference=ToolChoice("b")).decide(EVIDENCE, predicate=choice).answered
+        assert ISRGate(scorer=scorer, reference=ToolReference("b")).decide(EVIDENCE, predicate=choice).answered
 
     def test_a_custom_target_is_the_column_of_g(self) -> None:
         predicate = Custom("n", "t", "ask", labels=("no", "yes"), target=1)
@@ -232,7 +241,7 @@ class TestEqualDecisions:
 
     @pytest.mark.parametrize("cascade", [False, True])
     def test_sync_async_batched_and_alone(self, cascade: bool) -> None:
-        one = gate(scorer=FixedScorer(self.hashed), m=12, cascade=cascade)
+        one = gate(scorer=FixedScorer(self.hashed), orderings=Orderings(m=12, cascade=cascade))
         alone = [one.decide(**item) for item in self.ITEMS]
         assert one.decide_batch(self.ITEMS) == alone
         assert one.decide_batch(self.ITEMS[::-1]) == alone[::-1]
@@ -266,7 +275,7 @@ class TestEqualDecisions:
     def test_inputs_are_not_modified(self) -> None:
         items = copy.deepcopy([item for item in self.ITEMS if "reference" not in item])
         before = copy.deepcopy(items)
-        gate(focus=1).decide_batch(items)
+        gate(max_words=1).decide_batch(items)
         assert items == before
 
     def test_an_empty_batch_is_no_work(self) -> None:
@@ -369,19 +378,33 @@ class TestFailures:
         "setting",
         [
             *({"h_star": value} for value in (0, 1, -0.1, 1.5, float("nan"), "0.05", None, True)),
-            *({"m": value} for value in (0, -1, 2.0, "6", True, None)),
-            *({"clip": value} for value in (0, -1.0, float("nan"), float("inf"), "6")),
-            *({"seed": value} for value in (-1, 0.5, "x")),
-            *({"bands": value} for value in (0, 1.5)),
-            {"orderings": "sorted"},
-            {"convention": "loose"},
+            {"orderings": "uniform"},
+            {"rule": "paper"},
             {"on_error": "ignore"},
+            *({"max_words": value} for value in (0, -1, 2.5, True, "all")),
         ],
         ids=str,
     )
     def test_settings_out_of_range_are_refused(self, setting: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             gate(**setting)
+
+    @pytest.mark.parametrize(
+        ("kind", "setting"),
+        [
+            *((Orderings, {"m": value}) for value in (0, -1, 2.0, "6", True, None)),
+            *((Orderings, {"seed": value}) for value in (-1, 0.5, "x")),
+            *((Orderings, {"bands": value}) for value in (0, 1.5)),
+            (Orderings, {"family": "sorted"}),
+            (Orderings, {"cascade": 1}),
+            *((Rule, {"clip": value}) for value in (0, -1.0, float("nan"), float("inf"), "6")),
+            (Rule, {"convention": "loose"}),
+        ],
+        ids=str,
+    )
+    def test_parts_of_the_settings_out_of_range_are_refused(self, kind: type, setting: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match=next(iter(setting))):
+            kind(**setting)
 
     def test_settings_are_keyword_only_and_unknown_ones_refused(self) -> None:
         with pytest.raises(TypeError):
@@ -403,25 +426,27 @@ class TestFailures:
 
 def test_the_noise_floor_is_told_from_dispersion() -> None:
     scorer = FixedScorer([0.9, 0.9 + 1e-8])
-    assert gate(scorer=scorer, m=2).decide(EVIDENCE, claim="c").below_noise_floor is None
+    assert gate(scorer=scorer, orderings=Orderings(m=2)).decide(EVIDENCE, claim="c").below_noise_floor is None
     scorer.noise_floor = 1e-5  # type: ignore[attr-defined]
-    assert gate(scorer=scorer, m=2).decide(EVIDENCE, claim="c").below_noise_floor is True
+    assert gate(scorer=scorer, orderings=Orderings(m=2)).decide(EVIDENCE, claim="c").below_noise_floor is True
     scorer = FixedScorer([0.9, 0.8])
     scorer.noise_floor = 1e-5  # type: ignore[attr-defined]
-    assert gate(scorer=scorer, m=2).decide(EVIDENCE, claim="c").below_noise_floor is False
+    assert gate(scorer=scorer, orderings=Orderings(m=2)).decide(EVIDENCE, claim="c").below_noise_floor is False
 
 
 def test_decisions_are_reproducible_and_seeds_matter() -> None:
     evidence = [str(i) for i in range(9)]
-    assert gate(seed=1).decide(evidence, claim="c") == gate(seed=1).decide(evidence, claim="c")
-    assert len({gate(seed=seed).decide(evidence, claim="c").orderings for seed in range(5)}) == 5
+    assert gate(orderings=Orderings(seed=1)).decide(evidence, claim="c") == gate(orderings=Orderings(seed=1)).decide(
+        evidence, claim="c"
+    )
+    assert len({gate(orderings=Orderings(seed=seed)).decide(evidence, claim="c").orderings for seed in range(5)}) == 5
 
 
 @pytest.mark.parametrize("convention", ["safe", "paper"])
 def test_every_corner_of_the_numbers_decides_or_raises_nothing_odd(convention: Convention) -> None:
     corners = [0.0, 1e-300, 1e-12, 1e-9, 0.05, 0.5, 0.95, 1 - 1e-9, 1.0]
     for p, q1, q2 in itertools.product(corners, corners, corners):
-        verdict = weigh([q1, q2], p, Rule(0.05, 6.0, convention))
+        verdict = weigh([q1, q2], p, Settings(h_star=0.05, rule=Rule(6.0, convention)))
         assert 0 <= verdict.budget <= 6 and verdict.isr >= 0 and 0 <= verdict.risk_of_hallucination <= 1
 
 
@@ -431,14 +456,7 @@ def test_signatures_name_every_argument_and_unknown_ones_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="unknown arguments"):
         gate().decide(EVIDENCE, claims="c")  # type: ignore[call-arg]
     with pytest.raises(InvalidInputError, match="unknown arguments"):
-        isr_rag.acquire(gate(), lambda query, look, previous: [], claims="c")  # type: ignore[call-arg]
-
-
-def test_the_rule_checks_its_own_settings() -> None:
-    for broken in ({"h_star": 1.0}, {"h_star": "0.1"}, {"clip": 0.0}, {"convention": "bold"}):
-        settings: dict[str, Any] = {"h_star": 0.05, "clip": 6.0, "convention": "safe", **broken}
-        with pytest.raises(ConfigurationError, match=next(iter(broken))):
-            Rule(**settings)
+        isr_rag.acquire(gate(), lambda query, round_number, previous: [], claims="c")  # type: ignore[call-arg]
 
 
 @given(st.lists(probability, min_size=1, max_size=6))
@@ -451,6 +469,6 @@ def test_the_mean_is_the_same_to_the_last_bit_wherever_it_is_compared(q: list[fl
             seen.append(score)
             return 1.0
 
-    decision = gate(q, reference=CalibratedMixture(Noted()), m=len(q)).decide(EVIDENCE, claim="c")
+    decision = gate(q, reference=CalibratedMixture(Noted()), orderings=Orderings(m=len(q))).decide(EVIDENCE, claim="c")
     kept = Kept("i", "k", decision.predicate, decision.q, (), None, 4, None, None, None)
     assert seen == [decision.q_bar] == [kept.score(False)]

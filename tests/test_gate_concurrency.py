@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from isr_rag import Decision, ISRGate, Supported
-from isr_rag.evidence import Chunk
-from isr_rag.prompt import Ordering, Prompt
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import ScoreRequest, Scores
+from isr_rag.core.settings import Orderings
 from isr_rag.references import CalibratedMixture, Oracle, Reference
-from isr_rag.scorers.protocol import ScoreRequest, Scores
 from isr_rag.testing import FixedScorer
 
 THREADS = 64
@@ -36,7 +37,7 @@ def item(i: int) -> dict[str, object]:
 @pytest.mark.parametrize("reference", [Oracle(0.97), CalibratedMixture(Square())], ids=["oracle", "mixture"])
 @pytest.mark.parametrize("cascade", [False, True])
 def test_64_threads_on_one_gate(reference: Reference, cascade: bool) -> None:
-    gate = ISRGate(scorer=FixedScorer(hashed), reference=reference, m=12, cascade=cascade)
+    gate = ISRGate(scorer=FixedScorer(hashed), reference=reference, orderings=Orderings(m=12, cascade=cascade))
     expected = [gate.decide(**item(i)) for i in range(4 * THREADS)]  # type: ignore[arg-type]
     barrier = threading.Barrier(THREADS)
 

@@ -11,39 +11,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import Decision, ISRGate
-from isr_rag.algorithm import Rule, weigh
-from isr_rag.cascade import hopeless
+from isr_rag.core.cascade import hopeless
+from isr_rag.core.scorer import PartialScoresError, ScoreRequest, Scores
+from isr_rag.core.settings import Rule, Settings
+from isr_rag.core.verdict import weigh
 from isr_rag.errors import ScorerError
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import PartialScoresError, ScoreRequest, Scores
 
 unit = st.floats(0.0, 1.0)
 triples = st.lists(st.tuples(unit, unit, unit).map(sorted), min_size=1, max_size=6)
 rules = st.builds(
-    Rule, st.sampled_from([0.05, 0.2, 0.5]), st.sampled_from([2.0, 6.0]), st.sampled_from(["safe", "paper"])
+    Settings,
+    h_star=st.sampled_from([0.05, 0.2, 0.5]),
+    rule=st.builds(Rule, st.sampled_from([2.0, 6.0]), st.sampled_from(["safe", "paper"])),
 )
 
 
 @given(triples, unit, rules)
 def test_an_interval_answers_only_where_every_point_of_it_would(
-    triples: list[list[float]], p: float, rule: Rule
+    triples: list[list[float]], p: float, rule: Settings
 ) -> None:
     low, inside, high = (list(ends) for ends in zip(*triples, strict=True))
     cautious, exact = weigh(low, p, rule, high), weigh(inside, p, rule)
     assert not cautious.answers or exact.answers
     assert cautious.risk_of_hallucination <= exact.risk_of_hallucination + 1e-9
-    if rule.convention == "safe" or exact.isr < np.inf:
+    if rule.rule.convention == "safe" or exact.isr < np.inf:
         assert cautious.isr <= exact.isr * (1.0 + 1e-9) + 1e-12
 
 
 @given(st.lists(unit, min_size=1, max_size=6), unit, rules)
-def test_intervals_of_no_width_change_nothing(q: list[float], p: float, rule: Rule) -> None:
+def test_intervals_of_no_width_change_nothing(q: list[float], p: float, rule: Settings) -> None:
     assert weigh(q, p, rule, q) == weigh(q, p, rule)
 
 
 @given(triples, st.lists(unit, min_size=1, max_size=4), unit, rules)
 def test_an_exact_stop_holds_for_intervals_too(
-    triples: list[list[float]], rest: list[float], p: float, rule: Rule
+    triples: list[list[float]], rest: list[float], p: float, rule: Settings
 ) -> None:
     low, _, high = (list(ends) for ends in zip(*triples, strict=True))
     if hopeless(low, len(low) + len(rest), p, None, rule, high):

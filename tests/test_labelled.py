@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from isr_rag import Action, ISRGate, Reason
-from isr_rag.adjudicators import ADJUDICATORS
 from isr_rag.calibration import CalibrationArtefact, CalibrationError, CalibrationMismatchError, TrainingHashes
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.settings import Orderings, Rule
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.labelled import calibrate, fingerprint, read_labelled, score_labelled, shipped_hashes
-from isr_rag.prompt import Ordering, Prompt
+from isr_rag.gate.labelled import calibrate, item_key, score_labelled, shipped_hashes
+from isr_rag.io.items import read_labelled
 from isr_rag.references import CalibratedMixture
+from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.testing import FixedScorer
 
 pytestmark = pytest.mark.slow  # they fit a calibration
@@ -27,7 +29,7 @@ def told(prompt: Prompt, ordering: Ordering) -> float:
 
 
 def gate(**settings: Any) -> ISRGate:
-    return ISRGate(**({"scorer": FixedScorer(told), "m": 6, "orderings": "banded"} | settings))
+    return ISRGate(**({"scorer": FixedScorer(told), "orderings": Orderings(family="banded")} | settings))
 
 
 @pytest.fixture(scope="module")
@@ -81,32 +83,29 @@ def test_without_a_valid_cut_each_decision_says_so(labelled: list[dict[str, Any]
     few = calibrate(own, score_labelled(own, labelled[:300]), targets=[(0.2, 1e-9)]).artefact
     decision = gate(reference=CalibratedMixture(few, delta=1e-9), h_star=0.2).decide(["a", "b"], claim="x at 0.999 end")
     assert decision.reason is Reason.CUT_NOT_REACHED
-    assert "no valid cut for P(hallucination rate among answered > 0.2)" in decision.detail
+    assert "no valid threshold for P(hallucination rate among answered > 0.2)" in decision.detail
 
 
-def test_what_an_adjudicator_was_trained_on_does_not_calibrate_it(labelled: list[dict[str, Any]]) -> None:
+def test_what_the_adjudicator_was_trained_on_does_not_calibrate_it(labelled: list[dict[str, Any]]) -> None:
     """Its hashes ship with it, and count whoever calibrates and on whatever device."""
-    for one in ADJUDICATORS.values():
-        known = CalibrationArtefact.load(one.directory / "calibration.json").belongs_to.scorer.split("/")
-        own = gate(scorer=FixedScorer(told, identity="/".join([*known[:3], "float32", "cuda", "late"])))
-        records = score_labelled(own, labelled[:200])
-        assert calibrate(own, records, targets=())
-        hashes = TrainingHashes.load(one.directory / "trained.u64")
-        trained = TrainingHashes(np.union1d(hashes.values, TrainingHashes.of([records[7].text or ""]).values))
-        with pytest.raises(CalibrationError, match="1 calibration texts also occur"):
-            calibrate(own, records, targets=(), training=trained)
-        assert np.array_equal(shipped_hashes(own.scorer.identity).values, hashes.values)  # type: ignore[union-attr]
+    known = CalibrationArtefact.load(STANDARD.directory / "calibration.json").fingerprint.scorer.split("/")
+    own = gate(scorer=FixedScorer(told, identity="/".join([*known[:3], "float32", "cuda", "late"])))
+    records = score_labelled(own, labelled[:200])
+    assert calibrate(own, records, targets=())
+    hashes = TrainingHashes.load(STANDARD.directory / "trained.u64")
+    trained = TrainingHashes(np.union1d(hashes.values, TrainingHashes.of([records[7].text or ""]).values))
+    with pytest.raises(CalibrationError, match="1 calibration texts also occur"):
+        calibrate(own, records, targets=(), training=trained)
+    assert np.array_equal(shipped_hashes(own.scorer.identity).values, hashes.values)  # type: ignore[union-attr]
     assert shipped_hashes("fixed") is None
 
 
 def test_training_texts_are_compared_as_they_are_written(labelled: list[dict[str, Any]]) -> None:
     own = gate()
     records = score_labelled(own, labelled[:200])
-    with pytest.raises(CalibrationError, match=r"fingerprint\(query, chunks\)"):
-        calibrate(own, records, targets=(), training_texts=[labelled[3]["claim"]])
-    seen = fingerprint(labelled[3]["claim"], ["b", "a"])
+    seen = TrainingHashes.of([item_key(labelled[3]["claim"], ["b", "a"])])
     with pytest.raises(CalibrationError, match="1 calibration texts also occur"):
-        calibrate(own, records, targets=(), training_texts=[seen])
+        calibrate(own, records, targets=(), training=seen)
 
 
 def test_it_survives_the_disk(artefact: CalibrationArtefact, tmp_path: Path) -> None:
@@ -121,9 +120,9 @@ def test_it_survives_the_disk(artefact: CalibrationArtefact, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
-        ({"m": 12}, "m"),
-        ({"orderings": "uniform"}, "orderings"),
-        ({"focus": 100}, "focus"),
+        ({"orderings": Orderings(m=12, family="banded")}, "m"),
+        ({"orderings": Orderings(family="uniform")}, "orderings"),
+        ({"max_words": 100}, "max_words"),
         ({"scorer": FixedScorer(told, identity="other")}, "scorer"),
     ],
 )
@@ -139,26 +138,28 @@ def test_another_predicate_is_refused(artefact: CalibrationArtefact) -> None:
 
 
 def test_the_cut_is_held_beside_the_rule_and_the_decision_says_so(artefact: CalibrationArtefact) -> None:
-    cut = artefact.cut("supported-claim/1", 0.1, 0.1)
-    assert cut.cut is not None
+    threshold = artefact.threshold("supported-claim/1", 0.1, 0.1)
+    assert threshold.value is not None
     own = gate(reference=CalibratedMixture(artefact, delta=0.1), h_star=0.1)
     above = own.decide(["a", "b"], claim="claim x at 0.99 end")
-    assert (above.action, above.decided_by) == (Action.ANSWER, "isr+cut")
+    assert (above.action, above.decided_by, above.threshold_reached) == (Action.ANSWER, "isr", True)
     plain = gate(reference=CalibratedMixture(artefact), h_star=0.1)
     lowest = next(q for q in np.arange(0.5, 1.0, 0.001) if plain.decide(["a", "b"], claim=f"c at {q:.3f} e").answered)
-    if lowest < cut.cut:
+    if lowest < threshold.value:
         between = own.decide(["a", "b"], claim=f"c at {lowest:.3f} e")
         assert (between.action, between.reason) == (Action.ABSTAIN, Reason.CUT_NOT_REACHED)
     decision = plain.decide(["a", "b"], claim="c at 0.99 e")
-    assert (decision.decided_by, decision.guarantee) == ("isr", "rate")
+    assert (decision.decided_by, decision.guarantee, decision.threshold_reached) == ("isr", "selective", None)
 
 
-@pytest.mark.parametrize(("settings", "field"), [({"clip": 2.0}, "clip"), ({"convention": "paper"}, "convention")])
+@pytest.mark.parametrize(
+    ("settings", "field"), [({"rule": Rule(clip=2.0)}, "clip"), ({"rule": Rule(convention="paper")}, "convention")]
+)
 def test_a_cut_tested_on_another_rule_is_refused(
     artefact: CalibrationArtefact, settings: dict[str, Any], field: str, tmp_path: Path
 ) -> None:
     loaded = CalibrationArtefact.load(artefact.save(tmp_path / "calibration.json"))
-    assert loaded == artefact and (loaded.belongs_to.clip, loaded.belongs_to.convention) == (6.0, "safe")
+    assert loaded == artefact and (loaded.fingerprint.clip, loaded.fingerprint.convention) == (6.0, "safe")
     asked = {"evidence": ["a", "b"], "claim": "claim x at 0.99 end"}
     with pytest.raises(CalibrationMismatchError, match=f"{field}: fitted for"):
         gate(reference=CalibratedMixture(loaded, delta=0.1), h_star=0.1, **settings).decide(**asked)
@@ -177,14 +178,16 @@ def test_an_order_invariant_scorer_has_one_calibration_for_every_m(labelled: lis
     own = gate(scorer=FixedScorer(told, layout="set"))
     fitted = calibrate(own, score_labelled(own, labelled), targets=()).artefact
     for m in (1, 6, 12):
-        other = gate(scorer=FixedScorer(told, layout="set"), m=m, reference=CalibratedMixture(fitted))
+        other = gate(
+            scorer=FixedScorer(told, layout="set"), reference=CalibratedMixture(fitted), orderings=Orderings(m=m)
+        )
         decision = other.decide(["a", "b"], claim="c at 0.99 e")
-        assert (decision.passes, decision.m, decision.invariant) == (1, m, True)
+        assert (decision.passes, decision.m, decision.settings.invariant) == (1, m, True)
 
 
 def test_a_cascade_is_not_calibrated(labelled: list[dict[str, Any]]) -> None:
     with pytest.raises(CalibrationError, match="cascade"):
-        score_labelled(gate(cascade=True), labelled)
+        score_labelled(gate(orderings=Orderings(cascade=True)), labelled)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.predicates import Choice, Custom, Predicate, Refuted, Sufficient, Supported, predicate_for
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.evidence import Chunk
-from isr_rag.predicates import Choice, Custom, Predicate, Refuted, Sufficient, Supported, predicate_for
 
 CHUNKS = [Chunk("Paris is the capital of France.", "Paris"), Chunk("Lyon is a city.")]
 ALL: list[Predicate] = [

@@ -1,7 +1,7 @@
 """Every code block of the README and of the guides runs, and the README shows what it prints.
 
 After a change of the model, its calibration or the decision's words, `python -m tests.test_readme` writes the outputs
-and the coverage table anew; read them before you commit them.
+anew; read them before you commit them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,13 @@ from pathlib import Path
 import pytest
 
 from isr_lab.slice.sample import load_sample
-from isr_rag.adjudicators import adjudicator_named
 from tests.scorers import tiny
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 SHOWN = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", flags=re.MULTILINE | re.DOTALL)
-COVERAGE = re.compile(r"(?<=<!-- coverage -->\n).*?(?=<!-- /coverage -->)", flags=re.DOTALL)
 NUMBER = re.compile(r"\d+\.\d+(?:e-?\d+)?")
-pytestmark = pytest.mark.model
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -46,21 +43,13 @@ def outputs() -> list[tuple[str, str]]:
     return found
 
 
-def coverage() -> str:
-    """The gate's coverage on the test split, from the card of the default adjudicator."""
-    card = (adjudicator_named().directory / "README.md").read_text("utf-8")
-    section = card.split("### Fresh test items of the Factuality Slice\n")[1].split("\n##")[0].split("\nBy source")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
-    kept = [[row[0], *row[2:]] for row in rows if row[1] != "each"]  # the default guarantee is `rate`
-    return "".join(f"| {' | '.join(row)} |\n" for row in kept)
-
-
 def test_the_readme_is_short_and_has_blocks_of_known_kinds_only() -> None:
     text = README.read_text("utf-8")
     assert len(text.splitlines()) < 200
     assert set(re.findall(r"^```(\w+)$", text, flags=re.MULTILINE)) == {"python", "text", "console"}
 
 
+@pytest.mark.model
 def test_the_readme_shows_what_its_code_prints_to_two_digits() -> None:
     for printed, shown in outputs():
         assert NUMBER.sub("#", printed) == NUMBER.sub("#", shown), "run: python -m tests.test_readme"
@@ -68,18 +57,15 @@ def test_the_readme_shows_what_its_code_prints_to_two_digits() -> None:
         assert all(float(a) == pytest.approx(float(b), rel=0.02, abs=0.01) for a, b in pairs), pairs
 
 
+@pytest.mark.model
 def test_the_first_block_answers_a_true_claim_and_refuses_its_near_miss() -> None:
     (first, _), (draft, _), (loop, _) = outputs()
     assert re.findall(r"^(ANSWER|ABSTAIN)", first, flags=re.MULTILINE) == ["ANSWER", "ABSTAIN"]
     assert draft.startswith("ANSWER")
-    assert loop.startswith("answered after 2 looks")
+    assert loop.startswith("answered after 2 rounds")
 
 
-def test_the_coverage_table_is_the_card_s() -> None:
-    found = COVERAGE.search(README.read_text("utf-8"))
-    assert found is not None and found[0] == coverage(), "run: python -m tests.test_readme"
-
-
+@pytest.mark.model
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_the_python_of_a_guide_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, object] = {}
@@ -87,6 +73,7 @@ def test_the_python_of_a_guide_runs(page: Path, capsys: pytest.CaptureFixture[st
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
 
 
+@pytest.mark.model
 def test_the_shell_commands_run(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "rivers.md").write_text("The Seine flows through Paris.", "utf-8")
@@ -124,15 +111,14 @@ def test_the_shell_commands_run(tmp_path: Path) -> None:
 
 
 def write() -> None:
-    """Write the outputs of the README's blocks and its coverage table anew."""
+    """Write the outputs of the README's blocks anew."""
     found = iter(outputs())
 
     def with_output(match: re.Match[str]) -> str:
         printed, _ = next(found)
         return f"```python\n{match[1]}```\n" + (f"\n```text\n{printed}```\n" if printed else "")
 
-    text = SHOWN.sub(with_output, README.read_text("utf-8"))
-    README.write_text(COVERAGE.sub(lambda _: coverage(), text), "utf-8")
+    README.write_text(SHOWN.sub(with_output, README.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

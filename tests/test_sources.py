@@ -9,14 +9,18 @@ import pytest
 
 from isr_rag import Chunk
 from isr_rag.errors import InvalidInputError, ISRError
-from isr_rag.sources import chunk_text, read_evidence
+from isr_rag.io import sources
+from isr_rag.io.sources import chunk_text, read_evidence
 
 
-def test_running_text_is_cut_at_paragraphs_and_titled_by_its_file(tmp_path: Path) -> None:
+def test_running_text_is_cut_at_paragraphs_and_titled_by_its_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = tmp_path / "rivers.md"
     path.write_text("one two\nthree\n\n\n  four\n\nfive", "utf-8")
     assert read_evidence([str(path)]) == (Chunk("one two three four five", "rivers"),)
-    assert [c.text for c in chunk_text(path.read_text("utf-8"), words=3)] == ["one two three", "four five"]
+    monkeypatch.setattr(sources, "CHUNK_WORDS", 3)
+    assert [c.text for c in chunk_text(path.read_text("utf-8"))] == ["one two three", "four five"]
 
 
 def test_jsonl_keeps_titles_and_unicode_separators(tmp_path: Path) -> None:

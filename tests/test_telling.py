@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from isr_rag import ISRGate, acquire
+from isr_rag.core.tracing import LOGGER
 from isr_rag.errors import ScorerError
 from isr_rag.references import Oracle
-from isr_rag.telling import LOGGER
 from isr_rag.testing import FixedScorer
 
 EVIDENCE = ["The Seine flows through Paris.", "The Loire is long."]
@@ -58,12 +58,12 @@ def test_sync_async_and_batched_decisions_have_the_same_lines(lines: pytest.LogC
 
 
 def test_a_loop_has_a_line_per_look_and_none_for_checking_its_arguments(lines: pytest.LogCaptureFixture) -> None:
-    def failing(query: str, look: int, previous: object) -> list[str]:
-        if look:
+    def failing(query: str, round_number: int, previous: object) -> list[str]:
+        if round_number:
             raise OSError("gone")
         return EVIDENCE
 
-    acquire(gate(0.0, on_error="abstain"), failing, question="Which river?", looks=3)
+    acquire(gate(0.0, on_error="abstain"), failing, question="Which river?", rounds=3)
     assert [record.getMessage().split()[:2] for record in lines.records] == [
         ["acquire", "reference_below_target"],
         ["abstain", "retriever_failed"],
@@ -137,7 +137,7 @@ def test_opentelemetry_is_not_loaded_by_a_decision() -> None:
 def test_bm25_writes_no_debug_lines_into_a_log_at_info() -> None:
     code = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"
-        "from isr_rag.bm25 import Bm25; print(Bm25(['the river Seine', 'Loire']).best('Seine', 1))"
+        "from isr_rag._util.bm25 import Bm25; print(Bm25(['the river Seine', 'Loire']).best('Seine', 1))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[0]"

@@ -1,23 +1,12 @@
-"""Whole answers: every statement judged, cited, and kept only where it holds (`isr_rag.ISRGate.audit`)."""
+"""Whole answers: every statement judged, cited, and kept only if it holds (`isr_rag.ISRGate.audit`)."""
 
 from __future__ import annotations
 
-from isr_rag.audit.asking import AuditItem
-from isr_rag.audit.budget import Budget
-from isr_rag.audit.calibration import AuditCalibration
-from isr_rag.audit.result import AnswerAudit, AuditAction, LeftOut, Release
-from isr_rag.audit.statement import (
-    ChunkEffect,
-    Citation,
-    Kind,
-    Marker,
-    MarkerStatus,
-    OrderEffects,
-    Probabilities,
-    RankEffect,
-    Statement,
-    Verdict,
-)
+from isr_rag.audit.audits import AuditItem, Audits
+from isr_rag.audit.calibration import AuditCalibration, Budget
+from isr_rag.audit.redaction import LeftOut, Redaction
+from isr_rag.audit.result import AnswerAudit, AuditAction
+from isr_rag.audit.statement import Citation, Kind, Marker, MarkerStatus, Probabilities, Statement, Verdict
 from isr_rag.audit.streaming import StreamedPart
 
 __all__ = [
@@ -25,17 +14,15 @@ __all__ = [
     "AuditAction",
     "AuditCalibration",
     "AuditItem",
+    "Audits",
     "Budget",
-    "ChunkEffect",
     "Citation",
     "Kind",
     "LeftOut",
     "Marker",
     "MarkerStatus",
-    "OrderEffects",
     "Probabilities",
-    "RankEffect",
-    "Release",
+    "Redaction",
     "Statement",
     "StreamedPart",
     "Verdict",

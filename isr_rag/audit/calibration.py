@@ -1,38 +1,78 @@
-"""Calibrated verdicts and the cut of `releasable`, fitted on labelled statements and answers of one scorer."""
+"""Calibrated verdicts, and the error budget of a whole answer, for one scorer."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from isr_rag.adjudicators import ADJUDICATORS
-from isr_rag.audit.budget import Budget
+from isr_rag._util.sealed import SealedFormat, from_plain
 from isr_rag.audit.statement import Probabilities
-from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError
-from isr_rag.files import write_json
+from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.scorers.adjudicators import STANDARD
 
-KIND = "isr-rag audit calibration"
-SCHEMA_VERSION = 2
 FILE = "audit.json"
-VERDICTS = ("supported", "refuted", "not_enough")
+_FORMAT = SealedFormat("isr-rag audit calibration", 2, InvalidInputError, "Fit it anew.")
 _EPS = 1e-6
-_RIDGE = 1.0
-_LEAST = 0.05
-"""Least weight of the log-odds of q."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How the error budget of a whole answer is kept.
+
+    The threshold is that of conformal factuality (Mohri and Hashimoto, 2024): of each labelled answer the highest
+    P(supported) among its unsupported statements is kept (0 where it has none). For a new answer that is exchangeable
+    with them, no unsupported statement exceeds the k-th smallest of these n numbers, k = ceil((n + 1)(1 - h*)), with
+    probability at least 1 - h*.
+
+    Attributes:
+        scores: these numbers, ascending; empty where there is no calibration of whole answers.
+        sources: the data sets that the labelled answers come from, with how many of each.
+        calibrated: whether the probabilities of the three verdicts are calibrated, rather than read off the model.
+
+    Raises:
+        InvalidInputError: if the scores are not probabilities in ascending order.
+    """
+
+    scores: tuple[float, ...] = ()
+    sources: str = ""
+    calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        if list(self.scores) != sorted(self.scores) or not all(0.0 <= score <= 1.0 for score in self.scores):
+            raise InvalidInputError("the scores of a budget are probabilities in ascending order")
+
+    def threshold(self, h_star: float) -> float | None:
+        """What P(supported) has to exceed; None where there are too few labelled answers for this h*."""
+        n = len(self.scores)
+        k = math.ceil((n + 1) * (1.0 - h_star) - 1e-9)
+        return self.scores[k - 1] if n and k <= n else None
+
+    def note(self, h_star: float) -> str:
+        """How h* is kept, in words, and on which data that rests."""
+        n = len(self.scores)
+        if self.threshold(h_star) is not None:
+            return (
+                f"a cut calibrated on {n} labelled answers ({self.sources}): over answers like those, nothing kept is "
+                f"unsupported with probability {1.0 - h_star:g}"
+            )
+        bound = (
+            f"the risks of the kept statements, each that of cases like it, sum to at most {h_star:g}, which holds as "
+            "far as each of them does"
+        )
+        if not n:
+            return f"no calibration on whole answers: {bound}"
+        needed = math.ceil(1.0 / h_star - 1.0 - 1e-9)
+        return f"{n} labelled answers are too few for h* = {h_star:g} ({needed} are needed): {bound}"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditCalibration:
-    """What an audit needs to know of a scorer: how its two answers become three probabilities, and the cut.
+    """How a scorer's answers to two questions become three probabilities, and how the budget of an answer is kept.
 
     A multinomial logistic regression on the log-odds of q (is it supported?) and of r (is it contradicted?). Against
     "not enough", whose weights are 0, the log-odds of "supported" are a + b logit q, and those of "refuted"
@@ -43,12 +83,12 @@ class AuditCalibration:
 
     Attributes:
         scorer: identity of the scorer that it was fitted for; an audit with any other does not use it.
-        focus: words of evidence that were read, as the gate's `focus`.
+        focus: words of evidence that were read at most, as the gate's `focus`.
         supported: a and b.
         refuted: c, d and e.
         budget: the calibration of whole answers.
-        close: q is the lower of that of all that was read and that of the best chunk read alone: a model that sees
-            chunks apart from each other can take a detail of one for a detail of another.
+        close: whether q is the lower of two: of everything that was read, and of the best chunk read alone. A model
+            that reads chunks independently can mistake a detail of one chunk for a detail of another.
         statements: labelled statements behind the weights, by verdict.
         sources: the data sets that they come from.
         metrics: figures on held-out folds, by name.
@@ -85,7 +125,7 @@ class AuditCalibration:
         return Probabilities(supported, refuted, not_enough)
 
     def check_belongs(self, scorer: str, focus: int | None) -> None:
-        """Refuse any other scorer or focus than those that this was fitted for.
+        """Check that this was fitted for a scorer and focus.
 
         Raises:
             ConfigurationError: naming what differs.
@@ -98,8 +138,7 @@ class AuditCalibration:
 
     def save(self, path: Path) -> None:
         """Write as JSON."""
-        content = self._content()
-        write_json(path, {**content, "sha256": _digest(content)})
+        _FORMAT.save(path, dataclasses.asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> AuditCalibration:
@@ -107,117 +146,25 @@ class AuditCalibration:
 
         Raises:
             FileNotFoundError: if there is no such file.
-            InvalidInputError: if it is not one, or was altered.
+            InvalidInputError: if it is not such a file, or was altered.
         """
         try:
-            parsed: object = json.loads(path.read_text("utf-8"))
-        except ValueError as error:
-            raise InvalidInputError(f"{path} is not a JSON file: {error}") from error
-        data = cast(dict[str, Any], parsed) if isinstance(parsed, dict) else {}
-        stated = data.pop("sha256", None)
-        if data.get("kind") != KIND or data.get("schema_version") != SCHEMA_VERSION or stated != _digest(data):
-            raise InvalidInputError(f"{path} is not an {KIND} of version {SCHEMA_VERSION}, or was altered: fit it anew")
-        try:
-            return cls(
-                scorer=str(data["scorer"]),
-                focus=None if data["focus"] is None else int(data["focus"]),
-                supported=cast(tuple[float, float], tuple(map(float, data["supported"]))),
-                refuted=cast(tuple[float, float, float], tuple(map(float, data["refuted"]))),
-                budget=Budget.from_dict(data["budget"]),
-                close=bool(data["close"]),
-                statements=data["statements"],
-                sources=str(data["sources"]),
-                metrics=data["metrics"],
-            )
+            return from_plain(cls, _FORMAT.load(path))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(f"{path} is damaged: {error!r}") from error
-
-    def _content(self) -> dict[str, Any]:
-        return {
-            "kind": KIND,
-            "schema_version": SCHEMA_VERSION,
-            "scorer": self.scorer,
-            "focus": self.focus,
-            "supported": list(self.supported),
-            "refuted": list(self.refuted),
-            "budget": self.budget.to_dict(),
-            "close": self.close,
-            "statements": dict(self.statements),
-            "sources": self.sources,
-            "metrics": dict(self.metrics),
-        }
 
 
 def calibration_of(scorer: str, focus: int | None) -> AuditCalibration | None:
     """The calibration that comes with this package for a scorer and focus; None where there is none."""
-    for one in ADJUDICATORS.values():
-        found = _shipped(one.directory / FILE)
-        if found is not None and found.scorer == scorer and found.focus == focus:
-            return found
-    return None
+    found = _shipped()
+    return found if (found.scorer, found.focus) == (scorer, focus) else None
 
 
-@lru_cache(maxsize=8)
-def _shipped(path: Path) -> AuditCalibration | None:
-    return AuditCalibration.load(path) if path.is_file() else None
-
-
-def fit_verdicts(
-    q: Sequence[float], r: Sequence[float], verdicts: Sequence[str]
-) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """`supported` and `refuted` of an `AuditCalibration`, by maximum likelihood with a light ridge and bounded signs.
-
-    Args:
-        q: the model's probabilities that each statement is supported, shape (n,).
-        r: that it is contradicted, shape (n,).
-        verdicts: the labels, each of `VERDICTS`, shape (n,).
-
-    Raises:
-        ConfigurationError: if a verdict has no statement.
-        MissingDependencyError: if scipy is not installed.
-    """
-    missing = set(VERDICTS) - set(verdicts)
-    if missing:
-        raise ConfigurationError(f"no labelled statement is {' or '.join(sorted(missing))}: three verdicts need all")
-    try:
-        from scipy.optimize import minimize
-        from scipy.special import log_softmax
-    except ImportError as error:
-        raise MissingDependencyError("fitting an audit calibration", error.name or "scipy", "calibrate") from error
-    x, y = np.array([_logit(one) for one in q]), np.array([_logit(one) for one in r])
-    said = np.array([VERDICTS.index(one) for one in verdicts])
-    none = np.zeros_like(x)
-
-    def loss(weights: NDArray[np.float64]) -> float:
-        a, b, c, less, e = weights
-        odds = np.column_stack([a + b * x, c + (b - less) * x + e * y, none])
-        slopes = np.array([b, b - less, e])
-        return float(0.5 * _RIDGE * slopes @ slopes - log_softmax(odds, axis=1)[np.arange(len(said)), said].sum())
-
-    free, at_least_0 = (None, None), (0.0, None)
-    bounds = [free, (_LEAST, None), free, at_least_0, at_least_0]
-    found = minimize(loss, np.array([0.0, 0.5, 0.0, 0.5, 0.5]), method="L-BFGS-B", bounds=bounds)
-    a, b, c, less, e = map(float, found.x)
-    return (a, b), (c, b - less, e)
-
-
-def highest_unsupported(supported: Sequence[float], labels: Sequence[bool]) -> float:
-    """Of one labelled answer the highest P(supported) among its unsupported statements; 0 where none could go out.
-
-    What is not more likely supported than not never goes out, so it does not count.
-
-    Args:
-        supported: P(supported) of each statement, shape (n,).
-        labels: whether it is supported, shape (n,).
-    """
-    wrong = (p for p, right in zip(supported, labels, strict=True) if not right)
-    return max((p for p in wrong if p > 0.5), default=0.0)
+@lru_cache(maxsize=1)
+def _shipped() -> AuditCalibration:
+    return AuditCalibration.load(STANDARD.directory / FILE)
 
 
 def _logit(p: float) -> float:
     inside = min(max(p, _EPS), 1.0 - _EPS)
     return math.log(inside) - math.log1p(-inside)
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

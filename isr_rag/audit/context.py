@@ -1,9 +1,8 @@
-"""Statements in words that stand alone: what the question, a heading, a list or the sentence before said is carried in.
+"""Rewrite statements so that they can be judged alone.
 
-The model judges a claim by itself, in the form that it was trained on and calibrated for. A pronoun at the beginning is
-therefore replaced by the subject of the sentence before, an item of a list follows the words that introduce it, and a
-bare answer ("In 1951.") is asked about together with the question. Nothing is invented: where no subject is found, the
-sentence is judged as it stands.
+The model was trained and calibrated on claims that stand alone. A pronoun at the beginning is therefore replaced by the
+subject of the sentence before, an item of a list is put after the words that introduce it, and a bare answer
+("In 1951.") is judged together with the question. If no subject is found, the sentence is judged as it stands.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import re
 from dataclasses import dataclass
 
 from isr_rag.audit.cutting import Part
-from isr_rag.batch import Item
+from isr_rag.core.items import Item
 
 _FEW = 4
-"""Words up to which an answer to a question is not a statement of its own."""
+"""Words of the longest text that is read as a bare answer to the question."""
 
 _FRAGMENT = 6
-"""Words up to which an item of a list is read as the end of the words that introduce it."""
+"""Words of the longest list item that is read as the end of the words that introduce the list."""
 
 _PRONOUN = re.compile(
     r"^(?P<before>(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"
@@ -51,7 +50,7 @@ _VERB = re.compile(
     r"might|must|shall|should|became|becomes|made|makes|won|wins|died|lives?|lived|born|wrote|founded)\b",
     re.IGNORECASE,
 )
-"""Signs of a sentence, so that few words are not taken for a bare answer."""
+"""Signs of a full sentence; without them a few words are read as a bare answer."""
 
 _YES = re.compile(r"^(?:yes|no)\b[,.;:]?\s*(?:and|but)?\s*", re.IGNORECASE)
 
@@ -62,7 +61,7 @@ class Context:
 
     Attributes:
         question: the question; None where none was given.
-        subject: what the last sentence was about; empty where that is not known.
+        subject: what the last sentence was about; empty if unknown.
     """
 
     question: str | None
@@ -75,7 +74,7 @@ class Context:
                 self.subject = names[0]
 
     def asked(self, part: Part) -> Item:
-        """What a gate is asked about the next statement: a claim, or the question with it as its answer."""
+        """The item to ask a gate about for the next statement: a claim, or the question with an answer."""
         text = part.plain
         words = len(text.split())
         if part.item and part.lead and (words <= _FRAGMENT or text[-1] not in ".!。"):
@@ -92,7 +91,7 @@ class Context:
         return {"claim": claim}
 
     def resolved(self, text: str) -> str:
-        """A sentence whose subject, where it is a pronoun, is the subject of the sentence before."""
+        """The sentence with a leading pronoun replaced by the subject of the sentence before."""
         found = _PRONOUN.match(text)
         if not self.subject or found is None or _EXPLETIVE.search(text[: found.end() + 60]):
             return text

@@ -1,7 +1,7 @@
-"""An answer cut into its parts: what states something, and what does not and why it is not judged.
+"""Cut an answer into its parts: statements, and what is not judged and why.
 
-Markdown is parsed by markdown-it; sentences are those of `isr_rag.sentences`. Every character that is not white space
-or a mark of markdown belongs to one part.
+Markdown is parsed by markdown-it, text is cut by `isr_rag._util.sentences`. Every character that is neither white space
+nor a mark of markdown belongs to one part.
 """
 
 from __future__ import annotations
@@ -12,24 +12,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from isr_rag.audit.clauses import clauses
+from isr_rag._util.sentences import sentence_spans
 from isr_rag.audit.markers import Found, Markers
 from isr_rag.audit.statement import Kind, Span
-from isr_rag.evidence import one_line
-from isr_rag.focus import words
-from isr_rag.sentences import sentence_spans
+from isr_rag.core.evidence import one_line
+from isr_rag.core.focus import words
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 LONGEST = 120
 """Words of the longest statement that is judged."""
-
-_CLAUSES = 8
-"""Words from which on a sentence may state several facts."""
-
-_LEADING = 3
-"""Words by which a clause is found in the answer."""
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
@@ -52,7 +45,7 @@ _GREETING = re.compile(
     re.IGNORECASE,
 )
 _GREETING_WORDS = 14
-"""Beyond so many words a sentence that begins like a greeting may go on to state something."""
+"""A longer sentence that begins like a greeting may go on to state a fact."""
 
 _REFUSAL = re.compile(
     r"\bi(?: do not| don['’]t| can['’]t| cannot| can not| could not| couldn['’]t| am unable| am not able| am not sure|"
@@ -72,6 +65,9 @@ _OPINION = re.compile(
     r"prefer|like|love)|in my (?:\w+ )?(?:opinion|view)|personally|to me)\b",
     re.IGNORECASE,
 )
+_WHOLE = {"table_open": Kind.TABLE, "fence": Kind.CODE, "html_block": Kind.HTML}
+"""Tokens of markdown-it whose lines are not cut further."""
+
 _LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ]")
 
 
@@ -87,7 +83,6 @@ class Part:
         lead: the words that introduce the list it is an item of; empty elsewhere.
         heading: the heading it is under; empty where there is none.
         item: whether it is the whole of a list item.
-        sentence: the characters of the sentence that it is in; its own where it is a whole one, and None for blocks.
     """
 
     kind: Kind
@@ -97,12 +92,11 @@ class Part:
     lead: str = ""
     heading: str = ""
     item: bool = False
-    sentence: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Running text or a block of another kind, with the place of each of its characters in the answer."""
+    """A block of markdown, with the position of each of its characters in the answer."""
 
     kind: Kind
     text: str
@@ -113,27 +107,22 @@ class _Block:
         return self.places[first], self.places[last - 1] + 1
 
 
-def cut(answer: str, markers: Markers, *, split: bool = False) -> list[Part]:
+def cut(answer: str, markers: Markers) -> list[Part]:
     """The parts of an answer, in their order.
 
     Args:
         answer: the answer, plain or in markdown.
         markers: finds its citation markers.
-        split: cut coordinate clauses as well, where the parser is installed.
     """
     parts: list[Part] = []
     heading, lead, sources = "", "", False
     for block in _blocks(answer):
-        if block.kind is Kind.HEADING:
-            part = _whole(block, Kind.HEADING, markers)
-            heading, lead, sources = part.plain, "", bool(_SOURCES.match(part.plain))
+        kind = Kind.FORMULA if block.kind is Kind.STATEMENT and _FORMULA.match(block.text) else block.kind
+        if kind is not Kind.STATEMENT:
+            part = _whole(block, kind, markers)
             parts.append(part)
-            continue
-        if block.kind is not Kind.STATEMENT:
-            parts.append(_whole(block, block.kind, markers))
-            continue
-        if _FORMULA.match(block.text):
-            parts.append(_whole(block, Kind.FORMULA, markers))
+            if kind is Kind.HEADING:
+                heading, lead, sources = part.plain, "", bool(_SOURCES.match(part.plain))
             continue
         if not block.item:
             lead = ""
@@ -149,10 +138,7 @@ def cut(answer: str, markers: Markers, *, split: bool = False) -> list[Part]:
                     lead = part.plain
                     part = Part(Kind.HEADING, part.span, part.plain, part.markers, heading=heading)
                 else:
-                    part = replace(part, lead=lead if block.item else "", heading=heading, sentence=part.span)
-                    if split and part.kind is Kind.STATEMENT:
-                        parts += _split(answer, part)
-                        continue
+                    part = replace(part, lead=lead if block.item else "", heading=heading)
                 parts.append(part)
     return parts
 
@@ -161,28 +147,18 @@ def _blocks(answer: str) -> Iterator[_Block]:
     """The blocks of a markdown text."""
     starts = [match.start() for match in _LINE.finditer(answer) if match.group()] or [0]
     lines = [match.group().rstrip("\r\n").replace("\0", "\ufffd") for match in _LINE.finditer(answer) if match.group()]
-    tokens = _markdown().parse(answer.replace("\ud800", "\ufffd"))
-    items: list[bool] = []
-    table: list[int] | None = None
-    heading = False
-    for token in tokens:
-        if token.type == "table_open" and token.map:
-            table = token.map
-            yield _block_of(Kind.TABLE, answer, starts, lines, *table)
-        elif token.type == "table_close":
-            table = None
-        elif token.type == "list_item_open":
-            items.append(True)
-        elif token.type == "list_item_close":
-            items.pop()
+    depth, table, heading = 0, False, False
+    for token in _markdown().parse(answer.replace("\ud800", "\ufffd")):
+        if token.type in ("table_open", "table_close"):
+            table = token.nesting == 1
         elif token.type in ("heading_open", "heading_close"):
-            heading = token.type == "heading_open"
-        elif token.type in ("fence", "code_block") and token.map:
-            yield _block_of(Kind.CODE, answer, starts, lines, *token.map)
-        elif token.type == "html_block" and token.map:
-            yield _block_of(Kind.HTML, answer, starts, lines, *token.map)
-        elif token.type == "inline" and token.map and table is None and token.content.strip():
-            yield _inline(token, starts, lines, heading=heading, item=bool(items))
+            heading = token.nesting == 1
+        elif token.type in ("list_item_open", "list_item_close"):
+            depth += token.nesting
+        if token.map and token.type in _WHOLE:
+            yield _block_of(_WHOLE[token.type], answer, starts, lines, *token.map)
+        elif token.map and token.type == "inline" and not table and token.content.strip():
+            yield _inline(token, starts, lines, heading=heading, item=depth > 0)
 
 
 def _block_of(kind: Kind, answer: str, starts: list[int], lines: list[str], first: int, last: int) -> _Block:
@@ -193,7 +169,7 @@ def _block_of(kind: Kind, answer: str, starts: list[int], lines: list[str], firs
 
 
 def _inline(token: Any, starts: list[int], lines: list[str], *, heading: bool, item: bool) -> _Block:
-    """Running text, each line of which stands somewhere in a line of the answer."""
+    """A block of running text; each of its lines is found in the answer's line, after list and quote marks."""
     places: list[int] = []
     first, content = token.map[0], token.content
     for number, line in enumerate(content.split("\n")):
@@ -216,7 +192,7 @@ def _whole(block: _Block, kind: Kind, markers: Markers) -> Part:
 
 
 def _lines_of_sources(block: _Block, markers: Markers, sources: bool) -> Iterator[Span]:
-    """Running text and entries of a list of sources in turn, beginning with running text, which may be empty."""
+    """Spans of running text and of entries of a list of sources, in turn; the first is text and may be empty."""
     start = at = 0
     for line in block.text.split("\n"):
         entry = markers.entry(line)
@@ -241,7 +217,7 @@ def _source(block: _Block, first: int, last: int, markers: Markers) -> Part:
 
 
 def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterator[Part]:
-    """The sentences of running text; a marker behind the full stop belongs to the sentence before it."""
+    """The sentences of running text; a marker after the full stop belongs to the sentence before it."""
     text = block.text[first:last]
     if not text.strip():
         return
@@ -275,26 +251,6 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
         yield Part(kind_of(plain), span, plain, tuple(_moved(block, one, first) for one in own), item=whole)
 
 
-def _split(answer: str, whole: Part) -> list[Part]:
-    """The coordinate clauses of a sentence, where each can be found in the answer."""
-    found = clauses(whole.plain) if len(whole.plain.split()) >= _CLAUSES else []
-    places = [whole.span[0]]
-    for clause in found[1:]:
-        first = re.findall(r"\w+", whole.plain[clause.start :])[:_LEADING]
-        there = re.compile(r"\W+".join(map(re.escape, first))).search(answer, places[-1], whole.span[1])
-        if there is None:
-            return [whole]
-        places.append(there.start())
-    parts: list[Part] = []
-    for k, clause in enumerate(found):
-        start, end = places[k], places[k + 1] if k + 1 < len(found) else whole.span[1]
-        while end > start and answer[end - 1].isspace():
-            end -= 1
-        own = tuple(marker for marker in whole.markers if start <= marker.start < end)
-        parts.append(replace(whole, span=(start, end), plain=clause.text, markers=own, item=False))
-    return parts if len(parts) > 1 else [whole]
-
-
 def kind_of(plain: str) -> Kind:
     """What a sentence without markdown is."""
     if not _WORDY.search(plain):
@@ -320,7 +276,7 @@ def is_latin(plain: str) -> bool:
 
 
 def _factual(plain: str) -> bool:
-    """Whether an opinion holds a number or a name, so that it may state a fact all the same."""
+    """Whether an opinion holds a number or a name, and so may state a fact."""
     said = re.findall(r"[\w'’]+", plain)
     return any(
         w[0].isdigit() or (i > 0 and w[0].isupper() and w not in ("I", "I'd", "I’d")) for i, w in enumerate(said)
@@ -328,7 +284,7 @@ def _factual(plain: str) -> bool:
 
 
 def _introduces(part: Part, block: _Block) -> bool:
-    """Whether a sentence ends its block with a colon, so that what follows is its list."""
+    """Whether a sentence ends its block with a colon, and so introduces a list."""
     return part.plain.endswith(":") and part.span[1] >= block.places[len(block.text.rstrip()) - 1]
 
 
@@ -337,15 +293,14 @@ def _moved(block: _Block, found: Found, by: int = 0) -> Found:
 
 
 def _trimmed(text: str, first: int, last: int) -> Span:
-    while first < last and text[first].isspace():
-        first += 1
-    while last > first and text[last - 1].isspace():
-        last -= 1
-    return first, last
+    inner = text[first:last]
+    stripped = inner.strip()
+    start = first + (inner.index(stripped) if stripped else len(inner))
+    return start, start + len(stripped)
 
 
 def _balanced(text: str, first: int, last: int) -> Span:
-    """A sentence without a mark of emphasis that begins with it and ends elsewhere, or the other way round."""
+    """A sentence without an unpaired mark of emphasis at its beginning or end."""
     for mark in ("**", "__", "*", "_", "~~"):
         inner = text[first:last]
         if inner.count(mark) % 2:
@@ -357,7 +312,7 @@ def _balanced(text: str, first: int, last: int) -> Span:
 
 
 def plain_text(text: str) -> str:
-    """Words of inline markdown, on one line."""
+    """The words of inline markdown, on one line."""
     found: list[str] = []
     for token in _markdown().parseInline(text.lstrip())[0].children or ():
         if token.type in ("text", "code_inline"):
@@ -373,5 +328,5 @@ def plain_text(text: str) -> str:
 def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    # Text that is merely indented is text; a source such as "[1]: https://..." is to be seen, not resolved.
+    # Indented text is read as text, and a source such as "[1]: https://..." is kept rather than resolved.
     return MarkdownIt("commonmark").enable("table").disable(["code", "reference"])

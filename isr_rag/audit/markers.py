@@ -1,7 +1,7 @@
-"""Citation markers that an answer brings along: where they are, and which chunk each names.
+"""Citation markers in an answer: where they are, and which chunk each names.
 
-Read are numbers (`[1]`, `[1, 3]`, `[2-4]`, `【1】`, `[^1]`, `[doc 1]`, `(Source 1)`), as LlamaIndex, LangChain and most
-chat models write them; titles in brackets (`[River guide]`, `(Source: River guide)`); and author with year
+Recognised are numbers as LlamaIndex, LangChain and most chat models write them (`[1]`, `[1, 3]`, `[2-4]`, `【1】`,
+`[^1]`, `[doc 1]`, `(Source 1)`); titles in brackets (`[River guide]`, `(Source: River guide)`); and author with year
 (`(Smith et al., 2020)`, `Smith (2020)`). Numbers count from 1, unless the answer has a `[0]`.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from isr_rag.evidence import Chunk, one_line
+from isr_rag.core.evidence import Chunk, one_line
 
 _WORDS = (
     r"(?:source|sources|doc|docs|document|documents|passage|passages|chunk|ref|refs|reference|context|citation|cite)"
@@ -34,7 +34,7 @@ _WORKS = re.compile(
     rf"\((?P<works>{_ONE_WORK}(?:\s*;\s*{_ONE_WORK})*)\)|(?P<author>{_AUTHORS})\s+\((?P<year>{_YEAR})\)"
 )
 _WORK = re.compile(rf"(?P<author>{_SURNAME})[^;]*?(?P<year>{_YEAR})")
-_ENTRY = re.compile(r"^\s*(?:[-*+]\s+)?(?:\[\^?(?P<square>\d{1,4})\]:?|(?P<plain>\d{1,4})[.)])\s+(?P<rest>\S.*)$")
+_ENTRY = re.compile(r"\s*(?:[-*+]\s+)?\[\^?(?P<number>\d{1,4})\](?::|\s)\s*(?P<rest>\S.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Found:
 
     Attributes:
         start: first character in the answer.
-        end: the one after the last.
-        chunks: the chunks that it names; empty where it names none that is there.
-        apart: whether it stands beside the sentence rather than in it (`Smith (2020)` is a part of it).
+        end: the character after the last.
+        chunks: the chunks that it names; empty if it names no chunk of the evidence.
+        apart: False if it is part of the sentence's grammar, as in `Smith (2020) showed`.
     """
 
     start: int
@@ -59,7 +59,7 @@ class Markers:
 
     Args:
         chunks: the evidence.
-        answer: the whole answer, whose list of sources says what its numbers mean.
+        answer: the whole answer; a list of sources at its end defines the numbers.
     """
 
     def __init__(self, chunks: Sequence[Chunk], answer: str) -> None:
@@ -69,23 +69,22 @@ class Markers:
         self._first = 0 if zero else 1
         self._entries = self._listed(answer)
 
-    def find(self, text: str, offset: int = 0) -> list[Found]:
-        """The markers of a part of the answer, in their order."""
+    def find(self, text: str) -> list[Found]:
+        """The markers of a text, in their order."""
         found = [*self._numbered(text), *self._named(text), *self._works(text)]
         found.sort(key=lambda one: (one.start, -one.end))
         kept: list[Found] = []
         for one in found:
             if not kept or one.start >= kept[-1].end:
                 kept.append(one)
-        return [Found(one.start + offset, one.end + offset, one.chunks, one.apart) for one in kept]
+        return kept
 
     def entry(self, line: str) -> Found | None:
         """A line of a list of sources, such as `[1]: https://example.org` or `[2] Smith, J. A title`."""
-        found = re.match(r"\s*(?:[-*+]\s+)?\[\^?(\d{1,4})\](:|\s)\s*\S", line)
+        found = _ENTRY.match(line)
         if found is None:
             return None
-        start = line.index("[")
-        return Found(start, line.index("]") + 1, self._number(int(found.group(1))))
+        return Found(line.index("["), line.index("]") + 1, self._number(int(found["number"])))
 
     def _numbered(self, text: str) -> Iterator[Found]:
         for match in _NUMBERED.finditer(text):
@@ -126,16 +125,13 @@ class Markers:
         ]
 
     def _listed(self, answer: str) -> Mapping[int, tuple[int, ...]]:
-        """What a list of sources at the end says: its numbers, where an entry holds the title of a chunk."""
+        """The numbers of a list of sources whose entries hold the title of a chunk."""
         entries: dict[int, tuple[int, ...]] = {}
         for line in answer.splitlines():
-            match = _ENTRY.match(line)
-            if match is None or match["square"] is None:
-                continue
-            rest = _folded(match["rest"])
-            named = [i for title, i in self._titles.items() if len(title) > 3 and title in rest]
-            if named:
-                entries[int(match["square"])] = tuple(sorted(named))
+            if match := _ENTRY.match(line):
+                rest = _folded(match["rest"])
+                if named := [i for title, i in self._titles.items() if len(title) > 3 and title in rest]:
+                    entries[int(match["number"])] = tuple(sorted(named))
         return entries
 
 

@@ -1,18 +1,21 @@
-"""The report of an audit: one HTML file without scripts or links, for light and dark screens and for paper.
+"""The report of an audit: one HTML page without scripts, for light and dark screens and for paper.
 
-A click on a statement shows its section, which CSS does by itself (`:target`); on paper every section is printed.
+A click on a statement shows its section by the CSS selector `:target`; on paper every section is printed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from itertools import groupby
 
-from isr_rag.audit.result import AnswerAudit, Release
-from isr_rag.audit.statement import Citation, MarkerStatus, OrderEffects, Statement, Verdict
-from isr_rag.pictures import strip
-from isr_rag.printable import printable
+from isr_rag._util.printable import printable
+from isr_rag.audit.redaction import Redaction
+from isr_rag.audit.statement import Citation, MarkerStatus, Statement, Verdict
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.pictures import strip
 
 _NAMES = {
     Verdict.SUPPORTED: "supported",
@@ -24,31 +27,38 @@ _AROUND = 600
 """Characters of a chunk shown on either side of a cited sentence."""
 
 
-def page(audit: AnswerAudit) -> str:
+def page(
+    headline: str,
+    question: str | None,
+    answer: str,
+    evidence: Sequence[Chunk],
+    statements: Sequence[Statement],
+    redaction: Redaction,
+    foot: str,
+) -> str:
     """The whole report."""
-    released = audit.releasable()
     styles = f"{_css('marks.css')}{_css('page.css')}"
-    title = "Audit of an answer" if audit.question is None else f"Audit: {_text(audit.question)[:80]}"
-    cards = "".join(_card(audit, i, one, released) for i, one in enumerate(audit.statements))
-    question = "" if audit.question is None else f"<p><b>Question.</b> {_h(audit.question)}</p>"
+    title = "Audit of an answer" if question is None else f"Audit: {_text(question)[:80]}"
+    cards = "".join(_card(evidence, i, len(statements), one, redaction) for i, one in enumerate(statements))
+    asked = "" if question is None else f"<p><b>Question.</b> {_h(question)}</p>"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{escape(title)}</title><style>{styles}</style></head>"
-        f'<body class="isr"><main><header><h1>{_h(audit.headline())}</h1>{question}<p>{_chips(audit)}</p></header>'
+        f'<body class="isr"><main><header><h1>{_h(headline)}</h1>{asked}<p>{_chips(statements)}</p></header>'
         "<article><h2>The answer, statement by statement</h2>"
-        f'<div class="answer" dir="auto">{_marked(audit, "#s")}</div>{_release(released)}</article>'
+        f'<div class="answer" dir="auto">{_marked(answer, statements, "#s")}</div>{_redacted(redaction)}</article>'
         f'<aside class="side"><p class="hint faint">Click a statement to see its evidence.</p>{cards}</aside>'
-        f"<footer><small>{_h(_foot(audit))}</small></footer></main></body></html>\n"
+        f"<footer><small>{_h(foot)}</small></footer></main></body></html>\n"
     )
 
 
-def fragment(audit: AnswerAudit) -> str:
+def fragment(headline: str, answer: str, statements: Sequence[Statement]) -> str:
     """The answer with every statement marked, for notebooks."""
     return (
-        f'<div class="isr"><style>{_css("marks.css")}</style><b>{_h(audit.headline())}</b><p>{_chips(audit)}</p>'
-        f'<div class="answer" dir="auto">{_marked(audit, None)}</div></div>'
+        f'<div class="isr"><style>{_css("marks.css")}</style><b>{_h(headline)}</b><p>{_chips(statements)}</p>'
+        f'<div class="answer" dir="auto">{_marked(answer, statements, None)}</div></div>'
     )
 
 
@@ -65,27 +75,27 @@ def _h(text: str) -> str:
     return "\n".join(escape(printable(line, None)) for line in text.split("\n"))
 
 
-def _chips(audit: AnswerAudit) -> str:
-    counts = audit.counts
+def _chips(statements: Sequence[Statement]) -> str:
+    counts: Counter[str] = Counter(one.verdict for one in statements)
     chips = [f'<span class="chip {v.value}">{counts[v.value]} {_NAMES[v]}</span>' for v in Verdict if counts[v.value]]
     return " ".join(chips)
 
 
-def _marked(audit: AnswerAudit, link: str | None) -> str:
-    """The answer with each part in a link to its section, or with its verdict as a tooltip."""
+def _marked(answer: str, statements: Sequence[Statement], link: str | None) -> str:
+    """The answer with each part linked to its section, or with its verdict as a tooltip."""
     found: list[str] = []
     at = 0
-    for i, one in enumerate(audit.statements):
+    for i, one in enumerate(statements):
         first, last = one.span
         if first < at:
             continue
-        text = _h(audit.answer[first:last])
+        text = _h(answer[first:last])
         said = _NAMES[one.verdict]
         opening = f'<span title="{said}"' if link is None else f'<a href="{link}{i}" title="{said}"'
         closing = "</span>" if link is None else "</a>"
-        found += [_h(audit.answer[at:first]), f'{opening} class="s {one.verdict.value}">{text}{closing}', _wrong(one)]
+        found += [_h(answer[at:first]), f'{opening} class="s {one.verdict.value}">{text}{closing}', _wrong(one)]
         at = last
-    return "".join([*found, _h(audit.answer[at:])])
+    return "".join([*found, _h(answer[at:])])
 
 
 def _wrong(one: Statement) -> str:
@@ -96,7 +106,7 @@ def _wrong(one: Statement) -> str:
     return f' <small class="chip refuted">wrong citation: {_h(wrong)}</small>'
 
 
-def _release(released: Release) -> str:
+def _redacted(released: Redaction) -> str:
     out = "".join(
         f'<li><a class="s" href="#s{one.statement}">{_h(_text(one.text)[:160])}</a><br>'
         f"<small>{_h(one.reason)}</small></li>"
@@ -107,12 +117,11 @@ def _release(released: Release) -> str:
     return f"<h2>What may go out</h2>{text}<p><small>{_h(released.note)}.</small></p>{left}"
 
 
-def _card(audit: AnswerAudit, i: int, one: Statement, released: Release) -> str:
-    kept = "" if not one.judged else (" · goes out" if i in released.kept else " · left out")
+def _card(evidence: Sequence[Chunk], i: int, total: int, one: Statement, redaction: Redaction) -> str:
+    kept = "" if not one.judged else (" · goes out" if i in redaction.kept else " · left out")
     name = _NAMES[one.verdict] if one.judged else f"not judged: {one.kind.value.replace('_', ' ')}"
     parts = [
-        f'<h3><span class="chip {one.verdict.value}">{name}</span> '
-        f"<small>{i + 1} of {len(audit.statements)}{kept}</small></h3>",
+        f'<h3><span class="chip {one.verdict.value}">{name}</span> <small>{i + 1} of {total}{kept}</small></h3>',
         f'<p dir="auto">{_h(_text(one.text))}</p>',
     ]
     if one.detail:
@@ -120,21 +129,19 @@ def _card(audit: AnswerAudit, i: int, one: Statement, released: Release) -> str:
     if one.claim and one.claim != _text(one.text):
         parts.append(f"<p><small>Judged as: {_h(one.claim)}</small></p>")
     for chunk, cited in groupby(one.citations, key=lambda citation: citation.chunk):
-        parts.append(_evidence(audit, chunk, list(cited)))
+        parts.append(_evidence(chunk, evidence[chunk], list(cited)))
     rows = _rows(one)
     if rows:
         parts.append("<table>" + "".join(f"<tr><th>{_h(a)}</th><td>{_h(b)}</td></tr>" for a, b in rows) + "</table>")
     if one.decision is not None and one.judged:
-        picture = strip(one.decision, f"var(--{one.verdict.value})")
+        picture = strip(one.decision.q, one.decision.p_star, one.decision.p_ref, f"var(--{one.verdict.value})")
         parts.append(f"<p><small>{_h(one.decision.explain())}</small></p>{picture}")
-    if one.order_effects is not None:
-        parts.append(_orders(one.order_effects))
     return f'<section class="card" id="s{i}">{"".join(parts)}</section>'
 
 
-def _evidence(audit: AnswerAudit, chunk: int, cited: list[Citation]) -> str:
-    """The cited sentences of a chunk in their place."""
-    text, title = audit.evidence[chunk].text, audit.evidence[chunk].title
+def _evidence(number: int, chunk: Chunk, cited: list[Citation]) -> str:
+    """The cited sentences of a chunk in their context."""
+    text, title = chunk.text, chunk.title
     spans = sorted(citation.span for citation in cited)
     first, last = max(spans[0][0] - _AROUND, 0), min(spans[-1][1] + _AROUND, len(text))
     found = ["…" if first else ""]
@@ -145,7 +152,7 @@ def _evidence(audit: AnswerAudit, chunk: int, cited: list[Citation]) -> str:
             at = b
     found += [_h(text[at:last]), "…" if last < len(text) else ""]
     numbers = "; ".join(_carried(citation) for citation in cited)
-    head = f"Chunk {chunk + 1}" + (f": {_h(_text(title))}" if title else "")
+    head = f"Chunk {number + 1}" + (f": {_h(_text(title))}" if title else "")
     quoted = f'<blockquote dir="auto">{"".join(found)}</blockquote>'
     return f"<p><small>{head}</small></p>{quoted}<p><small>{_h(numbers)}</small></p>"
 
@@ -171,37 +178,4 @@ def _rows(one: Statement) -> list[tuple[str, str]]:
         named = "names no chunk" if marker.chunk is None else f"chunk {marker.chunk + 1}"
         should = "should name " if marker.status is MarkerStatus.MISSING else ""
         rows.append((f"marker {marker.text}".strip(), f"{marker.status.value.replace('_', ' ')} ({should}{named})"))
-    for effect in one.chunk_effects:
-        without = "" if effect.without is None else f", without it {effect.without:.3f}"
-        rows.append(
-            (
-                f"chunk {effect.chunk + 1}",
-                f"q alone {effect.alone:.3f}{without}{', distracts' if effect.distracts else ''}",
-            )
-        )
     return rows
-
-
-def _orders(found: OrderEffects) -> str:
-    def said(order: tuple[int, ...]) -> str:
-        return ", ".join(map(str, order))
-
-    rows = "".join(
-        f"<tr><td>{one.chunk}</td><td>{one.per_rank:+.3f}</td><td>{one.low:+.3f} to {one.high:+.3f}</td></tr>"
-        for one in found.ranks
-    )
-    return (
-        "<table><tr><th>evidence</th><th>log-odds per rank later</th><th>95%</th></tr>"
-        f"{rows}</table><p><small>Lowest q {found.q_lowest:.3f} in the order {said(found.lowest)}; highest "
-        f"{found.q_highest:.3f} in {said(found.highest)}. A suggestion, scored again: {said(found.suggested)} gives "
-        f"{found.q_suggested:.3f}.</small></p>"
-    )
-
-
-def _foot(audit: AnswerAudit) -> str:
-    seen = "does not see the order of the evidence" if audit.invariant else "sees the order of the evidence"
-    calibrated = "calibrated" if audit.budget.calibrated else "as the model gives them, not calibrated"
-    return (
-        f"{len(audit.evidence)} chunks, {audit.passes} forward passes, {audit.seconds:.1f} s. The model {seen}: "
-        f"{audit.scorer}. Probabilities of the verdicts: {calibrated}."
-    )

@@ -1,8 +1,7 @@
-"""Evidence as an audit reads it: whole chunks, long ones in pieces, so that what was read once need not be read again.
+"""Evidence in pieces that do not depend on the question, so that a scorer that caches states reads each piece once.
 
-A gate cuts long evidence to other sentences for every question. An audit asks many questions about one evidence:
-it reads whole pieces instead, the nearest to each statement and no more words than the gate's focus, and a scorer that
-keeps the states of chunks reads each piece once.
+A gate trims long evidence to the sentences nearest to its question. An audit asks many questions about the same
+evidence. It reads whole pieces instead: those nearest to each statement, up to the gate's limit of words.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ from functools import cached_property
 
 import numpy as np
 
+from isr_rag._util.bm25 import Bm25
+from isr_rag._util.sentences import sentence_spans
 from isr_rag.audit.context import Context
 from isr_rag.audit.statement import Span
-from isr_rag.bm25 import Bm25
-from isr_rag.decision import Focus
-from isr_rag.evidence import Chunk, one_line
-from isr_rag.focus import first_words, words
-from isr_rag.sentences import sentence_spans
+from isr_rag.core.decision import Focus
+from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.focus import first_words, words
 
 WHOLE = 200
-"""Words of a chunk that is read whole; a longer one is cut between sentences where not all evidence is read."""
+"""Words of the longest chunk that is read whole. Longer ones are cut when the evidence exceeds the gate's limit."""
 
 PIECE = 120
-"""Words of a piece of a longer one."""
+"""Words of one piece of a longer chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is read of one chunk, or a part of it.
+    """A chunk, or a part of it.
 
     Attributes:
         chunk: index of the chunk.
@@ -52,7 +51,7 @@ class Pieces:
 
     Args:
         chunks: the evidence.
-        budget: words that may be read for one statement; None for all.
+        budget: most words to read for one statement; None for all.
     """
 
     def __init__(self, chunks: Sequence[Chunk], budget: int | None) -> None:
@@ -78,11 +77,11 @@ class Pieces:
         return [int(i) for i in np.argsort(-self._index.scores(one_line(query)), kind="stable")]
 
     def read(self, query: str, first: Collection[int] = ()) -> tuple[int, ...]:
-        """The pieces that are read for a query, in the order of the evidence.
+        """Indices of the pieces to read for a query, in the order of the evidence.
 
         Args:
-            query: what they should be about.
-            first: chunks of which at least the nearest piece should be read.
+            query: the words to match.
+            first: chunks whose nearest piece is chosen before all others.
         """
         if self._budget is None:
             return tuple(range(len(self.pieces)))
@@ -99,11 +98,11 @@ class Pieces:
                 left -= self.pieces[i].size
         return tuple(sorted(kept or ranked[:1]))
 
-    def focus(self, read: Sequence[int], budget: int | None) -> Focus | None:
-        """How much was read; None where all of it was."""
-        if self._budget is None or budget is None:
+    def focus(self, read: Sequence[int]) -> Focus | None:
+        """How much was read; None if all of it was."""
+        if self._budget is None:
             return None
-        return Focus(sum(self.pieces[i].size for i in read), self.total, budget)
+        return Focus(sum(self.pieces[i].size for i in read), self.total, self._budget)
 
     def sentences(self, piece: Piece) -> list[Span]:
         """The sentences of a piece, in characters of its chunk's text."""
@@ -118,7 +117,7 @@ class Pieces:
         return found
 
     def by_themselves(self, chunk: int) -> dict[Span, str]:
-        """The sentences of the pieces of a chunk in words that stand alone."""
+        """The sentences of a chunk in words that stand alone, by their characters in its text."""
         if chunk not in self._alone:
             context, text = Context(None, self.chunks[chunk].title or ""), self.chunks[chunk].text
             found: dict[Span, str] = {}
@@ -130,7 +129,7 @@ class Pieces:
         return self._alone[chunk]
 
     def without(self, piece: Piece, spans: Collection[Span]) -> Chunk | None:
-        """What is left of a piece when some of its sentences are taken out; None if nothing is."""
+        """A piece without some of its sentences; None if nothing is left."""
         text = self.chunks[piece.chunk].text
         left = [text[a:b] for a, b in self.sentences(piece) if (a, b) not in spans]
         joined = " ".join(left)
@@ -143,7 +142,7 @@ def _piece(i: int, chunk: Chunk, start: int, end: int) -> Piece:
 
 
 def _cut(whole: Piece, most: int) -> Iterator[Piece]:
-    """A chunk in pieces of at most so many words, between sentences where they are not longer themselves."""
+    """Cut a chunk into pieces of at most `most` words, between sentences unless a sentence is longer."""
     text = whole.text.text
     title = words(whole.text.title or "")
     room = max(most - title, most // 2, 1)
@@ -153,7 +152,7 @@ def _cut(whole: Piece, most: int) -> Iterator[Piece]:
         if size and size + more > room:
             yield from _of(whole, start, first)
             start, size = first, 0
-        while more > room:  # no end of a sentence for long
+        while more > room:  # a very long sentence
             cut = first + len(first_words(text[first:last], room))
             yield from _of(whole, start, cut)
             start, first, more = cut, cut, words(text[cut:last])

@@ -1,4 +1,4 @@
-"""What an audit finds: an answer statement by statement, and the part of it that may go out."""
+"""The result of an audit: an answer statement by statement, and the part of it that may go out."""
 
 from __future__ import annotations
 
@@ -12,82 +12,39 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
-from isr_rag.audit.budget import Budget
-from isr_rag.audit.statement import MarkerStatus, Statement, Verdict, listed, statement_from_dict, statement_to_dict
+from isr_rag._util.files import write_atomically
+from isr_rag._util.printable import printable
+from isr_rag._util.sealed import from_plain
+from isr_rag.audit import page
+from isr_rag.audit.calibration import Budget
+from isr_rag.audit.redaction import Redaction, redact, shortened
+from isr_rag.audit.statement import MarkerStatus, Statement, Verdict
+from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
-from isr_rag.evidence import Chunk
-from isr_rag.printable import printable
 
-SCHEMA_VERSION = 1
-
-_SHOWN = 90
-"""Characters of a statement on one line of a terminal."""
+SCHEMA_VERSION = 2
 
 
 class AuditAction(StrEnum):
     """What to do with an answer."""
 
     ANSWER = "answer"
-    """Everything that was judged may go out."""
+    """Everything may go out."""
     TRIM = "trim"
-    """A part may: `AnswerAudit.releasable`."""
+    """A part may go out: see `AnswerAudit.releasable`."""
     ABSTAIN = "abstain"
-    """Nothing may."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A part of an answer that does not go out.
-
-    Attributes:
-        statement: its index in `AnswerAudit.statements`.
-        text: as it stood in the answer.
-        reason: why, in words.
-    """
-
-    statement: int
-    text: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The part of an answer that may go out under one error budget.
-
-    Attributes:
-        text: the answer without what is left out, otherwise as it was; empty where nothing may go out.
-        kept: indices of the statements that were judged and go out.
-        left_out: everything that does not.
-        h_star: the budget: the probability, over answers, that something kept is unsupported.
-        decided_by: what keeps to it: `cut` (calibrated on whole answers), or `bound` (the sum of the statements' risks,
-            1 - p_ref each).
-        threshold: the cut that P(supported) has to exceed; None where the sum decides.
-        note: the same in words, with what it rests on.
-    """
-
-    text: str
-    kept: tuple[int, ...]
-    left_out: tuple[LeftOut, ...]
-    h_star: float
-    decided_by: str
-    threshold: float | None
-    note: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return cast(dict[str, Any], listed(dataclasses.asdict(self)))
-
-    def __str__(self) -> str:
-        lines = [self.text] if self.text else []
-        if self.left_out:
-            lines += ["", f"Left out ({len(self.left_out)}):"]
-            lines += [f"  - {_short(one.text)}: {one.reason}" for one in self.left_out]
-        return "\n".join(printable(line, None) for line in lines)
+    """Nothing may go out."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerAudit:
-    """An answer, statement by statement, and what may go out of it.
+    """The audit of an answer, statement by statement.
+
+    ```python
+    audit = gate.audit(answer=answer, evidence=chunks, question=question, h_star=0.2)
+    print(audit)
+    print(audit.releasable().text)
+    ```
 
     Attributes:
         answer: the answer.
@@ -96,10 +53,10 @@ class AnswerAudit:
         statements: every part of the answer, in its order.
         h_star: the error budget of the whole answer.
         action: what to do with the answer under this budget.
-        budget: how the budget is kept: calibrated probabilities and cut, or a bound.
+        budget: how the budget is kept: a calibrated threshold, or a sum of risks.
         scorer: identity of the scorer.
         invariant: the model cannot see the order of the evidence.
-        passes: forward passes that its decisions rest on; one that several rest on counts for each.
+        passes: forward passes of its decisions; a pass that several decisions share counts for each.
         seconds: wall-clock time.
     """
 
@@ -115,27 +72,37 @@ class AnswerAudit:
     passes: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False)
 
+    @classmethod
+    def of(cls, **found: Any) -> AnswerAudit:
+        """An audit of all fields but `action`, which follows from what is releasable."""
+        audit = cls(action=AuditAction.ABSTAIN, **found)
+        kept = len(audit.releasable().kept)
+        stated = sum(one.states_something for one in audit.statements)
+        action = AuditAction.ANSWER if kept == stated else AuditAction.TRIM
+        return dataclasses.replace(audit, action=action) if kept else audit
+
     def __bool__(self) -> bool:
         raise TypeError("an AnswerAudit is neither true nor false: compare audit.action")
 
     @property
     def counts(self) -> dict[str, int]:
-        """Statements by verdict."""
+        """Number of statements by verdict."""
         found = Counter(one.verdict.value for one in self.statements)
         return {verdict.value: found[verdict.value] for verdict in Verdict}
 
     @property
     def not_judged(self) -> dict[str, int]:
-        """What was not judged, counted by kind."""
+        """Number of parts that were not judged, by kind."""
         return dict(Counter(one.kind.value for one in self.statements if not one.judged))
 
-    def releasable(self, h_star: float | None = None, *, cite: bool = False) -> Release:
-        """The part of the answer that may go out.
+    def releasable(self, h_star: float | None = None, *, cite: bool = False) -> Redaction:
+        """The part of the answer that may go out; only statements whose verdict is `supported` ever do.
 
-        With a cut calibrated on whole answers (conformal factuality), statements go out whose P(supported) exceeds it:
-        over answers like those of the calibration, nothing kept is unsupported with probability 1 - h*. Without one,
-        the surest statements that the gate answers go out while the sum of their risks (1 - p_ref) stays within h*:
-        a union bound, which holds as far as each p_ref does. Nothing that is not supported goes out in either case.
+        With a threshold calibrated on whole answers (conformal factuality), statements go out whose P(supported)
+        exceeds it: over answers like those of the calibration, nothing kept is unsupported with probability 1 - h*.
+        Without one, the surest statements that the gate answers go out while the sum of their risks stays within h*
+        (a union bound). The risk of a statement is 1 - `Decision.pointwise`; a statement whose reference knows no
+        such value does not go out.
 
         Args:
             h_star: error budget of the whole answer, in (0, 1); the audit's own for None.
@@ -144,20 +111,12 @@ class AnswerAudit:
         Raises:
             ConfigurationError: if h_star lies outside (0, 1).
         """
-        from isr_rag.audit.release import release
-
-        return release(self, self.h_star if h_star is None else h_star, cite=cite)
+        target = self.h_star if h_star is None else h_star
+        return redact(self.answer, self.statements, self.budget, target, cite=cite)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        plain = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        plain |= {
-            "action": self.action.value,
-            "evidence": [dataclasses.asdict(chunk) for chunk in self.evidence],
-            "statements": [statement_to_dict(one) for one in self.statements],
-            "budget": self.budget.to_dict(),
-        }
-        return {"schema_version": SCHEMA_VERSION, **plain}
+        return cast(dict[str, Any], json.loads(self.to_json()))
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> AnswerAudit:
@@ -171,17 +130,16 @@ class AnswerAudit:
         if version != SCHEMA_VERSION:
             raise InvalidInputError(f"an audit of schema version {version!r}; this package reads {SCHEMA_VERSION}")
         try:
-            values["action"] = AuditAction(values["action"])
-            values["evidence"] = tuple(Chunk(**chunk) for chunk in values["evidence"])
-            values["statements"] = tuple(statement_from_dict(one) for one in values["statements"])
-            values["budget"] = Budget.from_dict(values["budget"])
-            return cls(**values)
+            statements = [Statement.from_dict(one) for one in values["statements"]]
+            return from_plain(cls, {**values, "statements": statements})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInputError(f"this is not an audit as to_dict writes it: {error!r}") from error
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        fields = dataclasses.asdict(dataclasses.replace(self, statements=()))
+        plain = {"schema_version": SCHEMA_VERSION, **fields, "statements": [one.to_dict() for one in self.statements]}
+        return json.dumps(plain, ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> AnswerAudit:
@@ -199,7 +157,7 @@ class AnswerAudit:
         return cls.from_dict(cast(dict[str, Any], plain))
 
     def headline(self) -> str:
-        """One line: what may go out, and how many statements of each verdict there are."""
+        """What may go out and the number of statements by verdict, on one line."""
         counts = self.counts
         said = [f"{counts[v.value]} {v.value.replace('_', ' ')}" for v in Verdict if counts[v.value]]
         what = {
@@ -212,8 +170,8 @@ class AnswerAudit:
     def __str__(self) -> str:
         lines = [self.headline()]
         for number, one in enumerate(self.statements, start=1):
-            lines.append(f"{number:>4}  {_label(one):<14}{_short(one.text)}")
-            lines += [f"          chunk {c.chunk + 1}: {_short(c.sentence)}" for c in one.citations]
+            lines.append(f"{number:>4}  {_label(one):<14}{shortened(one.text)}")
+            lines += [f"          chunk {c.chunk + 1}: {shortened(c.sentence)}" for c in one.citations]
             lines += [
                 f"          marker {m.text or '(none)'}: {m.status.value.replace('_', ' ')}"
                 for m in one.markers
@@ -223,28 +181,30 @@ class AnswerAudit:
 
     def _repr_html_(self) -> str:
         """The answer with every statement coloured, for notebooks."""
-        from isr_rag.audit.page import fragment
+        return page.fragment(self.headline(), self.answer, self.statements)
 
-        return fragment(self)
+    def html(self) -> str:
+        """The report as one self-contained page, for light and dark screens and for paper."""
+        seen = "does not see the order of the evidence" if self.invariant else "sees the order of the evidence"
+        calibrated = "calibrated" if self.budget.calibrated else "as the model gives them, not calibrated"
+        foot = (
+            f"{len(self.evidence)} chunks, {self.passes} forward passes, {self.seconds:.1f} s. The model {seen}: "
+            f"{self.scorer}. Probabilities of the verdicts: {calibrated}."
+        )
+        return page.page(
+            self.headline(), self.question, self.answer, self.evidence, self.statements, self.releasable(), foot
+        )
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report: one self-contained file, for light and dark screens and for paper.
+        """Write the report to a file and return its path.
 
         Raises:
             OSError: if it cannot be written.
         """
-        from isr_rag.audit.page import page
-        from isr_rag.files import write_atomically
-
         target = Path(path)
-        write_atomically(target, page(self))
+        write_atomically(target, self.html())
         return target
 
 
 def _label(one: Statement) -> str:
     return one.kind.value.replace("_", " ") if not one.judged else one.verdict.value.replace("_", " ")
-
-
-def _short(text: str) -> str:
-    folded = " ".join(text.split())
-    return folded if len(folded) <= _SHOWN else f"{folded[: _SHOWN - 1]}…"

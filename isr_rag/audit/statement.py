@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any
 
-from isr_rag.decision import Decision
+from isr_rag._util.sealed import from_plain
+from isr_rag.core.decision import Decision
 
 Span = tuple[int, int]
 """First character and the one after the last."""
@@ -24,7 +26,7 @@ class Verdict(StrEnum):
     NOT_ENOUGH = "not_enough"
     """Neither: the evidence does not say enough, or it is in doubt."""
     NOT_JUDGED = "not_judged"
-    """Nothing was decided about it; `Statement.kind` and `Statement.detail` say why."""
+    """The evidence was not held against it; `Statement.kind` and `Statement.detail` say why."""
 
 
 class Kind(StrEnum):
@@ -55,19 +57,19 @@ class Kind(StrEnum):
     HTML = "html"
     """A block of HTML."""
     SCRIPT = "script"
-    """Text in a script that the model was not calibrated on."""
+    """Text in a script that the model was not calibrated for."""
     TOO_LONG = "too_long"
-    """More words without an end than a model can judge as one statement."""
+    """A sentence of more words than a model can judge as one statement."""
     OVER_LIMIT = "over_limit"
-    """It comes after as many statements as are judged of one answer."""
+    """It comes after the last statement that is judged of one answer."""
 
 
 HARMLESS = frozenset({Kind.HEADING, Kind.GREETING, Kind.QUESTION, Kind.OPINION, Kind.REFUSAL, Kind.MARKS, Kind.SOURCES})
-"""Kinds that state nothing: they go out beside the statements that they belong to."""
+"""Kinds that state no fact: they go out with the statements around them."""
 
 
 class MarkerStatus(StrEnum):
-    """What a citation marker of the answer is worth."""
+    """Whether a citation marker of the answer is correct."""
 
     RIGHT = "right"
     """The chunk that it names carries the statement."""
@@ -89,7 +91,7 @@ class Probabilities:
 
     @property
     def verdict(self) -> Verdict:
-        """The one that is more likely than not; where neither is, not enough."""
+        """The verdict that is more likely than not; `NOT_ENOUGH` if neither of the other two is."""
         if self.supported > 0.5:
             return Verdict.SUPPORTED
         return Verdict.REFUTED if self.refuted > 0.5 else Verdict.NOT_ENOUGH
@@ -135,96 +137,31 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkEffect:
-    """What one chunk does to the model's probability q that a statement is supported.
-
-    Attributes:
-        chunk: index into the evidence.
-        alone: q from this chunk alone.
-        without: q from the others; None where there are none.
-        effect: q from all minus `without`: below 0, the chunk distracts.
-        distracts: whether q rises by more than `DISTRACTION` without it.
-    """
-
-    chunk: int
-    alone: float
-    without: float | None
-    effect: float | None
-    distracts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RankEffect:
-    """How the log-odds of q move per rank that a chunk comes later, first order, with a 95% interval.
-
-    Attributes:
-        chunk: index into the evidence.
-        per_rank: log-odds (nats) per rank; 0 where the fit sees nothing.
-        low: lower end of the interval.
-        high: upper end.
-    """
-
-    chunk: int
-    per_rank: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class OrderEffects:
-    """How the order of the chunks moved q, for models that see it.
-
-    Attributes:
-        ranks: the effect of each chunk's rank.
-        lowest: the scored order with the lowest q.
-        q_lowest: that q.
-        highest: the scored order with the highest q.
-        q_highest: that q.
-        suggested: an order that the fit thinks safe: a suggestion, scored again before it is shown.
-        q_suggested: the model's q for it.
-    """
-
-    ranks: tuple[RankEffect, ...]
-    lowest: tuple[int, ...]
-    q_lowest: float
-    highest: tuple[int, ...]
-    q_highest: float
-    suggested: tuple[int, ...]
-    q_suggested: float
-
-
-@dataclass(frozen=True, slots=True)
 class Statement:
-    """One part of an answer: a statement that was judged, or what was not and why.
+    """One part of an answer: a statement that was judged, or a part that was not.
 
     Attributes:
         text: as it stands in the answer.
         span: its characters in the answer.
-        sentence: the characters of its sentence: more than its own where a sentence states several things.
         kind: what it is.
         verdict: what the evidence says about it.
-        judged: whether something was decided about it.
         claim: what the model was asked about, in words that stand alone; empty where nothing was asked.
         decision: Algorithm 1 about the claim at the audit's h*; None where nothing was asked.
         probabilities: of the three verdicts; None where nothing was scored.
         q_refuted: the model's probability that the evidence contradicts it; None where nothing was scored.
-        q_alone: the highest q, of the chunks that were read alone, that it is supported; None where none was.
+        q_alone: the highest probability that a chunk read alone supports it; None where none was read alone.
         citations: the sentences that carry or refute it, the strongest first.
         markers: the answer's own citation markers at this statement, checked.
         prior: q with the cited sentences taken out of what was read; None without citations.
-        lift: ln(q_bar / prior) in nats: what the cited sentences bring.
-        known: the model says yes also without them, and no other chunk carries it alone: it need not have read them.
-        chunk_effects: with `effects=True`, what each chunk that was read does to q.
-        order_effects: with `effects=True`, how their order moved q, where the model sees it.
+        known: the model says yes without the cited sentences, and no other chunk carries the statement alone: the
+            answer may come from the model's memory.
         detail: why nothing was judged, or what failed.
     """
 
     text: str
     span: Span
-    sentence: Span
     kind: Kind
     verdict: Verdict = Verdict.NOT_JUDGED
-    judged: bool = False
     claim: str = ""
     decision: Decision | None = None
     probabilities: Probabilities | None = None
@@ -233,58 +170,35 @@ class Statement:
     citations: tuple[Citation, ...] = ()
     markers: tuple[Marker, ...] = ()
     prior: float | None = None
-    lift: float | None = None
     known: bool = False
-    chunk_effects: tuple[ChunkEffect, ...] = ()
-    order_effects: OrderEffects | None = None
     detail: str = ""
 
+    @property
+    def judged(self) -> bool:
+        """Whether the evidence was held against it."""
+        return self.verdict is not Verdict.NOT_JUDGED
 
-def listed(value: Any) -> Any:
-    """Tuples as lists, all the way down."""
-    if isinstance(value, dict):
-        return {key: listed(one) for key, one in cast(dict[str, Any], value).items()}
-    if isinstance(value, (list, tuple)):
-        return [listed(one) for one in cast(tuple[Any, ...], value)]
-    return value.value if isinstance(value, StrEnum) else value
+    @property
+    def states_something(self) -> bool:
+        """Whether it may state a fact, judged or not."""
+        return self.judged or self.kind not in HARMLESS
 
+    @property
+    def lift(self) -> float | None:
+        """ln(q / prior) in nats: what the cited sentences bring; None without citations."""
+        if self.prior is None or self.decision is None:
+            return None
+        return math.log(max(self.decision.q_bar or 0.0, 1e-9)) - math.log(max(self.prior, 1e-9))
 
-def statement_to_dict(one: Statement) -> dict[str, Any]:
-    """Plain data for JSON."""
-    plain = {f.name: getattr(one, f.name) for f in dataclasses.fields(one)}
-    plain["decision"] = None if one.decision is None else one.decision.to_dict()
-    for name in ("citations", "markers", "chunk_effects"):
-        plain[name] = [dataclasses.asdict(part) for part in plain[name]]
-    for name in ("probabilities", "order_effects"):
-        plain[name] = None if plain[name] is None else dataclasses.asdict(plain[name])
-    return cast(dict[str, Any], listed(plain))
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        decision = None if self.decision is None else self.decision.to_dict()
+        fields = dataclasses.asdict(dataclasses.replace(self, decision=None))
+        return {**fields, "decision": decision, "judged": self.judged, "lift": self.lift}
 
-
-def statement_from_dict(plain: Mapping[str, Any]) -> Statement:
-    """The inverse of `statement_to_dict`."""
-    values = dict(plain)
-    values["span"], values["sentence"] = _pair(values["span"]), _pair(values["sentence"])
-    values["kind"], values["verdict"] = Kind(values["kind"]), Verdict(values["verdict"])
-    values["decision"] = None if values["decision"] is None else Decision.from_dict(values["decision"])
-    values["probabilities"] = None if values["probabilities"] is None else Probabilities(**values["probabilities"])
-    values["citations"] = tuple(Citation(**_with(one, span=_pair(one["span"]))) for one in values["citations"])
-    values["markers"] = tuple(
-        Marker(**_with(one, span=_pair(one["span"]), status=MarkerStatus(one["status"]))) for one in values["markers"]
-    )
-    values["chunk_effects"] = tuple(ChunkEffect(**one) for one in values["chunk_effects"])
-    order = values["order_effects"]
-    if order is not None:
-        ranks = tuple(RankEffect(**one) for one in order["ranks"])
-        orders = {name: tuple(order[name]) for name in ("lowest", "highest", "suggested")}
-        values["order_effects"] = OrderEffects(**_with(order, ranks=ranks, **orders))
-    return Statement(**values)
-
-
-def _with(plain: Mapping[str, Any], **read: Any) -> dict[str, Any]:
-    """Plain data with some of its values as they are held."""
-    return {**plain, **read}
-
-
-def _pair(span: Any) -> Span:
-    first, last = span
-    return int(first), int(last)
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Statement:
+        """The inverse of `to_dict`."""
+        values = {name: value for name, value in plain.items() if name not in ("judged", "lift")}
+        decision = None if values["decision"] is None else Decision.from_dict(values["decision"])
+        return from_plain(cls, {**values, "decision": decision})

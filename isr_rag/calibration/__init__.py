@@ -1,50 +1,45 @@
-"""What fallible scores are worth: Venn-Abers, the noisy channel, Learn-then-Test, and the artefacts on disk.
+"""What fallible scores are worth: rates, Venn-Abers, verdict bounds, Learn-then-Test, and the artefacts on disk.
 
 Applying a calibration needs numpy only; fitting one loads the libraries of the `calibrate` extra.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from isr_rag.calibration.artefact import (
-    BelongsTo,
     BinCalibration,
     CalibrationArtefact,
+    Fingerprint,
     Guarantee,
     LoopCalibration,
     PredicateCalibration,
 )
-from isr_rag.calibration.channel import Bound, NoisyChannel, Prior
+from isr_rag.calibration.channel import NoisyChannel
 from isr_rag.calibration.checks import TrainingHashes
-from isr_rag.calibration.combination import Combination
 from isr_rag.calibration.errors import (
     CalibrationCorruptError,
     CalibrationError,
     CalibrationMismatchError,
     CalibrationWarning,
 )
-from isr_rag.calibration.fitting import FittedCalibration, HeldOut, fit_artefact
-from isr_rag.calibration.ltt import Cut, LearnThenTest
+from isr_rag.calibration.fitting import FitSettings, FittedCalibration, fit_artefact
+from isr_rag.calibration.held_out import HeldOut
+from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord
-from isr_rag.calibration.tail import Steps, Tail
+from isr_rag.calibration.report import calibration_report
+from isr_rag.calibration.steps import Steps
+from isr_rag.calibration.tail import Tail
 from isr_rag.calibration.venn_abers import VennAbers
 
-if TYPE_CHECKING:
-    from isr_rag.calibration.report import calibration_report
-
 __all__ = [
-    "BelongsTo",
     "BinCalibration",
-    "Bound",
     "CalibrationArtefact",
     "CalibrationCorruptError",
     "CalibrationError",
     "CalibrationMismatchError",
     "CalibrationRecord",
     "CalibrationWarning",
-    "Combination",
-    "Cut",
+    "Fingerprint",
+    "FitSettings",
     "FittedCalibration",
     "Guarantee",
     "HeldOut",
@@ -53,19 +48,11 @@ __all__ = [
     "LoopRecord",
     "NoisyChannel",
     "PredicateCalibration",
-    "Prior",
     "Steps",
     "Tail",
+    "Threshold",
     "TrainingHashes",
     "VennAbers",
     "calibration_report",
     "fit_artefact",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "calibration_report":
-        from isr_rag.calibration.report import calibration_report
-
-        return calibration_report
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,28 +57,17 @@ def scored_labels(
     return s, y.astype(bool)
 
 
-def labelled_scores(
-    scores: ArrayLike, labels: ArrayLike, *, least: int = REFUSED_OF_A_CLASS
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Scores and labels, checked.
-
-    Args:
-        scores: in [0, 1], shape (n,).
-        labels: 1 where the predicate holds, 0 where it does not, shape (n,).
-        least: refuse when a class has fewer items than this.
-
-    Returns:
-        Scores as float64 and labels as bool, shape (n,) each.
+def labelled_scores(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """As `scored_labels`, for enough items of each class.
 
     Raises:
-        CalibrationError: for unequal lengths, NaN, scores outside [0, 1], labels other than 0 and 1, one class only,
-            or fewer than `least` items of a class.
+        CalibrationError: for bad scores or labels, one class only, or fewer than 10 items of a class.
 
     Warns:
         CalibrationWarning: under 50 items of a class.
     """
     s, y = scored_labels(scores, labels)
-    enough_of_each_class(int(y.sum()), int(y.size - y.sum()), least=least)
+    enough_of_each_class(int(y.sum()), int(y.size - y.sum()))
     return s, y
 
 
@@ -118,29 +107,6 @@ def refuse_duplicates(ids: Iterable[Hashable], what: str = "ids") -> None:
         raise CalibrationError(
             f"{len(repeated)} {what} occur more than once, among them {_some(repeated)}: a bound that counts an item "
             "twice is too sure of itself. Keep one of each"
-        )
-
-
-def refuse_leakage(calibration: Iterable[str], training: Iterable[str], *, what: str = "ids") -> None:
-    """Refuse calibration items that the model was trained on: it knows their labels, so the bound means nothing.
-
-    Args:
-        calibration: ids or texts of the calibration items; compared without regard to case, width and white space.
-        training: the same of the training items.
-        what: `ids` or `texts`, for the message.
-
-    Raises:
-        CalibrationError: naming the first shared ones.
-    """
-    seen = {normalised(item) for item in training}
-    _refuse_shared(sorted({item for item in calibration if normalised(item) in seen}), what)
-
-
-def _refuse_shared(shared: Sequence[str], what: str) -> None:
-    if shared:
-        raise CalibrationError(
-            f"{len(shared)} calibration {what} also occur in the training data, among them {_some(shared)}: a model is "
-            "surer of what it was trained on, so the bound would not hold on new items. Take them out of one of the two"
         )
 
 
@@ -189,7 +155,13 @@ class TrainingHashes:
         """
         own = list(items)
         hashes = np.fromiter(map(_hash, own), dtype="<u8", count=len(own))
-        _refuse_shared([item for item, shared in zip(own, np.isin(hashes, self.values), strict=True) if shared], what)
+        shared = [item for item, known in zip(own, np.isin(hashes, self.values), strict=True) if known]
+        if shared:
+            raise CalibrationError(
+                f"{len(shared)} calibration {what} also occur in the training data, among them {_some(shared)}: a "
+                "model is surer of what it was trained on, so the bound would not hold on new items. Take them out of "
+                "one of the two"
+            )
 
 
 def _hash(text: str) -> int:

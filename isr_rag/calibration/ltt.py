@@ -1,10 +1,10 @@
-"""Learn-then-Test: a score cut with a finite-sample bound on the hallucination rate among the answered."""
+"""Learn-then-Test: a score threshold with a finite-sample bound on the hallucination rate among the answered."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -19,29 +19,29 @@ _FAR = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """What a Learn-then-Test fit found: a cut, or the reason why there is none.
+class Threshold:
+    """What a Learn-then-Test fit found: a threshold, or the reason why there is none.
 
     Attributes:
-        h_star: the hallucination rate among answered items that the cut keeps to.
-        delta: the probability, over the labelled items, that it does not.
-        scope: what "answered" means. `score`: every item with score >= cut. `gate`: those of them that the gate
-            answers by its own rule as well. A bound for one of the two says nothing about the other.
-        cut: answer only when score >= cut; None: no valid cut.
+        h_star: highest hallucination rate among answered items.
+        delta: probability, over the labelled items, that the rate at the threshold exceeds it.
+        scope: what "answered" means. `score`: every item with score >= value. `gate`: those of them that the gate
+            also answers by its own rule. A bound for one of the two says nothing about the other.
+        value: answer only when score >= value; None: no valid threshold.
         reason: in a sentence, what was found.
         items: labelled items counted (one per group).
-        answered: of these, items answered at the cut, or at the first threshold tested when there is no cut.
+        answered: of these, items answered at the threshold, or at the first candidate tested if there is no threshold.
         errors: of the answered, items for which the predicate does not hold.
-        p_value: of the test at that threshold.
-        tested: thresholds tested before the sequence stopped, the failing one included.
-        needed: without a cut: labelled items needed to pass with the error rate seen at that threshold; None when the
-            rate seen is not below h_star (more labels would not help) or there is a cut.
+        p_value: of the test at that candidate.
+        tested: candidates tested before the sequence stopped, the failing one included.
+        needed: labelled items needed to pass at the error rate seen; None if that rate is not below h_star (more labels
+            would not help), or if there is a threshold.
     """
 
     h_star: float
     delta: float
     scope: Scope
-    cut: float | None
+    value: float | None
     reason: str
     items: int
     answered: int
@@ -52,26 +52,10 @@ class Cut:
 
     def allows(self, score: float) -> bool:
         """Whether an item with this score is among those that the bound covers."""
-        return self.cut is not None and score >= self.cut
+        return self.value is not None and score >= self.value
 
     def __str__(self) -> str:
         return self.reason
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain numbers, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Cut:
-        """The inverse of `to_dict`, bit for bit.
-
-        Raises:
-            CalibrationError: if a field is missing or unknown.
-        """
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise CalibrationError(f"no Learn-then-Test cut: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +64,7 @@ class LearnThenTest:
 
     At threshold t the hypothesis "P(g = 0 | score >= t) > h_star" is tested by p = P(Bin(answered, h_star) <= errors).
     Thresholds are tested one after the other, each at level delta, until one is not rejected; the last rejected one is
-    the cut. Then, over the draw of the labelled items, P(hallucination rate among answered > h_star) <= delta, for
+    the result. Then, over the draw of the labelled items, P(hallucination rate among answered > h_star) <= delta, for
     items independent of each other and drawn like those the gate will see. One item of each group is counted, so that
     items that share a page or a question do not pass for independent ones.
 
@@ -149,15 +133,15 @@ class LearnThenTest:
         answerable: ArrayLike | None = None,
         groups: Sequence[object] | None = None,
         seed: int = 0,
-    ) -> Cut:
-        """Find the lowest cut that keeps to h_star.
+    ) -> Threshold:
+        """Find the lowest threshold that keeps to h_star.
 
         Args:
             scores: in [0, 1], shape (n,).
             labels: 1 where the predicate holds, shape (n,).
             thresholds: fixed before these items were looked at, strictly descending, shape (k,).
             answerable: whether the gate's own rule answers the item, shape (n,), made without its label; the bound is
-                then on the items that pass both (scope `gate`). None: on every item with score >= cut.
+                then on the items that pass both (scope `gate`). None: on every item with score >= value.
             groups: shape (n,); one item of each group is counted, drawn by `seed`.
             seed: seed of that draw.
 
@@ -177,22 +161,24 @@ class LearnThenTest:
         passed = int(np.argmin(np.append(p_values <= self.delta, False)))  # thresholds rejected in sequence
         at = max(passed - 1, 0)
         scope: Scope = "score" if answerable is None else "gate"
-        return self._result(scope, grid, at, passed, len(s), int(answered[at]), int(errors[at]), float(p_values[at]))
-
-    def _result(
-        self, scope: Scope, grid: Floats, at: int, passed: int, items: int, answered: int, errors: int, p_value: float
-    ) -> Cut:
-        seen = f"{errors} of {answered} answered wrong at score >= {grid[at]:.6g} ({items} independent labelled items)"
-        bound = f"P(hallucination rate among answered > {self.h_star:g}) <= {self.delta:g}"
-        needed = None
-        if passed:
-            reason = f"{bound}: {seen}"
-        else:
-            needed = self._needed(items, answered, errors)
-            reason = f"no valid cut for {bound}: {seen}; {self._advice(answered, errors, needed)}"
-        tested = min(passed + 1, grid.size)
-        cut = float(grid[at]) if passed else None
-        return Cut(self.h_star, self.delta, scope, cut, reason, items, answered, errors, p_value, tested, needed)
+        needed = None if passed else self._needed(len(s), int(answered[at]), int(errors[at]))
+        seen = (
+            f"P(hallucination rate among answered > {self.h_star:g}) <= {self.delta:g}: {errors[at]} of {answered[at]} "
+            f"answered wrong at score >= {grid[at]:.6g} ({len(s)} independent labelled items)"
+        )
+        return Threshold(
+            h_star=self.h_star,
+            delta=self.delta,
+            scope=scope,
+            value=float(grid[at]) if passed else None,
+            reason=seen if passed else f"no valid threshold for {seen}; {_advice(int(answered[at]), needed)}",
+            items=len(s),
+            answered=int(answered[at]),
+            errors=int(errors[at]),
+            p_value=float(p_values[at]),
+            tested=min(passed + 1, grid.size),
+            needed=needed,
+        )
 
     def _needed(self, items: int, answered: int, errors: int) -> int | None:
         """Labelled items at which the test would pass with the shares answered and wrong that were seen."""
@@ -203,13 +189,6 @@ class LearnThenTest:
             n = math.ceil(n * 1.02) + 1
         return math.ceil(n * items / answered) if n < _FAR else None
 
-    def _advice(self, answered: int, errors: int, needed: int | None) -> str:
-        if not answered:
-            return "no item was answered there, so there was nothing to test"
-        if needed is None:
-            return "the rate seen is not below the target, so more labels would not help: the scores must improve"
-        return f"at these rates about {needed} independent labelled items would be needed for this test"
-
     def _power(self, items: int, coverage: Floats, error_rate: Floats) -> Floats:
         """Chance that a test on this many items passes, if no more are answered than in one draw of ten; shape (k,)."""
         binom = _binomial()
@@ -217,6 +196,14 @@ class LearnThenTest:
         allowed = binom.ppf(self.delta, n, self.h_star)  # smallest k with cdf >= delta: may be one too many
         allowed = allowed - (binom.cdf(allowed, n, self.h_star) > self.delta)
         return cast(Floats, binom.cdf(allowed, n, error_rate))  # 0 where allowed is -1
+
+
+def _advice(answered: int, needed: int | None) -> str:
+    if not answered:
+        return "no item was answered there, so there was nothing to test"
+    if needed is None:
+        return "the rate seen is not below the target, so more labels would not help: the scores must improve"
+    return f"at these rates about {needed} independent labelled items would be needed for this test"
 
 
 def _binomial() -> Any:

@@ -1,19 +1,20 @@
-"""How good a probability, a ranking or a gate is: pure functions over arrays, with intervals.
+"""How good a probability or a ranking is: pure functions over arrays, with intervals.
 
 Conventions: `scores` are probabilities in [0, 1] that the predicate holds, `labels` are 1 where it does and 0 where
 it does not; both have shape (n,). An item is *answered* when its score reaches a threshold, so items with equal scores
 are answered together. *Risk* is the share of label 0 among the answered, *coverage* the share of items answered.
 No figure depends on the order of the items.
 
-Each figure is computed thousands of times inside a bootstrap, where the input checks of a general library take most of
-the time; so the one-line formulas are here, and the tests hold them equal to scikit-learn's.
+AUROC, Brier score and log loss equal scikit-learn's. They are written out because a bootstrap computes them thousands
+of times, where the library's input checks take nine tenths of the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +25,10 @@ from isr_rag.errors import ISRError
 
 Floats = NDArray[np.float64]
 Statistic = Callable[..., float]
-_scipy = cast(Any, stats)  # ships no types
+_scipy = cast(Any, stats)  # has no types
+
+RISKS = (0.05, 0.10, 0.20)
+"""Risks at which reports state the coverage."""
 
 
 class MetricError(ISRError, ValueError):
@@ -59,30 +63,23 @@ class RiskCoverage:
         thresholds: answer when score >= threshold; strictly descending, shape (k,).
         coverage: share of the items answered, ascending to 1, shape (k,).
         risk: share of label 0 among the answered, shape (k,).
-        recall: share of the label-1 items answered (nan where there are none), shape (k,).
         answered: items answered, shape (k,).
     """
 
     thresholds: Floats
     coverage: Floats
     risk: Floats
-    recall: Floats
     answered: NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class OperatingPoint:
-    """One threshold on a risk-coverage curve; coverage 0 and threshold None where no threshold qualifies."""
-
-    threshold: float | None
-    coverage: float
-    recall: float
-    risk: float | None
+    def errors(self, ranks: Sequence[int] | NDArray[np.int64]) -> Floats:
+        """Items with label 0 among the k surest, for each k in `ranks`; inside a tie the mean over its orders."""
+        errors = np.append(0.0, self.risk * self.answered)
+        return np.asarray(np.interp(ranks, np.append(0, self.answered), errors), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """A reliability diagram in numbers, empty bins left out; shape (k,) each.
+    """A reliability diagram in numbers, without empty bins; shape (k,) each.
 
     Attributes:
         confidence: mean score in the bin.
@@ -107,22 +104,18 @@ def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray
     return s, y.astype(np.int64)
 
 
-def _both_classes(labels: NDArray[np.int64], metric: str) -> None:
-    if labels.min() == labels.max():
-        raise MetricError(f"{metric} needs items of both classes; every label here is {int(labels[0])}")
-
-
 def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
     """Area under the ROC curve; ties count one half.
 
     Raises:
-        MetricError: if only one class is there.
+        MetricError: for items of one class only.
     """
     s, y = scored_labels(scores, labels)
-    _both_classes(y, "AUROC")
-    positive = int(y.sum())
+    positive, negative = int(y.sum()), int(len(y) - y.sum())
+    if not positive or not negative:
+        raise MetricError(f"AUROC needs items of both classes; every label here is {int(y[0])}")
     rank_sum = float(_scipy.rankdata(s)[y == 1].sum())
-    return (rank_sum - positive * (positive + 1) / 2) / (positive * (len(y) - positive))
+    return (rank_sum - positive * (positive + 1) / 2) / (positive * negative)
 
 
 def brier(scores: ArrayLike, labels: ArrayLike) -> float:
@@ -134,61 +127,35 @@ def brier(scores: ArrayLike, labels: ArrayLike) -> float:
 def log_loss(scores: ArrayLike, labels: ArrayLike, *, eps: float = 1e-9) -> float:
     """Mean negative log-likelihood in nats; scores are kept in [eps, 1 - eps] so that it stays finite."""
     s, y = scored_labels(scores, labels)
-    given = np.where(y == 1, s, 1.0 - s)  # probability given to the true label
-    return -float(np.mean(np.log(np.clip(given, eps, 1.0 - eps))))
+    return -float(np.mean(np.log(np.clip(np.where(y == 1, s, 1.0 - s), eps, 1.0 - eps))))
 
 
-def accuracy(scores: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5) -> float:
-    """Share of items on the right side of the threshold (score >= threshold means true)."""
-    s, y = scored_labels(scores, labels)
-    return int(np.count_nonzero((s >= threshold) == (y == 1))) / len(y)
-
-
-def balanced_accuracy(scores: ArrayLike, labels: ArrayLike, *, threshold: float = 0.5) -> float:
-    """Mean of the two classes' accuracies at the threshold.
-
-    Raises:
-        MetricError: if only one class is there.
-    """
-    s, y = scored_labels(scores, labels)
-    _both_classes(y, "balanced accuracy")
-    said = s >= threshold
-    return float((said[y == 1].mean() + (~said[y == 0]).mean()) / 2)
-
-
-def reliability_bins(
-    scores: ArrayLike, labels: ArrayLike, *, bins: int = 15, strategy: Literal["mass", "width"] = "mass"
-) -> Bins:
-    """Mean score and observed frequency by bin.
+def reliability_bins(scores: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> Bins:
+    """Mean score and observed frequency in bins of equal mass; equal scores share a bin.
 
     Args:
         scores: probabilities, shape (n,).
         labels: 0 or 1, shape (n,).
-        bins: number of bins, >= 1.
-        strategy: `mass`: edges at the scores' quantiles, equal scores in one bin; `width`: equal steps of [0, 1].
+        bins: number of bins at most, >= 1.
     """
     s, y = scored_labels(scores, labels)
     if bins < 1:
         raise MetricError(f"bins must be >= 1, not {bins}")
-    steps = np.linspace(0.0, 1.0, bins + 1)
-    edges = np.unique(np.quantile(s, steps)) if strategy == "mass" else steps
+    edges = np.unique(np.quantile(s, np.linspace(0.0, 1.0, bins + 1)))
     index = np.searchsorted(edges[1:-1], s, side="right")
-    count = np.bincount(index, minlength=len(edges))
+    count = np.bincount(index)
     used = count > 0
-    mean = np.bincount(index, weights=s, minlength=len(edges))[used] / count[used]
-    rate = np.bincount(index, weights=y, minlength=len(edges))[used] / count[used]
+    mean, rate = (np.bincount(index, weights=values)[used] / count[used] for values in (s, y))
     return Bins(mean, rate, count[used].astype(np.int64))
 
 
-def expected_calibration_error(
-    scores: ArrayLike, labels: ArrayLike, *, bins: int = 15, strategy: Literal["mass", "width"] = "mass"
-) -> float:
-    """ECE: mean absolute difference of mean score and observed frequency over bins, weighted by count.
+def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> float:
+    """ECE: mean absolute difference of mean score and observed frequency over bins of equal mass, weighted by count.
 
     It is biased upwards on few items: with n items in b equal bins a perfect score shows up to 0.4 sqrt(b / n).
     Bootstrap resamples add to that bias, so the lower end of its interval can lie above the estimate.
     """
-    table = reliability_bins(scores, labels, bins=bins, strategy=strategy)
+    table = reliability_bins(scores, labels, bins=bins)
     return float(np.average(np.abs(table.confidence - table.frequency), weights=table.count))
 
 
@@ -198,11 +165,7 @@ def risk_coverage_curve(scores: ArrayLike, labels: ArrayLike) -> RiskCoverage:
     ascending, inverse = np.unique(s, return_inverse=True)
     answered = np.cumsum(np.bincount(inverse)[::-1])
     hits = np.cumsum(np.bincount(inverse, weights=y)[::-1])
-    positives = int(y.sum())
-    recall = hits / positives if positives else np.full(len(hits), np.nan)
-    return RiskCoverage(
-        ascending[::-1], answered / len(s), (answered - hits) / answered, recall, answered.astype(np.int64)
-    )
+    return RiskCoverage(ascending[::-1], answered / len(s), (answered - hits) / answered, answered.astype(np.int64))
 
 
 def aurc(scores: ArrayLike, labels: ArrayLike) -> float:
@@ -212,69 +175,29 @@ def aurc(scores: ArrayLike, labels: ArrayLike) -> float:
     """
     curve = risk_coverage_curve(scores, labels)
     ranks = np.arange(1, int(curve.answered[-1]) + 1)
-    return float(np.mean(_expected_errors(curve, ranks) / ranks))
+    return float(np.mean(curve.errors(ranks) / ranks))
 
 
-def _expected_errors(curve: RiskCoverage, ranks: NDArray[np.int64]) -> Floats:
-    """Items with label 0 among the k surest, in expectation over the order inside ties; shape of `ranks`."""
-    errors = np.concatenate([[0.0], curve.risk * curve.answered])
-    expected: Floats = np.interp(ranks, np.concatenate([[0], curve.answered]), errors)
-    return expected
-
-
-def coverage_at_risk(scores: ArrayLike, labels: ArrayLike, risk: float) -> OperatingPoint:
-    """The largest coverage whose risk on these items is at most `risk`.
+def coverage_at_risk(scores: ArrayLike, labels: ArrayLike, risk: float) -> float:
+    """The largest coverage whose risk on these items is at most `risk`; 0 if no threshold reaches it.
 
     The threshold is chosen on the items it is judged on, so this flatters; it promises nothing about new items.
     """
     curve = risk_coverage_curve(scores, labels)
-    within = np.flatnonzero(curve.risk <= risk + 1e-12)
-    if not within.size:
-        return OperatingPoint(None, 0.0, 0.0, None)
-    best = int(within[-1])
-    return OperatingPoint(
-        float(curve.thresholds[best]), float(curve.coverage[best]), float(curve.recall[best]), float(curve.risk[best])
-    )
+    return float(np.max(curve.coverage[curve.risk <= risk + 1e-12], initial=0.0))
 
 
-def precision_in_surest(scores: ArrayLike, labels: ArrayLike, *, fraction: float = 0.2) -> float:
-    """Share of label 1 among the highest-scored fraction of the items (at least one; ties in expectation).
+def wilson_interval(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
+    """Wilson score interval of a proportion.
 
     Raises:
-        MetricError: if fraction is outside (0, 1].
+        MetricError: for impossible counts, or a confidence outside (0, 1).
     """
-    if not 0.0 < fraction <= 1.0:
-        raise MetricError(f"fraction must be in (0, 1], not {fraction}")
-    curve = risk_coverage_curve(scores, labels)
-    k = max(1, round(fraction * int(curve.answered[-1])))
-    return 1.0 - float(_expected_errors(curve, np.array([k]))[0]) / k
-
-
-# -- intervals ---------------------------------------------------------------------------------------------------
-
-
-def _counts(successes: int, n: int, confidence: float) -> None:
     if n < 1 or not 0 <= successes <= n:
         raise MetricError(f"a proportion needs 0 <= successes <= n and n >= 1, not {successes} of {n}")
     if not 0.0 < confidence < 1.0:
         raise MetricError(f"confidence must be in (0, 1), not {confidence}")
-
-
-def wilson_interval(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
-    """Wilson score interval of a proportion."""
-    _counts(successes, n, confidence)
     low, high = _scipy.binomtest(successes, n).proportion_ci(confidence, method="wilson")
-    return Interval(successes / n, float(low), float(high), confidence)
-
-
-def clopper_pearson_interval(
-    successes: int, n: int, *, confidence: float = 0.95, side: Literal["both", "lower", "upper"] = "both"
-) -> Interval:
-    """Exact interval of a proportion; one-sided (the other end 0 or 1) for `side` lower or upper."""
-    _counts(successes, n, confidence)
-    alternative = {"both": "two-sided", "lower": "greater", "upper": "less"}[side]
-    test = _scipy.binomtest(successes, n, alternative=alternative)
-    low, high = test.proportion_ci(confidence, method="exact")
     return Interval(successes / n, float(low), float(high), confidence)
 
 
@@ -301,74 +224,65 @@ def bootstrap_intervals(
             only); fewer are left out.
     """
     data: list[NDArray[Any]] = [np.asarray(array) for array in arrays]
-    if not data or any(len(array) != len(data[0]) for array in data):
+    n = len(data[0]) if data else 0
+    if not data or any(len(array) != n for array in data):
         raise MetricError("bootstrap needs at least one array, and all of equal length")
-    if groups is not None and len(groups) != len(data[0]):
-        raise MetricError(f"{len(groups)} groups for {len(data[0])} items")
-    members = _group_members(groups, len(data[0]))
-    estimates = {name: statistic(*data) for name, statistic in statistics.items()}
+    if groups is not None and len(groups) != n:
+        raise MetricError(f"{len(groups)} groups for {n} items")
+    rows: dict[object, list[int]] = {}
+    for row, group in enumerate(range(n) if groups is None else groups):
+        rows.setdefault(group, []).append(row)
+    members = [np.array(own) for own in rows.values()]
+    estimates = {name: float(statistic(*data)) for name, statistic in statistics.items()}
     draws: dict[str, list[float]] = {name: [] for name in statistics}
     rng = np.random.default_rng(seed)
     for _ in range(resamples):
-        drawn: list[int] = rng.integers(0, len(members), len(members)).tolist()
-        rows = np.concatenate([members[i] for i in drawn])
-        resampled = [array[rows] for array in data]
+        drawn = np.concatenate([members[i] for i in rng.integers(0, len(members), len(members)).tolist()])
+        resampled = [array[drawn] for array in data]
         for name, statistic in statistics.items():
             try:
                 draws[name].append(statistic(*resampled))
             except MetricError:
                 continue  # undefined on this resample; too many of them are refused below
-    tails = [50.0 * (1.0 - confidence), 50.0 * (1.0 + confidence)]
     intervals: dict[str, Interval] = {}
     for name, values in draws.items():
         if 2 * len(values) < resamples or not values:
             raise MetricError(
                 f"{name} is undefined on {resamples - len(values)} of {resamples} resamples: too few items"
             )
-        low, high = np.percentile(values, tails)
-        intervals[name] = Interval(float(estimates[name]), float(low), float(high), confidence)
+        low, high = np.percentile(values, [50.0 * (1.0 - confidence), 50.0 * (1.0 + confidence)])
+        intervals[name] = Interval(estimates[name], float(low), float(high), confidence)
     return intervals
 
 
-def bootstrap_interval(
-    statistic: Statistic,
-    *arrays: ArrayLike,
-    groups: Sequence[object] | None = None,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Interval:
-    """Percentile bootstrap interval of one statistic; see `bootstrap_intervals`."""
-    return bootstrap_intervals(
-        {"statistic": statistic}, *arrays, groups=groups, resamples=resamples, confidence=confidence, seed=seed
-    )["statistic"]
+def bootstrap_interval(statistic: Statistic, *arrays: ArrayLike, **settings: Any) -> Interval:
+    """Percentile bootstrap interval of one statistic; settings as for `bootstrap_intervals`."""
+    return bootstrap_intervals({"statistic": statistic}, *arrays, **settings)["statistic"]
 
 
-def paired_bootstrap_interval(
-    metric: Statistic,
-    first: ArrayLike,
-    second: ArrayLike,
+STATISTICS: Mapping[str, tuple[str, Statistic]] = {
+    "auroc": ("AUROC", auroc),
+    "brier": ("Brier score", brier),
+    "log_loss": ("log loss (nats)", log_loss),
+    "ece_mass": ("ECE, 15 bins of equal mass", expected_calibration_error),
+    "aurc": ("AURC", aurc),
+    **{f"coverage_at_risk_{r:.2f}": (f"coverage at {r:.0%} risk", partial(coverage_at_risk, risk=r)) for r in RISKS},
+}
+"""What every calibration report states: key -> title and statistic."""
+
+
+def summarise(
+    scores: ArrayLike,
     labels: ArrayLike,
     *,
     groups: Sequence[object] | None = None,
     resamples: int = 1000,
-    confidence: float = 0.95,
     seed: int = 0,
-) -> Interval:
-    """Interval of `metric(first, labels) - metric(second, labels)` for two score vectors over the same items."""
+) -> dict[str, Interval]:
+    """All of `STATISTICS` with 95% bootstrap intervals, over groups if given.
 
-    def difference(a: Floats, b: Floats, y: Floats) -> float:
-        return metric(a, y) - metric(b, y)
-
-    return bootstrap_interval(
-        difference, first, second, labels, groups=groups, resamples=resamples, confidence=confidence, seed=seed
-    )
-
-
-def _group_members(groups: Sequence[object] | None, n: int) -> list[NDArray[np.int64]]:
-    if groups is None:
-        return [np.array([row]) for row in range(n)]
-    rows: dict[object, list[int]] = {}
-    for row, group in enumerate(groups):
-        rows.setdefault(group, []).append(row)
-    return [np.array(indices) for indices in rows.values()]
+    Raises:
+        MetricError: for bad input, or one class only.
+    """
+    chosen = {name: statistic for name, (_, statistic) in STATISTICS.items()}
+    return bootstrap_intervals(chosen, scores, labels, groups=groups, resamples=resamples, seed=seed)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from isr_rag import __version__
-from isr_rag.cli import audit, check, deciding, doctor, labelling, moved, reporting, serving
+from isr_rag.cli import audit, deciding, preparing
+from isr_rag.errors import MissingDependencyError
 
 EXIT_CODES = (
     "Exit codes: 0 answered, or done; 3 abstained; 4 a file decided except for its bad lines; 1 bad input; 2 bad "
     "options; 5 a model, server, disk or network failed; 130 stopped with Ctrl-C."
 )
 
-app = typer.Typer(
-    name="isr-rag",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    epilog=EXIT_CODES,
-)
+app = typer.Typer(name="isr-rag", no_args_is_help=True, rich_markup_mode="rich", epilog=EXIT_CODES)
 
 
 def _show_version(wanted: bool) -> None:
@@ -37,19 +34,37 @@ def _about(
     """Decide whether retrieved evidence carries an answer, in whatever order it is retrieved."""
 
 
-app.command(epilog=f"{check.EXAMPLES}\n\n{EXIT_CODES}")(check.check)
-app.command(epilog=f"{audit.EXAMPLES}\n\n{EXIT_CODES}")(audit.audit)
-calibrating = typer.Typer(rich_markup_mode="rich", epilog=deciding.CALIBRATE_EXAMPLES)
-calibrating.callback(invoke_without_command=True)(deciding.calibrate)
-calibrating.command(epilog=labelling.COLLECT_EXAMPLES)(labelling.collect)
-calibrating.command("next", epilog=labelling.NEXT_EXAMPLES)(labelling.draw)
-calibrating.command(epilog=labelling.LABEL_EXAMPLES)(labelling.label)
-calibrating.command(epilog=labelling.REPORT_EXAMPLES)(labelling.report)
+def _examples(lines: tuple[str, ...], exit_codes: str = "") -> str:
+    return "\n\n".join([f"[bold]Example{'s' if len(lines) > 1 else ''}[/bold]", *lines, exit_codes]).strip()
+
+
+app.command(epilog=_examples(deciding.CHECK_EXAMPLES, EXIT_CODES))(deciding.check)
+app.command(epilog=_examples(deciding.BATCH_EXAMPLES, EXIT_CODES))(deciding.batch)
+app.command(epilog=_examples(audit.EXAMPLES, EXIT_CODES))(audit.audit)
+calibrating = typer.Typer(rich_markup_mode="rich", epilog=_examples(preparing.CALIBRATE_EXAMPLES))
+calibrating.callback(invoke_without_command=True)(preparing.calibrate)
 app.add_typer(calibrating, name="calibrate")
-app.command(epilog=deciding.SETUP_EXAMPLES)(deciding.setup)
-app.command(epilog=deciding.DEMO_EXAMPLES)(deciding.demo)
-app.command(epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command(epilog=serving.SERVE_EXAMPLES)(serving.serve)
-app.command(epilog=serving.MCP_EXAMPLES)(serving.mcp)
-app.command(epilog=reporting.EXAMPLES)(reporting.report)
-moved.register(app)
+app.command(epilog=_examples(preparing.SETUP_EXAMPLES))(preparing.setup)
+app.command(epilog=_examples(preparing.DEMO_EXAMPLES))(preparing.demo)
+app.command(epilog=_examples(preparing.DOCTOR_EXAMPLES, preparing.DOCTOR_EXIT_CODES))(preparing.doctor)
+
+COMMANDS = "isr_rag.commands"
+"""Group of entry points by which other distributions add commands; each is called with `app` and `calibrating`."""
+ELSEWHERE = {"": ("serve", "mcp", "report"), "calibrate ": ("collect", "next", "label", "report")}
+"""The commands that isr-rag-server adds."""
+
+
+def _say_what_to_install(group: typer.Typer, prefix: str, name: str) -> None:
+    @group.command(name, hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def say() -> None:  # pyright: ignore[reportUnusedFunction]
+        raise MissingDependencyError(f"isr-rag {prefix}{name}", "isr_rag_server", None, "isr-rag-server")
+
+
+for _found in sorted(entry_points(group=COMMANDS)):
+    _found.load()(app, calibrating)
+for _prefix, _names in ELSEWHERE.items():
+    _group = calibrating if _prefix else app
+    _there = {one.name or getattr(one.callback, "__name__", "") for one in _group.registered_commands}
+    for _name in _names:
+        if _name not in _there:
+            _say_what_to_install(_group, _prefix, _name)

@@ -1,147 +1,132 @@
-"""Around deciding: calibrating, setting up, a demonstration."""
+"""`isr-rag check` decides about one item, `isr-rag batch` about every line of a file."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from isr_rag.adjudicators import DEFAULT, AdjudicatorName
-from isr_rag.cli.options import (
-    AdjudicatorOption,
-    Cache,
-    Focus,
-    Model,
-    Orderings,
-    Servers,
-    Tokenizer,
-    check_scorer_options,
-    folder,
-    input_file,
-    words,
+from isr_rag.cli.options import STDIO, Force, GateOptions, input_file, output_file, with_option_groups
+from isr_rag.cli.terminal import EXIT_ABSTAIN, console, note, over_file, say
+from isr_rag.core.settings import Convention, Rule
+
+if TYPE_CHECKING:
+    from isr_rag.io import Summary
+
+CHECK_EXAMPLES = (
+    'isr-rag check --claim "The Seine flows through Paris." --evidence notes/',
+    'isr-rag check --question "Which river flows through Paris?" --answer "The Seine" -e report.pdf -e page.html',
+    'curl -s https://example.org/page.txt | isr-rag check --claim "..." -e - --json',
 )
-from isr_rag.cli.terminal import columns, console, tell
+BATCH_EXAMPLES = (
+    "isr-rag batch in.jsonl --out out.jsonl",
+    "isr-rag batch - < in.jsonl > out.jsonl",
+    "isr-rag batch in.jsonl --out out.jsonl --ray --workers 8",
+)
 
-CALIBRATE_EXAMPLES = """[bold]Examples[/bold]
-
-isr-rag calibrate --labelled labelled.jsonl --out calibration/
-
-isr-rag calibrate --labelled labelled.jsonl --out calibration/ --model Qwen/Qwen2.5-7B-Instruct --h-star 0.1
-
-isr-rag check --jsonl in.jsonl --out out.jsonl --calibration calibration/calibration.json"""
-
-SETUP_EXAMPLES = """[bold]Example[/bold]
-
-isr-rag setup"""
-
-DEMO_EXAMPLES = """[bold]Example[/bold]
-
-isr-rag setup && isr-rag demo"""
+ConventionOption = Annotated[Convention, typer.Option(help="safe, or paper (the paper's literal rule).")]
+Cascade = Annotated[bool, typer.Option(help="Start with 3 orderings, go on near the boundary.")]
 
 
-def calibrate(
-    context: typer.Context,
-    labelled: Annotated[
-        Path | None,
+@with_option_groups
+def check(
+    *,
+    question: Annotated[
+        str | None, typer.Option(help="With --answer: is the answer supported? Alone: does the evidence suffice?")
+    ] = None,
+    answer: Annotated[str | None, typer.Option(help="A drafted answer to the question.")] = None,
+    claim: Annotated[str | None, typer.Option(help="Instead of a question: is this claim supported?")] = None,
+    evidence: Annotated[
+        list[str],
         typer.Option(
-            callback=input_file,
-            help='Labelled items: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} per line.',
+            "--evidence",
+            "-e",
+            help="Text, Markdown, HTML, PDF, JSON or JSONL, a directory of them, or - for standard input; repeatable.",
         ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(callback=folder, help="Folder for calibration.json and a report for each predicate.")
-    ] = None,
-    h_star: Annotated[float, typer.Option(help="Target hallucination rate of the cut.")] = 0.05,
-    delta: Annotated[float, typer.Option(help="Probability that the cut fails to keep to it.")] = 0.1,
-    m: Orderings = 6,
-    orderings: Annotated[str, typer.Option(help="Family of orderings.")] = "auto",
-    focus: Focus = "auto",
-    adjudicator: AdjudicatorOption = None,
-    model: Model = None,
-    server: Servers = None,
-    tokenizer: Tokenizer = None,
-    cache: Cache = None,
+    ],
+    options: GateOptions,
+    convention: ConventionOption = "safe",
+    cascade: Cascade = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:
-    """Calibrate a model on labelled items of your own (--labelled, --out), or get there with few labels (commands).
+    """Decide whether the evidence carries an answer or a claim. For a file of items: isr-rag batch."""
+    from isr_rag.io.sources import read_evidence
 
-    With labelled items: a calibration, and a cut with a finite-sample guarantee where there is one. Without: collect
-    traffic, label would-be answers that are drawn at random, and get a cut as soon as the labels allow it.
+    with console.status("reading the evidence") as status:
+        chunks = read_evidence(evidence, note=note)
+        status.update("loading the model")
+        gate = options.gate(rule=Rule(convention=convention), cascade=cascade)
+        status.update("deciding")
+        decision = gate.decide(chunks, question=question, answer=answer, claim=claim)
+    say(decision.to_json() if as_json else decision.at_shell(chunks))
+    raise typer.Exit(0 if decision.answered else EXIT_ABSTAIN)
+
+
+@with_option_groups
+def batch(
+    *,
+    items: Annotated[
+        Path,
+        typer.Argument(
+            callback=input_file,
+            help='JSONL, or - for standard input; a line is {"id", "question"?, "answer"?, "claim"?, "evidence"}.',
+        ),
+    ],
+    out: Annotated[Path, typer.Option(callback=output_file, help="JSONL, or - for standard output.")] = STDIO,
+    force: Force = False,
+    ray: Annotated[bool, typer.Option("--ray", help="Decide on a Ray cluster instead of in this process.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Workers of --ray. Default: one per GPU, else one per CPU.")
+    ] = None,
+    options: GateOptions,
+    convention: ConventionOption = "safe",
+    cascade: Cascade = False,
+) -> None:
+    """Decide about every line of a file.
+
+    What is done of a file is kept when a run stops, and the same command goes on from there.
     """
-    if context.invoked_subcommand is not None:
-        return
-    if labelled is None or out is None:
-        raise typer.BadParameter("give --labelled and --out, or a command: collect, next, label, report")
-    check_scorer_options(model=model, servers=server, tokenizer=tokenizer, adjudicator=adjudicator)
-    from isr_rag.calibration import calibration_report
-    from isr_rag.factory import build_scorer
-    from isr_rag.gate import ISRGate
-    from isr_rag.labelled import calibrate as fit
-    from isr_rag.labelled import read_labelled, score_labelled
-    from isr_rag.orderings import Family
+    if workers is not None and not ray:
+        raise typer.BadParameter("--workers are those of --ray")
+    make_gate = options.gate_maker(rule=Rule(convention=convention), cascade=cascade, keep_states=False)
+    with tempfile.TemporaryDirectory(prefix="isr-rag-") as folder:
+        source, target = items, out
+        if items == STDIO:  # a run reads its input more than once
+            source = Path(folder) / "items.jsonl"
+            source.write_bytes(sys.stdin.buffer.read())
+        if out == STDIO:
+            target = Path(folder) / "decisions.jsonl"
 
-    scorer = build_scorer(model=model, servers=server, tokenizer=tokenizer, cache=cache, adjudicator=adjudicator)
-    gate = ISRGate(scorer=scorer, m=m, orderings=cast(Family, orderings), focus=words(focus))
-    items = read_labelled(labelled)
-    with Progress(*columns("scoring"), console=console) as bar:
-        task = bar.add_task("", total=len(items))
-        records = score_labelled(gate, items, progress=lambda scored: bar.update(task, completed=scored))
-    fitted = fit(gate, records, targets=[(h_star, delta)])
-    fitted.artefact.save(out / "calibration.json")
-    for predicate, held_out in fitted.held_out.items():
-        folder = out / predicate.replace("/", "-")
-        calibration_report(held_out.mean, held_out.labels, folder, groups=held_out.groups, title=predicate)
-        part = fitted.artefact.predicates[predicate]
-        weighed = "" if part.combination is None else ", the wording is weighed as well"
-        tell(f"{predicate}: {len(held_out.labels)} items held out{weighed}, report in {folder}")
-        highest = part.ceiling("rate")
-        tell(f"  rate among the answered: h* down to {1.0 - highest:.3f} can be reached")
-        for own in part.bins:
-            tell(f"  {own.first} to {own.last or 'more'} chunks:")
-            for cut in own.cuts:
-                tell(f"    {cut.scope}: {cut.reason}")
-    tell(f"calibration: {out / 'calibration.json'}")
+        def run(progress: Callable[[int, int], None]) -> Summary:
+            from isr_rag.io import check_file, check_file_on_ray
 
-
-def setup(
-    adjudicator: Annotated[
-        Literal["small", "standard", "all"] | None, typer.Option(help=f"Which one, or all. Default: {DEFAULT}.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option(help="The GGUF file of its base model, where you have it already.")
-    ] = None,
-) -> None:
-    """Fetch, check and convert the model of an adjudicator, once."""
-    from isr_rag.scorers.embedded import setup as set_up
-
-    names: list[AdjudicatorName | None]
-    if adjudicator == "all":
-        if file is not None:
-            raise typer.BadParameter("--file is the base model of one adjudicator: name it")
-        names = list(get_args(AdjudicatorName))
-    else:
-        names = [adjudicator]
-    bars: dict[str, TaskID] = {}
-    shown = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=console) as progress:
-
-        def show_progress(doing: str, done: int, total: int) -> None:
-            if doing not in bars:
-                bars[doing] = progress.add_task(doing, total=total)
-            progress.update(bars[doing], completed=done)
-
-        for name in names:
-            set_up(
-                tell,
-                adjudicator=name,
-                file=file,
-                show_progress=show_progress,
+            if not ray:
+                return check_file(make_gate(), source, target, progress=progress, force=force)
+            gpus = options.model is not None and options.server is None
+            return check_file_on_ray(
+                make_gate, source, target, workers=workers, gpus=gpus, progress=progress, force=force
             )
 
+        after = "nothing was written" if out == STDIO else "run the same command to resume"
+        code = over_file("deciding", run, _describe, after=after)
+        errors = Path(f"{target}.errors.jsonl")
+        if out == STDIO:
+            with target.open(encoding="utf-8") as decisions:
+                shutil.copyfileobj(decisions, sys.stdout)
+            sys.stdout.flush()
+        if code:
+            note(errors.read_text("utf-8").rstrip() if out == STDIO else f"bad lines with their errors: {errors}")
+    raise typer.Exit(code)
 
-def demo(adjudicator: AdjudicatorOption = None) -> None:
-    """Watch the gate answer a draft, refuse a near-miss, and fetch more evidence, in under a minute."""
-    from isr_rag.demo import run
 
-    run(adjudicator)
+def _describe(summary: Summary) -> str:
+    """How many lines were answered, and abstained from and why, the most frequent reason first."""
+    counted = sorted(summary.abstained.items(), key=lambda one: (-one[1], one[0]))
+    reasons = ", ".join(f"{count} {reason}" for reason, count in counted)
+    abstained = sum(summary.abstained.values())
+    return f"{summary.answered} answered, {abstained} abstained{f' ({reasons})' if reasons else ''}"

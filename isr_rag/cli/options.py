@@ -1,37 +1,64 @@
-"""Options that several commands share."""
+"""Options that several commands share, in groups."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
-from isr_rag.adjudicators import DEFAULT, AdjudicatorName
-from isr_rag.printable import printable
+from isr_rag._util.printable import printable
+from isr_rag.core.orderings import Family
+from isr_rag.core.settings import Orderings
+
+if TYPE_CHECKING:
+    from isr_rag.core.scorer import Scorer
+    from isr_rag.gate import ISRGate
 
 STDIO = Path("-")
 """Standard input or output in place of a file."""
 
 
-def input_file(path: Path | None) -> Path | None:
-    """An input that is there, or `STDIO`.
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes the fields of its dataclass parameters, such as `GateOptions`, as options of their own."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, type[Any]] = {}
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        if is_dataclass(hint := hints[name]):
+            groups[name] = cast(type[Any], hint)
+            own = get_type_hints(hint, include_extras=True)
+            parameters += [
+                inspect.Parameter(one.name, parameter.kind, annotation=own[one.name], default=one.default)
+                for one in fields(hint)
+            ]
+        else:
+            parameters.append(parameter.replace(annotation=hint))
 
-    Raises:
-        typer.BadParameter: if it is not a file.
-    """
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def input_file(path: Path | None) -> Path | None:
+    """Check that an input is a file, or `STDIO`; a typer.BadParameter otherwise."""
     if path is not None and path != STDIO and not _is(path, Path.is_file):
         raise typer.BadParameter(f"{_shown(path)} is a folder" if _is(path, Path.is_dir) else f"no file {_shown(path)}")
     return path
 
 
 def output_file(path: Path | None) -> Path | None:
-    """An output that can be there, or `STDIO`.
-
-    Raises:
-        typer.BadParameter: if it is a folder, or its own folder is missing.
-    """
+    """Check that an output can be a file there, or is `STDIO`; a typer.BadParameter otherwise."""
     if path is None or path == STDIO:
         return path
     if _is(path, Path.is_dir):
@@ -42,18 +69,12 @@ def output_file(path: Path | None) -> Path | None:
 
 
 def folder(path: Path | None) -> Path | None:
-    """A folder that is there or can be made.
-
-    Raises:
-        typer.BadParameter: if a file is in its place.
-    """
-    if path is None:
-        return None
+    """Check that a folder exists or can be made; a typer.BadParameter otherwise."""
     try:
-        first = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
+        first = path and next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
     except OSError as error:
         raise typer.BadParameter(f"{_shown(path)}: {error.strerror}") from error
-    if not _is(first, Path.is_dir):
+    if first and not _is(first, Path.is_dir):
         raise typer.BadParameter(f"{_shown(first)} is not a folder")
     return path
 
@@ -65,77 +86,108 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
         return False
 
 
-def _shown(path: Path) -> str:
+def _shown(path: Path | None) -> str:
     return printable(str(path), 200)
 
 
+Force = Annotated[
+    bool, typer.Option(help="Replace a finished output, and drop what a run with other settings had begun.")
+]
 Model = Annotated[
     str | None,
     typer.Option(
-        help="A model of transformers: Hub name, folder or .gguf file. Default: an adjudicator of this package. "
+        help="A model of transformers: Hub name, folder or .gguf file. Default: the model of this package. "
         "With --server: the name it is served under."
     ),
 ]
-Servers = Annotated[
-    list[str] | None,
-    typer.Option("--server", help="URL of an OpenAI-compatible server; repeatable for replicas of one model."),
-]
+Server = Annotated[str | None, typer.Option("--server", help="URL of an OpenAI-compatible server.")]
 Tokenizer = Annotated[
     str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
 ]
 
 
-AdjudicatorOption = Annotated[
-    AdjudicatorName | None,
-    typer.Option("--adjudicator", help=f"The model of this package that judges. Default: {DEFAULT}."),
-]
+@dataclass(frozen=True, kw_only=True)
+class ScorerOptions:
+    """Options that choose a model and how it is loaded."""
 
-CalibrationFile = Annotated[
-    Path | None,
-    typer.Option("--calibration", callback=input_file, help="Calibration that belongs to the model."),
-]
+    model: Model = None
+    server: Server = None
+    tokenizer: Tokenizer = None
+    device: Annotated[str, typer.Option(help="Device of --model: auto, cpu, cuda, cuda:1, ...")] = "auto"
+    dtype: Annotated[str, typer.Option(help="Precision of --model: auto, float32, bfloat16 or float16.")] = "auto"
+    quantization: Annotated[
+        Literal["nf4", "int8"] | None, typer.Option(help="Load --model in 4 or 8 bits (CUDA, bitsandbytes).")
+    ] = None
+    cache: Annotated[Path | None, typer.Option(file_okay=False, help="Directory that remembers every score.")] = None
 
-PRef = Annotated[float | None, typer.Option("--p-ref", help="An oracle's probability that the predicate holds.")]
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None and self.server is None:
+            raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
+        loaded = self.model is not None and self.server is None
+        if not loaded and (self.device, self.dtype, self.quantization) != ("auto", "auto", None):
+            raise typer.BadParameter("--device, --dtype and --quantization load --model: give it, and no --server")
 
-Orderings = Annotated[int, typer.Option("--m", help="Number of orderings.")]
+    def scorer(self, **more: Any) -> Scorer:
+        """The scorer; `more` are further arguments of `isr_rag.cli.factory.build_scorer`."""
+        from isr_rag.cli.factory import build_scorer
 
-Focus = Annotated[str, typer.Option("--focus", help="Words of evidence to read: a number, auto, or none.")]
-
-Cache = Annotated[Path | None, typer.Option("--cache", file_okay=False, help="Directory that remembers every score.")]
+        return build_scorer(**{field.name: getattr(self, field.name) for field in fields(ScorerOptions)}, **more)
 
 
-def check_scorer_options(
-    *,
-    model: str | None = None,
-    servers: list[str] | None = None,
-    tokenizer: str | None = None,
-    adapter: Path | None = None,
-    adjudicator: str | None = None,
-) -> None:
-    """Whether the options of a scorer go together.
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(ScorerOptions):
+    """Options that choose a model and what it reads; a calibration belongs to exactly these."""
 
-    Raises:
-        typer.BadParameter: if they do not.
-    """
-    if tokenizer is not None and not servers:
-        raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
-    if adapter is not None and (servers or model is not None):
-        raise typer.BadParameter("--adapter is one of an adjudicator: give neither --model nor --server")
-    if adjudicator is not None and (servers or model is not None):
-        raise typer.BadParameter("--adjudicator names a model of this package: give neither --model nor --server")
+    m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6
+    orderings: Annotated[Family, typer.Option(help="Family of the orderings.")] = "auto"
+    max_words: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto"
+
+    def uncalibrated_gate(self) -> ISRGate:
+        """A gate without a reference, to score what is to be calibrated."""
+        from isr_rag.gate import ISRGate
+
+        return ISRGate(scorer=self.scorer(), max_words=words(self.max_words), orderings=self.drawn())
+
+    def drawn(self, *, cascade: bool = False) -> Orderings:
+        """The orderings that the options describe."""
+        return Orderings(m=self.m, family=self.orderings, cascade=cascade)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions(ReadingOptions):
+    """All options of a gate."""
+
+    h_star: Annotated[float, typer.Option(help="Target hallucination rate.")] = 0.05
+    calibration: Annotated[
+        Path | None, typer.Option(callback=input_file, help="Calibration that belongs to the model.")
+    ] = None
+    p_ref: Annotated[float | None, typer.Option(help="An oracle's probability that the predicate holds.")] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.calibration is not None and self.p_ref is not None:
+            raise typer.BadParameter("give --calibration or --p-ref, not both")
+        words(self.max_words)
+
+    def gate(self, *, cascade: bool = False, **settings: Any) -> ISRGate:
+        """The gate; `settings` are further arguments of `isr_rag.cli.factory.build_gate`."""
+        return self.gate_maker(cascade=cascade, **settings)()
+
+    def gate_maker(self, *, cascade: bool = False, **settings: Any) -> Callable[[], ISRGate]:
+        """A function that makes the gate, and that can be pickled."""
+        from isr_rag.cli.factory import build_gate
+
+        own = asdict(self)
+        del own["m"]
+        own |= {"orderings": self.drawn(cascade=cascade), "max_words": words(self.max_words)}
+        return partial(build_gate, **{**own, **settings})
 
 
 def words(text: str) -> int | Literal["auto"] | None:
-    """The option `--focus`: a number of words, `auto`, or None for `none`.
-
-    Raises:
-        typer.BadParameter: for anything else.
-    """
+    """The value of `--max-words`: a number of words, `auto`, or None for `none`; a typer.BadParameter otherwise."""
     if text == "auto":
         return "auto"
-    if text == "none":
-        return None
     try:
-        return int(text)
+        return None if text == "none" else int(text)
     except ValueError as error:
-        raise typer.BadParameter(f"--focus takes a number of words, auto or none, not {text!r}") from error
+        raise typer.BadParameter(f"--max-words takes a number of words, auto or none, not {text!r}") from error

@@ -1,4 +1,4 @@
-"""What the commands share: the console for messages, progress columns, exit codes."""
+"""The console for messages, progress bars, and exit codes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError, ReferenceFailedError, ScorerError
-from isr_rag.printable import printable
+from isr_rag._util.printable import printable
+from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError, ScorerError
 
-try:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-except ImportError as error:
-    raise MissingDependencyError("the command line", error.name or "rich", "cli") from error
+if TYPE_CHECKING:
+    from isr_rag.io import Summary
 
 EXIT_BAD, EXIT_USAGE, EXIT_ABSTAIN = 1, 2, 3
 EXIT_LINES = 4
@@ -28,20 +27,11 @@ EXIT_STOPPED = 5
 EXIT_INTERRUPTED = 130
 """Stopped from the keyboard, as shells count it."""
 
-_Summary = TypeVar("_Summary")
-
-_WRONG_PATH = (
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-)
+_WRONG_PATH = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 class _PlainConsole(Console):
-    """Shows texts from outside, such as names of files and words of servers, without what would control a terminal."""
+    """Prints text from outside, such as file names and servers' messages, without terminal control characters."""
 
     def print(self, *objects: Any, **settings: Any) -> None:
         """As rich's own."""
@@ -52,7 +42,7 @@ console = _PlainConsole(stderr=True)
 
 
 def say(text: object) -> None:
-    """Print a result, without what would control a terminal."""
+    """Print a result, without terminal control characters."""
     print(printable(str(text), None))
 
 
@@ -72,22 +62,14 @@ def columns(doing: str) -> tuple[ProgressColumn, ...]:
 
 
 def over_file(
-    doing: str, run: Callable[[Callable[[int, int], None]], _Summary], *, after: str
-) -> tuple[_Summary, float]:
-    """Work through a file behind a progress bar.
+    doing: str, run: Callable[[Callable[[int, int], None]], Summary], describe: Callable[[Summary], str], *, after: str
+) -> int:
+    """Work through a file behind a progress bar, print a summary, and return the exit code.
 
-    Args:
-        doing: what is being done, for the bar.
-        run: does it; it is given a function to call with how many lines are done, and of how many.
-        after: how to go on after Ctrl-C.
-
-    Returns:
-        what `run` returned, and the seconds it took.
-
-    Raises:
-        typer.Exit: with `EXIT_INTERRUPTED`, when stopped from the keyboard.
+    `run` gets a function to call with the number of lines done and of all lines; `describe` puts the good lines into
+    words; `after` says how to go on after Ctrl-C.
     """
-    started, done, total = perf_counter(), 0, 0
+    begun, done, total = perf_counter(), 0, 0
     try:
         with Progress(*columns(doing), console=console) as bar:
             task = bar.add_task("", total=None)
@@ -101,11 +83,13 @@ def over_file(
     except KeyboardInterrupt:
         note(f"stopped at {done} of {total}; {after}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    return summary, perf_counter() - started
+    before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
+    tell(f"{total} lines in {perf_counter() - begun:.1f} s{before}: {describe(summary)}, {summary.bad} bad")
+    return EXIT_LINES if summary.bad else 0
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run a command line: every error that can be expected becomes one line and an exit code that says its kind."""
+    """Run a command line: every expected error becomes one line and an exit code for its kind."""
     try:
         code = app(standalone_mode=False, prog_name=app.info.name)
     except typer.Abort:

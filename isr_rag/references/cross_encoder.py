@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.predicates import Supported
+from isr_rag.core.reference import Calibration, Case, Estimate, probability
 from isr_rag.errors import ConfigurationError, MissingDependencyError
-from isr_rag.evidence import Chunk
-from isr_rag.predicates import Supported
-from isr_rag.references.protocol import Calibration, Case, Estimate, probability
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -20,15 +20,14 @@ _SUPPORTING = ("entailment", "entail", "supported", "supports", "support", "cons
 class CrossEncoder:
     """Scores (evidence, claim) pairs with a sequence classification model of transformers.
 
-    The score is the probability of the supporting label. Evidence longer than the model's window is scored in
-    overlapping windows, and the best window counts. The score enters only through a calibration.
+    The score is the probability of the supporting label for the best of the overlapping windows that the evidence
+    fills. It counts only through a calibration.
 
     Args:
         model: a Hub name, a folder, or a loaded model (then give its tokenizer too).
         calibration: turns the score into a lower probability; fit it on labelled data of your own.
         tokenizer: the tokenizer of a loaded model.
-        label: name or index of the supporting label; found by its usual names when None. A model with one output is
-            read as a sigmoid.
+        label: name or index of the supporting label; by default found by its usual names. One output is a sigmoid.
         device: torch device.
         overlap: tokens that neighbouring windows share.
 
@@ -72,9 +71,8 @@ class CrossEncoder:
         window = min(tokenizer.model_max_length, int(getattr(loaded.config, "max_position_embeddings", 512) or 512))
         padding = getattr(loaded.config, "pad_token_id", None)
         # RoBERTa counts positions from its padding index on, and so holds that many tokens fewer.
-        self._window = window - (
-            padding + 1 if loaded.config.model_type in ("roberta", "xlm-roberta", "camembert") and padding else 0
-        )
+        shifted = loaded.config.model_type in ("roberta", "xlm-roberta", "camembert")
+        self._window = window - (padding + 1 if padding and shifted else 0)
         self._lock = threading.Lock()
 
     def estimate(self, case: Case) -> Estimate:
@@ -117,23 +115,18 @@ class CrossEncoder:
         encoded.pop("overflow_to_sample_mapping", None)
         with self._lock, torch.inference_mode():
             logits = self._model(**encoded.to(self._model.device)).logits.float()
-        if logits.shape[-1] == 1:
-            scores = torch.sigmoid(logits[:, 0])
-        else:
-            scores = torch.softmax(logits, dim=-1)[:, self._label]
-        return probability(scores.max().item(), "the cross-encoder")
+        scores = torch.sigmoid(logits) if logits.shape[-1] == 1 else torch.softmax(logits, dim=-1)
+        return probability(scores[:, self._label].max().item(), "the cross-encoder")
 
 
 def _supporting(config: Any, label: str | int | None) -> int:
-    """Index of the supporting label."""
     names = {int(index): str(name).lower() for index, name in (config.id2label or {}).items()}
     if isinstance(label, int) and 0 <= label < max(1, config.num_labels):
         return label
     if config.num_labels == 1:
         return 0
     wanted = (label.lower(),) if isinstance(label, str) else _SUPPORTING
-    for candidate in wanted:
-        for index, name in names.items():
-            if name == candidate:
-                return index
+    found = [index for candidate in wanted for index, name in names.items() if name == candidate]
+    if found:
+        return found[0]
     raise ConfigurationError(f"which label supports a claim? This model has {names}; give label=<name or index>")

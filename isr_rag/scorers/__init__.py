@@ -1,1 +1,1 @@
-"""Scorers: one file per backend, behind the protocol in `isr_rag.scorers.protocol`."""
+"""Scorers: one file per backend, behind the protocol in `isr_rag.core.scorer`."""

@@ -1,20 +1,22 @@
-"""An exact-result cache around any scorer, on disk, safe to share between threads and processes."""
+"""Scores that are known already are not computed again: within one call, or from one process to the next."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import sqlite3
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.errors import ConfigurationError, ISRError
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.scorers.protocol import (
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import (
     AsyncScorer,
     IndexingScorer,
     Layout,
@@ -26,65 +28,16 @@ from isr_rag.scorers.protocol import (
     kept_bytes_of,
     noise_floor_of,
 )
-from isr_rag.scorers.store import PrivateStore
+from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError
 
 
-@dataclass(slots=True)
-class _Lookup:
-    """One request against the cache: what was found, and what must be scored."""
+class _Caching:
+    """Asks another scorer only for what is not known; in all else it is that scorer."""
 
-    keys: list[str]
-    rows: dict[int, NDArray[np.float64]]
-    missing: list[int]
-    request: ScoreRequest
-    bounds: dict[int, NDArray[np.float64]] = field(default_factory=dict[int, NDArray[np.float64]])
-
-    def scores(self, passes: int) -> Scores:
-        """All rows, once they are there; those of the cache are exact."""
-        rows = [self.rows[k] for k in range(len(self.keys))]
-        if not self.bounds:
-            return Scores(np.stack(rows), passes)
-        ends = [self.bounds.get(k, np.stack([np.exp(row)] * 2)) for k, row in enumerate(rows)]
-        return Scores(np.stack(rows), passes, np.minimum(np.stack(ends, axis=1), 1.0))
-
-
-class CachedScorer:
-    """Remembers the label log-probabilities of each prompt and ordering.
-
-    The key is a hash of the scorer's identity and the assembled prompt, so nothing stale can be found after a change
-    of model, adapter, template, chunk or ordering. Orderings that assemble to the same text share an entry.
-
-    The directory belongs to its user alone: entries that somebody else wrote, changed or copied there are not found. A
-    cache that cannot be read or written costs time and nothing else.
-
-    Args:
-        scorer: the scorer to ask when something is not there.
-        directory: where the cache lies; made when missing.
-        size_limit: bytes above which the entries stored first go; 1 GiB by default.
-
-    Raises:
-        ConfigurationError: if somebody else owns the directory or may write there.
-        MissingDependencyError: if platformdirs is not installed.
-    """
-
-    def __init__(self, scorer: Scorer, directory: str | Path, *, size_limit: int = 2**30) -> None:
-        self._store = PrivateStore(directory, "scores", size_limit=size_limit)
+    def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
-
-    @property
-    def identity(self) -> str:
-        """The inner scorer's."""
-        return self.scorer.identity
-
-    @property
-    def layout(self) -> Layout:
-        """The inner scorer's."""
-        return self.scorer.layout
-
-    @property
-    def focus_words(self) -> int | None:
-        """The inner scorer's limit on evidence, if it has one."""
-        return focus_words_of(self.scorer)
+        self.identity, self.focus_words = scorer.identity, focus_words_of(scorer)
+        self.layout: Layout = scorer.layout
 
     @property
     def kept_bytes(self) -> int | None:
@@ -96,105 +49,170 @@ class CachedScorer:
         """The inner scorer's numerical noise in log-odds, if it knows it."""
         return noise_floor_of(self.scorer)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As the inner scorer, with `passes` counting only what was computed.
-
-        Raises:
-            PartialScoresError: as the inner scorer; it also holds the scores that were there already.
-        """
-        lookups = [self._look_up(request) for request in requests]
-        wanted = _wanted(lookups)
-        try:
-            fresh: Sequence[Scores | ISRError] = self.scorer.score(wanted) if wanted else []
-        except PartialScoresError as error:
-            fresh = error.outcomes
-        return _whole(self._merge(lookups, fresh))
-
-    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As `score`, awaiting the inner scorer where it can be awaited."""
-        lookups = await asyncio.to_thread(lambda: [self._look_up(request) for request in requests])
-        wanted = _wanted(lookups)
-        fresh: Sequence[Scores | ISRError] = []
-        try:
-            if wanted and isinstance(self.scorer, AsyncScorer):
-                fresh = await self.scorer.ascore(wanted)
-            elif wanted:
-                fresh = await asyncio.to_thread(self.scorer.score, wanted)
-        except PartialScoresError as error:
-            fresh = error.outcomes
-        return _whole(await asyncio.to_thread(self._merge, lookups, fresh))
-
     def index(self, prompts: Sequence[Prompt]) -> int:
-        """As the inner scorer's.
-
-        Raises:
-            ConfigurationError: if the inner scorer keeps no states.
-        """
+        """As the inner scorer's; ConfigurationError if that keeps no states."""
         if not isinstance(self.scorer, IndexingScorer):
             raise ConfigurationError(f"{type(self.scorer).__name__} keeps no states of chunks")
         return self.scorer.index(prompts)
 
-    def _look_up(self, request: ScoreRequest) -> _Lookup:
-        labels = len(request.prompt.labels)
-        keys = [self._key(request.prompt, ordering) for ordering in request.orderings]
-        rows: dict[int, NDArray[np.float64]] = {}
-        missing: list[int] = []
-        kept = self._store.get(keys)
-        for k, key in enumerate(keys):
-            if len(found := kept.get(key, b"")) == 8 * labels:
-                rows[k] = np.frombuffer(found, dtype="<f8").astype(np.float64)
-            else:
-                missing.append(k)
-        return _Lookup(keys, rows, missing, request)
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As the inner scorer; a PartialScoresError also holds the scores that were known already."""
+        known, wanted = self._look_up(requests)
+        try:
+            fresh: Sequence[Scores | ISRError] = self.scorer.score(wanted) if wanted else []
+        except PartialScoresError as error:
+            fresh = error.outcomes
+        return _whole(self._complete(known, wanted, fresh))
 
-    def _merge(self, lookups: list[_Lookup], fresh: Sequence[Scores | ISRError]) -> list[Scores | ISRError]:
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As `score`, awaiting the inner scorer where it can be awaited."""
+        if not isinstance(self.scorer, AsyncScorer):
+            return await asyncio.to_thread(self.score, requests)
+        known, wanted = await asyncio.to_thread(self._look_up, requests)
+        try:
+            fresh: Sequence[Scores | ISRError] = await self.scorer.ascore(wanted) if wanted else []
+        except PartialScoresError as error:
+            fresh = error.outcomes
+        return _whole(await asyncio.to_thread(self._complete, known, wanted, fresh))
+
+    def _look_up(self, requests: Sequence[ScoreRequest]) -> tuple[Any, list[ScoreRequest]]:
+        """What is known of the requests, and what must be scored."""
+        raise NotImplementedError
+
+    def _complete(
+        self, known: Any, wanted: list[ScoreRequest], fresh: Sequence[Scores | ISRError]
+    ) -> list[Scores | ISRError]:
+        """Keep what is fresh; the outcome of every request."""
+        raise NotImplementedError
+
+
+class RememberedScores(_Caching):
+    """Asks a scorer once for each request, and remembers the scores for as long as it lives.
+
+    Scores come back as they were, `passes` included. What failed is asked again.
+    """
+
+    def __init__(self, scorer: Scorer) -> None:
+        super().__init__(scorer)
+        self._known: dict[ScoreRequest, Scores] = {}
+
+    def _look_up(self, requests: Sequence[ScoreRequest]) -> tuple[Any, list[ScoreRequest]]:
+        return requests, [request for request in dict.fromkeys(requests) if request not in self._known]
+
+    def _complete(
+        self, known: Any, wanted: list[ScoreRequest], fresh: Sequence[Scores | ISRError]
+    ) -> list[Scores | ISRError]:
+        outcomes = dict(zip(wanted, fresh, strict=True))
+        self._known.update({request: one for request, one in outcomes.items() if isinstance(one, Scores)})
+        return [self._known.get(request) or outcomes[request] for request in known]
+
+
+class CachedScorer(_Caching):
+    """Remembers the label log-probabilities of each prompt and ordering on disk.
+
+    The key is a hash of the scorer's identity and the assembled prompt, so nothing stale can be found after a change
+    of model, adapter, template, chunk or ordering. `passes` counts only what was computed. Entries are raw numbers in
+    an SQLite file, and nothing is ever unpickled; whoever may write to the directory can change scores. A cache that
+    cannot be read or written costs time and nothing else.
+
+    Args:
+        scorer: the scorer to ask when something is not there.
+        directory: where the cache lies; made when missing.
+        size_limit: bytes above which the entries stored first go; 1 GiB by default.
+
+    Raises:
+        MissingDependencyError: if diskcache is not installed.
+
+    Example:
+        >>> from isr_rag import CachedScorer, ISRGate, TransformersScorer
+        >>> from isr_rag.references import Oracle
+        >>> scorer = CachedScorer(TransformersScorer("Qwen/Qwen3-8B"), "scores")  # doctest: +SKIP
+        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0))  # doctest: +SKIP
+    """
+
+    def __init__(self, scorer: Scorer, directory: str | Path, *, size_limit: int = 2**30) -> None:
+        try:
+            from diskcache import Cache, Timeout
+
+            from isr_rag.scorers.raw_disk import RawDisk
+        except ImportError as error:
+            raise MissingDependencyError("a cache on disk", "diskcache", "cache") from error
+        super().__init__(scorer)
+        self._directory, self._warned = Path(directory), False
+        self._failures = (OSError, sqlite3.Error, Timeout)
+        self._cache: Any = None
+        with self._never_failing():
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._cache = Cache(str(directory), disk=RawDisk, size_limit=size_limit, timeout=5)
+
+    @contextmanager
+    def _never_failing(self) -> Generator[None, None, None]:
+        try:
+            yield
+        except self._failures as error:
+            if not self._warned:
+                message = f"the cache in {self._directory} does not work and is done without: {error}"
+                warnings.warn(message, RuntimeWarning, stacklevel=4)
+            self._warned = True
+
+    def _look_up(self, requests: Sequence[ScoreRequest]) -> tuple[Any, list[ScoreRequest]]:
+        known: list[tuple[list[str], dict[int, NDArray[np.float64]]]] = []
+        wanted: list[ScoreRequest] = []
+        for request in requests:
+            keys = [self._key(request.prompt, ordering) for ordering in request.orderings]
+            rows: dict[int, NDArray[np.float64]] = {}
+            with self._never_failing():
+                cache = self._cache
+                for k, key in enumerate(keys if cache is not None else ()):
+                    if cache is not None and len(found := cache.get(key, b"")) == 8 * len(request.prompt.labels):
+                        rows[k] = np.frombuffer(found, "<f8").astype(np.float64)
+            known.append((keys, rows))
+            if missing := tuple(ordering for k, ordering in enumerate(request.orderings) if k not in rows):
+                wanted.append(ScoreRequest(request.prompt, missing))
+        return known, wanted
+
+    def _complete(
+        self, known: Any, wanted: list[ScoreRequest], fresh: Sequence[Scores | ISRError]
+    ) -> list[Scores | ISRError]:
         answers = iter(fresh)
-        results: list[Scores | ISRError] = []
+        outcomes: list[Scores | ISRError] = []
         entries: dict[str, bytes] = {}
-        for lookup in lookups:
-            passes = 0
-            if lookup.missing:
-                scores = next(answers)
-                if isinstance(scores, ISRError):
-                    results.append(scores)
-                    continue
-                passes = scores.passes
-                for i, (k, row) in enumerate(zip(lookup.missing, scores.logprobs, strict=True)):
-                    lookup.rows[k] = row
-                    if scores.bounds is not None:  # an interval may be narrower another time: not for the disk
-                        lookup.bounds[k] = scores.bounds[:, i]
-                    elif np.isfinite(row).all():
-                        entries[lookup.keys[k]] = np.asarray(row, dtype="<f8").tobytes()
-            results.append(lookup.scores(passes))
-        self._store.put(entries)
-        return results
+        for keys, rows in known:
+            missing = [k for k in range(len(keys)) if k not in rows]
+            scores = next(answers) if missing else None
+            if isinstance(scores, ISRError):
+                outcomes.append(scores)
+                continue
+            bounds = {k: np.exp([row, row]).clip(max=1.0) for k, row in rows.items()}  # what is kept is exact
+            for i, k in enumerate(missing):
+                assert scores is not None
+                rows[k] = scores.logprobs[i]
+                if scores.bounds is not None:  # an interval may be narrower another time: not for the disk
+                    bounds[k] = scores.bounds[:, i]
+                elif np.isfinite(rows[k]).all():
+                    entries[keys[k]] = np.asarray(rows[k], dtype="<f8").tobytes()
+            logprobs = np.stack([rows[k] for k in range(len(keys))])
+            ends = None
+            if scores is not None and scores.bounds is not None:
+                ends = np.stack([bounds[k] for k in range(len(keys))], axis=1)
+            outcomes.append(Scores(logprobs, 0 if scores is None else scores.passes, ends))
+        if entries and self._cache is not None:
+            with self._never_failing(), self._cache.transact():
+                for key, value in entries.items():
+                    self._cache.set(key, value)
+        return outcomes
 
     def _key(self, prompt: Prompt, ordering: Ordering) -> str:
-        segments = [
-            self.scorer.identity,
-            self.scorer.layout,
-            prompt.instruction,
-            prompt.prefix,
-            [prompt.chunks[i] for i in ordering],
-            prompt.suffix,
-            prompt.labels,
-        ]
+        chunks = [prompt.chunks[i] for i in ordering]
+        segments = [self.identity, self.layout, prompt.instruction, prompt.prefix, chunks, prompt.suffix, prompt.labels]
         return hashlib.sha256(json.dumps(segments, ensure_ascii=False).encode()).hexdigest()
 
 
 def _whole(outcomes: list[Scores | ISRError]) -> list[Scores]:
     """The scores of every request; an error where some of them have none."""
     failed = [outcome for outcome in outcomes if isinstance(outcome, ISRError)]
+    if failed and len(outcomes) == 1:
+        raise failed[0]
     if failed:
-        if len(outcomes) == 1:
-            raise failed[0]
         raise PartialScoresError(f"{len(failed)} of {len(outcomes)} requests failed: {failed[0]}", outcomes)
     return [outcome for outcome in outcomes if isinstance(outcome, Scores)]
-
-
-def _wanted(lookups: list[_Lookup]) -> list[ScoreRequest]:
-    return [
-        ScoreRequest(lookup.request.prompt, tuple(lookup.request.orderings[k] for k in lookup.missing))
-        for lookup in lookups
-        if lookup.missing
-    ]

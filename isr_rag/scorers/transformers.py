@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isr_rag.core.scorer import Layout
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.engine import PROBE, Network, same
 from isr_rag.scorers.local.hub_network import HubNetwork
 from isr_rag.scorers.local.lean import LeanNetwork, is_written_out
-from isr_rag.scorers.local.loading import Quantization, load_model, torch, weights_fingerprint
+from isr_rag.scorers.local.loading import Quantization, is_quantized, load_model, torch, weights_fingerprint
 from isr_rag.scorers.local.scorer import LocalScorer
 from isr_rag.scorers.local.states import StateCache
-from isr_rag.scorers.protocol import Layout
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -28,10 +28,11 @@ class TransformersScorer(LocalScorer):
             it from another thread meanwhile.
         tokenizer: the tokenizer of a loaded model.
         revision: revision of a Hub model.
-        device: `"auto"`: CUDA when there is one, else the CPU.
-        dtype: `"auto"`: bfloat16 on CUDA, float32 on the CPU, whose bfloat16 noise is as large as the effect of
-            order; or a torch dtype's name.
-        quantization: `"nf4"` or `"int8"` through bitsandbytes.
+        device: `"auto"`: where a loaded model is; else CUDA when there is one, else the CPU.
+        dtype: `"auto"`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 on the CPU, whose bfloat16
+            noise is as large as the effect of order; or a torch dtype's name.
+        quantization: `"nf4"` or `"int8"` through bitsandbytes. With int8 a score depends a little on what is scored
+            with it. A folder that was quantised before needs no `quantization`.
         layout: how the model sees the evidence; other than `"full"` only for a model trained that way.
         chat: use the model's chat template; None: if it has one.
         memory: bytes that one forward pass may take beside the weights; by default half of what is free once the
@@ -47,8 +48,15 @@ class TransformersScorer(LocalScorer):
     Raises:
         ModelNotFoundError: if the model is not there.
         ModelCorruptError: if its files cannot be read.
+        MemoryBudgetError: if memory does not suffice for it.
         MissingDependencyError: if bitsandbytes is needed and missing.
         ConfigurationError: for a setting that does not fit.
+
+    Example:
+        >>> from isr_rag import ISRGate, TransformersScorer
+        >>> from isr_rag.references import Oracle
+        >>> scorer = TransformersScorer("Qwen/Qwen3-8B", quantization="nf4")  # doctest: +SKIP
+        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0), m=6)  # doctest: +SKIP
     """
 
     def __init__(
@@ -69,10 +77,10 @@ class TransformersScorer(LocalScorer):
         states: StateCache | None = None,
         name: str | None = None,
     ) -> None:
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        place = torch.device(device)
         if isinstance(model, (str, Path)):
+            if device == "auto":
+                device = "cuda" if torch.cuda.is_available() else "cpu"
+            place = torch.device(device)
             loaded, tokenizer = load_model(
                 str(model), device=place, dtype=dtype, revision=revision, quantization=quantization
             )
@@ -81,9 +89,13 @@ class TransformersScorer(LocalScorer):
             loaded, found = model, Path(str(model.config.name_or_path or type(model).__name__)).name
             if tokenizer is None:
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
-        precision = quantization or str(loaded.dtype).removeprefix("torch.")
+            place = model.device
+            if device != "auto" and torch.device(device).type != place.type:
+                raise ConfigurationError(f"the loaded model is on {place}: move it to {device!r} first")
+        quantized = is_quantized(loaded.config)
+        precision = quantization or ("quantized-" if quantized else "") + str(loaded.dtype).removeprefix("torch.")
         super().__init__(
-            _network(loaded, place, owned=isinstance(model, (str, Path)) and quantization is None),
+            _network(loaded, place, owned=isinstance(model, (str, Path)) and not quantized),
             PromptEncoder(tokenizer, chat=chat),
             name=f"{name or f'{found}/{weights_fingerprint(loaded)}'}/{precision}",
             layout=layout,

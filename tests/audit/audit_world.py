@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from isr_rag import ISRGate
-from isr_rag.prompt import Ordering, Prompt
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Layout
 from isr_rag.references import CalibratedMixture
-from isr_rag.scorers.protocol import Layout
 from isr_rag.testing import FixedScorer
 
 RIVERS = (

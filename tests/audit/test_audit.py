@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from isr_rag import ISRGate
 from isr_rag.audit import AnswerAudit, AuditAction, Budget, Kind, MarkerStatus, Statement, StreamedPart, Verdict
-from isr_rag.audit.progress import MOST
+from isr_rag.audit.audits import MOST
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.settings import Orderings
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ScorerError
-from isr_rag.prompt import Ordering, Prompt
+from isr_rag.gate.effects import measure
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from tests.audit.audit_world import RIVERS, gate, read
@@ -163,7 +165,7 @@ def test_without_a_calibration_the_risks_of_what_is_kept_sum_to_the_budget() -> 
     for h_star, kept in ((0.01, 0), (0.03, 1), (0.05, 2), (0.07, 3)):  # each has p_ref = .98
         released = found.releasable(h_star)
         assert len(released.kept) == kept
-        assert released.decided_by == "bound" and "no calibration on whole answers" in released.note
+        assert released.threshold is None and "no calibration on whole answers" in released.note
 
 
 @pytest.mark.slow
@@ -176,7 +178,6 @@ def test_the_cut_is_the_conformal_quantile(scores: list[float], h_star: float) -
         assert math.floor(h_star * (n + 1) + 1e-6) < 1
     else:
         assert sum(score > cut for score in scores) <= h_star * (n + 1) + 1e-6
-    assert Budget.from_dict(budget.to_dict()) == budget
 
 
 def test_the_cut_keeps_its_promise_over_exchangeable_answers() -> None:
@@ -203,7 +204,7 @@ def test_a_decision_is_the_one_of_a_gate_with_the_audits_target(q: float, p_ref:
 
 
 def test_json_gives_the_audit_back() -> None:
-    found = gate(layout="full").audit(answer=ANSWER, evidence=list(WRONG), effects=True)
+    found = gate(layout="full").audit(answer=ANSWER, evidence=list(WRONG))
     again = AnswerAudit.from_json(found.to_json())
     assert again == found
     assert again.releasable(0.3) == found.releasable(0.3)
@@ -352,30 +353,30 @@ def test_effects_say_what_each_chunk_does() -> None:
         return read(prompt, ordering) * (0.5 if any("Loire" in chunk for chunk in prompt.chunks) else 1.0)
 
     own = ISRGate(scorer=FixedScorer(distracted, layout="late"), reference=Oracle(1.0))
-    [one] = own.audit(answer="The Seine is 777 kilometres long.", evidence=list(RIVERS), effects=True).statements
-    carried, loire, rhine = one.chunk_effects
-    assert carried.alone == pytest.approx(0.98) and carried.effect is not None and carried.effect > 0.4
-    assert loire.distracts and loire.effect is not None and loire.effect < -0.4
-    assert not rhine.distracts and one.order_effects is None
+    found = own.audit(answer="# Rivers\n\nThe Seine is 777 kilometres long.", evidence=list(RIVERS))
+    carried, loire, rhine = measure(own, found)
+    assert [one.statement for one in (carried, loire, rhine)] == [1, 1, 1]
+    assert carried.alone == pytest.approx(0.98) and carried.without is not None and carried.without < 0.1
+    assert loire.without is not None and loire.without > loire.q + 0.4, "it distracts"
+    assert rhine.without == pytest.approx(rhine.q)
+    assert carried.per_rank is None, "a model that cannot see the order has no effect of positions"
 
 
 def test_effects_of_the_order_are_found_where_the_model_sees_it() -> None:
     def late_is_lost(prompt: Prompt, ordering: Ordering) -> float:
         return 1.0 / (1.0 + math.exp(ordering.index(0) - 1.0))  # each rank later costs one nat
 
-    own = ISRGate(scorer=FixedScorer(late_is_lost), reference=Oracle(1.0), m=4)
-    [one] = own.audit(answer="The Seine is long.", evidence=["a", "b", "c", "d"], effects=True).statements
-    orders = one.order_effects
-    assert orders is not None
-    assert orders.ranks[0].per_rank == pytest.approx(-0.75, abs=0.1), "the others share the opposite"
-    assert orders.suggested[0] == 0 and orders.highest[0] == 0 and orders.lowest[-1] == 0
-    assert orders.q_suggested == pytest.approx(orders.q_highest)
+    own = ISRGate(scorer=FixedScorer(late_is_lost), reference=Oracle(1.0), orderings=Orderings(m=4))
+    first, *others = measure(own, own.audit(answer="The Seine is long.", evidence=["a", "b", "c", "d"]))
+    assert first.chunk == 0 and first.per_rank == pytest.approx(-0.75, abs=0.1), "the others share the opposite"
+    assert first.per_rank_error is not None and first.per_rank_error < 0.1
+    assert all(other.per_rank is not None and other.per_rank > 0.0 for other in others)
 
 
 def test_long_evidence_is_read_in_pieces_that_do_not_depend_on_the_statement() -> None:
     scorer = FixedScorer(read, layout="late")
     evidence = [f"River{i} is {i} kilometres long. " + f"Nothing{i} happened here. " * 120 for i in range(8)]
-    own = ISRGate(scorer=scorer, reference=Oracle(1.0), focus=300)
+    own = ISRGate(scorer=scorer, reference=Oracle(1.0), max_words=300)
     found = own.audit(answer="River3 is 3 kilometres long. River5 is 5 kilometres long.", evidence=evidence)
     assert verdicts(found) == ["supported", "supported"]
     assert [one.citations[0].chunk for one in found.statements] == [3, 5]

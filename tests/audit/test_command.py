@@ -13,7 +13,7 @@ from isr_rag import ISRGate
 from isr_rag.audit import AnswerAudit
 from isr_rag.cli.app import app
 from isr_rag.errors import InvalidInputError, OutputError
-from isr_rag.items import audit_file
+from isr_rag.io import audit_file
 from tests.audit.audit_world import RIVERS, gate
 
 GOOD = "The Seine is 777 kilometres long [1]. The Rhine flows through Basel [3]."
@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         settings.update(given)
         return gate(h_star=given["h_star"])
 
-    monkeypatch.setattr("isr_rag.factory.build_gate", build_gate)
+    monkeypatch.setattr("isr_rag.cli.factory.build_gate", build_gate)
     (tmp_path / "evidence.jsonl").write_text("".join(json.dumps(text) + "\n" for text in RIVERS), "utf-8")
     (tmp_path / "good.md").write_text(GOOD, "utf-8")
     (tmp_path / "bad.md").write_text(f"{GOOD} The Seine is deep.", "utf-8")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from isr_rag.audit.cutting import Part, cut, kind_of
 from isr_rag.audit.markers import Markers
 from isr_rag.audit.statement import Kind
-from isr_rag.evidence import as_chunks
+from isr_rag.core.evidence import as_chunks
 
 EVIDENCE = as_chunks(
     ["one", "two", {"title": "Smith 2020: Rivers", "text": "three"}, {"title": "River guide", "text": "x"}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isr_rag.audit.markers import Markers
-from isr_rag.evidence import as_chunks
+from isr_rag.core.evidence import as_chunks
 
 EVIDENCE = as_chunks(
     ["a", "b", "c", {"title": "Smith et al. (2020): Rivers", "text": "d"}, {"title": "River guide", "text": "e"}]

@@ -17,7 +17,6 @@ pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 pytest.importorskip("matplotlib", reason="reports need the 'calibrate' extra")
 
 from isr_rag.calibration import (
-    BelongsTo,
     BinCalibration,
     CalibrationArtefact,
     CalibrationCorruptError,
@@ -25,16 +24,18 @@ from isr_rag.calibration import (
     CalibrationMismatchError,
     CalibrationRecord,
     CalibrationWarning,
-    NoisyChannel,
+    Fingerprint,
+    FitSettings,
     PredicateCalibration,
-    Prior,
+    Tail,
+    TrainingHashes,
     VennAbers,
     calibration_report,
     fit_artefact,
 )
 
-OWNER = BelongsTo("model@abc", "auto", 6)
-GATE: dict[str, Any] = {"scorer": "model@abc", "orderings": "auto", "m": 6, "focus": None}
+OWNER = Fingerprint("model@abc", "auto", 6)
+GATE: dict[str, Any] = {"scorer": "model@abc", "orderings": "auto", "m": 6, "max_words": None}
 
 
 def records(n: int = 900, predicate: str = "claim", seed: int = 0) -> list[CalibrationRecord]:
@@ -48,9 +49,11 @@ def records(n: int = 900, predicate: str = "claim", seed: int = 0) -> list[Calib
     return made
 
 
-def fit(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefact:
-    defaults: dict[str, Any] = {"belongs_to": OWNER, "created_by": "tests", "resamples": 20, "targets": ((0.1, 0.1),)}
-    return fit_artefact(items, **{**defaults, **settings}).artefact
+def fit(
+    items: list[CalibrationRecord], *, training: TrainingHashes | None = None, **settings: Any
+) -> CalibrationArtefact:
+    chosen = FitSettings(**{"resamples": 20, "targets": ((0.1, 0.1),), **settings})
+    return fit_artefact(items, fingerprint=OWNER, created_by="tests", settings=chosen, training=training).artefact
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +61,8 @@ def artefact() -> CalibrationArtefact:
     return fit([*records(), *records(600, "draft", seed=1)], targets=((0.1, 0.1), (0.2, 0.1)))
 
 
-def stored(calibrator: VennAbers | NoisyChannel) -> CalibrationArtefact:
-    bins = (BinCalibration(1, None, calibrator),)
+def stored(calibrator: VennAbers) -> CalibrationArtefact:
+    bins = (BinCalibration(1, None, calibrator, Tail((0.5,), (0.5,))),)
     return CalibrationArtefact(OWNER, {"claim": PredicateCalibration(bins, 50, 50, "0" * 64)}, "tests")
 
 
@@ -81,18 +84,17 @@ def test_any_calibrator_survives_the_disk(tmp_path: Path, scores: list[float]) -
     assert loaded.predicates["claim"].bins[0].calibrator == fitted
 
 
-def test_a_channel_is_stored_too(tmp_path: Path) -> None:
-    channel = NoisyChannel.from_counts(
-        true_positives=90, false_negatives=10, true_negatives=85, false_positives=15, prior=Prior.labelled(100, 200)
-    )
-    loaded = CalibrationArtefact.load(stored(channel).save(tmp_path / "c.json"))
-    assert loaded.predicates["claim"].bins[0].calibrator == channel
+def test_a_number_that_json_cannot_hold_is_refused(artefact: CalibrationArtefact, tmp_path: Path) -> None:
+    part = replace(artefact.predicates["claim"], metrics={"auroc": float("nan")})
+    with pytest.raises(CalibrationError, match="numbers that JSON cannot"):
+        replace(artefact, predicates={"claim": part}).save(tmp_path / "c.json")
+    assert not list(tmp_path.iterdir())
 
 
 ALTERATIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "a value": lambda d: d["predicates"]["claim"]["bins"][0]["calibrator"]["lower_values"].__setitem__(-1, 0.999999),
-    "the owner": lambda d: d["belongs_to"].update(m=12),
-    "a cut": lambda d: d["predicates"]["claim"]["bins"][0]["cuts"][0].update(cut=0.1),
+    "a value": lambda d: d["predicates"]["claim"]["bins"][0]["calibrator"]["p0"]["values"].__setitem__(-1, 0.999999),
+    "the owner": lambda d: d["fingerprint"].update(m=12),
+    "a threshold": lambda d: d["predicates"]["claim"]["bins"][0]["thresholds"][0].update(value=0.1),
     "a predicate's name": lambda d: d["predicates"].update(other=d["predicates"].pop("claim")),
     "a new field": lambda d: d.update(note="fine"),
     "the hash": lambda d: d.update(sha256="0" * 64),
@@ -106,7 +108,7 @@ def test_every_alteration_is_detected(what: str, artefact: CalibrationArtefact, 
     data = json.loads(path.read_text())
     ALTERATIONS[what](data)
     path.write_text(json.dumps(data))
-    with pytest.raises(CalibrationCorruptError, match="altered after it was fitted"):
+    with pytest.raises(CalibrationCorruptError, match="altered after it was written"):
         CalibrationArtefact.load(path)
 
 
@@ -134,30 +136,30 @@ def test_a_file_that_is_no_calibration_is_named(text: str, message: str, tmp_pat
 
 
 def test_it_belongs_to_exactly_one_gate(artefact: CalibrationArtefact) -> None:
-    banded = replace(artefact, belongs_to=BelongsTo("model@abc", "banded", 6, bands=6, seed=0))
+    banded = replace(artefact, fingerprint=Fingerprint("model@abc", "banded", 6, bands=6, seed=0))
     own = {**GATE, "orderings": "banded", "bands": 6, "seed": 0}
-    assert banded.check_belongs(BelongsTo(**own), "claim") is artefact.predicates["claim"]
-    changes: dict[str, Any] = {"scorer": "m@def", "orderings": "auto", "m": 12, "focus": 300, "bands": 1, "seed": 9}
+    assert banded.check_belongs(Fingerprint(**own), "claim") is artefact.predicates["claim"]
+    changes: dict[str, Any] = {"scorer": "m@def", "orderings": "auto", "m": 12, "max_words": 300, "bands": 1, "seed": 9}
     for name, value in changes.items():
         with pytest.raises(CalibrationMismatchError, match=f"{name}: fitted for .*, not {value!r}"):
-            banded.check_belongs(BelongsTo(**{**own, name: value}), "claim")
+            banded.check_belongs(Fingerprint(**{**own, name: value}), "claim")
     with pytest.raises(CalibrationMismatchError) as caught:
-        banded.check_belongs(BelongsTo(**changes), "sufficiency")
+        banded.check_belongs(Fingerprint(**changes), "sufficiency")
     assert all(f"{name}: fitted for" in str(caught.value) for name in [*changes, "predicate"])
 
 
 def test_an_order_invariant_scorers_calibration_stands_for_any_m_and_family(artefact: CalibrationArtefact) -> None:
-    invariant = replace(artefact, belongs_to=BelongsTo("model@abc", None, None))
-    assert invariant.check_belongs(BelongsTo("model@abc", "banded", 1, bands=3, seed=5), "claim")
-    with pytest.raises(CalibrationMismatchError, match="focus"):
-        invariant.check_belongs(BelongsTo("model@abc", "auto", 6, focus=300), "claim")
+    invariant = replace(artefact, fingerprint=Fingerprint("model@abc", None, None))
+    assert invariant.check_belongs(Fingerprint("model@abc", "banded", 1, bands=3, seed=5), "claim")
+    with pytest.raises(CalibrationMismatchError, match="max_words"):
+        invariant.check_belongs(Fingerprint("model@abc", "auto", 6, max_words=300), "claim")
 
 
 def test_cuts_are_found_by_their_target(artefact: CalibrationArtefact) -> None:
-    cut = artefact.cut("claim", 0.2, 0.1, "score")
-    assert (cut.h_star, cut.delta, cut.scope) == (0.2, 0.1, "score") and cut.cut is not None
+    threshold = artefact.threshold("claim", 0.2, 0.1, "score")
+    assert (threshold.h_star, threshold.delta, threshold.scope) == (0.2, 0.1, "score") and threshold.value is not None
     with pytest.raises(CalibrationMismatchError, match=r"fitted: \(0.1, 0.1, score\)"):
-        artefact.cut("claim", 0.05, 0.1)
+        artefact.threshold("claim", 0.05, 0.1)
 
 
 def test_records_in_any_order_give_the_same_artefact() -> None:
@@ -173,12 +175,14 @@ def test_held_out_figures_come_from_folds_that_share_no_group() -> None:
     for pair in range(300):
         score, label = float(rng.random()), int(rng.random() < 0.5)
         items += [CalibrationRecord(f"{pair}{side}", "p", score, label, f"pair {pair}") for side in "ab"]
-    held = fit_artefact(items, belongs_to=OWNER, created_by="tests", targets=(), resamples=20).held_out["p"]
+    held = fit_artefact(items, fingerprint=OWNER, created_by="tests", settings=FitSettings((), resamples=20)).held_out[
+        "p"
+    ]
     from isr_rag.calibration.metrics import auroc
 
     assert auroc(held.mean, held.labels) < 0.6
-    leaking = VennAbers.fit(held.q_bar, held.labels)
-    assert auroc(leaking.mean(held.q_bar), held.labels) > auroc(held.mean, held.labels)
+    leaking = VennAbers.fit(held.scores, held.labels)
+    assert auroc(leaking.mean(held.scores), held.labels) > auroc(held.mean, held.labels)
 
 
 def test_cuts_are_tested_on_groups_that_the_calibrator_has_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +201,8 @@ def test_cuts_are_tested_on_groups_that_the_calibrator_has_not_seen(monkeypatch:
 
     watch(fitting.LearnThenTest, "fit")
     watch(fitting.LearnThenTest, "plan")
-    monkeypatch.setattr(fitting, "_cross_validate", lambda part, *_: None)
-    monkeypatch.setattr(fitting, "_figures", lambda *_: {})
+    monkeypatch.setattr(fitting, "cross_validate", lambda part, *_: None)
+    monkeypatch.setattr(fitting, "figures", lambda *_: {})
     items = records(400)
     fit(items)
     pages = {record.q_bar: record.group for record in items}
@@ -209,8 +213,8 @@ def test_cuts_are_tested_on_groups_that_the_calibrator_has_not_seen(monkeypatch:
 
 def test_the_gates_own_rule_decides_what_the_second_cut_covers() -> None:
     items = [replace(record, q=(record.q_bar,)) for record in records(900)]
-    never = fit(items, rule=lambda record, p_ref, h_star: False).cut("claim", 0.1, 0.1, "gate")
-    assert never.cut is None and "no item was answered" in never.reason
+    never = fit(items, rule=lambda record, p_ref, h_star: False).threshold("claim", 0.1, 0.1, "gate")
+    assert never.value is None and "no item was answered" in never.reason
     asked: list[float] = []
 
     def rule(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
@@ -219,7 +223,7 @@ def test_the_gates_own_rule_decides_what_the_second_cut_covers() -> None:
         return True
 
     everything = fit(items, rule=rule)
-    gate, score = everything.cut("claim", 0.1, 0.1, "gate"), everything.cut("claim", 0.1, 0.1, "score")
+    gate, score = everything.threshold("claim", 0.1, 0.1, "gate"), everything.threshold("claim", 0.1, 0.1, "score")
     assert replace(gate, scope="score") == score and set(asked) == {0.1}
 
 
@@ -232,9 +236,9 @@ def test_data_that_makes_the_bound_meaningless_is_refused() -> None:
     with pytest.raises(CalibrationError, match="texts occur more than once"):
         fit([*items, replace(items[3], id="other", text="  TEXT   3 ")])
     with pytest.raises(CalibrationError, match=r"1 calibration ids also occur in the training data.*claim-7"):
-        fit(items, training_ids=["claim-7", "elsewhere"])
+        fit(items, training=TrainingHashes.of(["claim-7", "elsewhere"]))
     with pytest.raises(CalibrationError, match="1 calibration texts also occur in the training data"):
-        fit(items, training_texts=["Text  7"])
+        fit(items, training=TrainingHashes.of(["Text  7"]))
     with pytest.raises(CalibrationError, match=r"predicate 'claim'.*one class only"):
         fit([replace(record, label=1) for record in items])
     with pytest.raises(CalibrationError, match=r"predicate 'claim'.*NaN"):
@@ -242,7 +246,7 @@ def test_data_that_makes_the_bound_meaningless_is_refused() -> None:
     with pytest.raises(CalibrationError, match="share one group"):
         fit([replace(record, group="all") for record in items])
     with pytest.raises(CalibrationError, match="scorer"):
-        BelongsTo("", "auto", 6)
+        Fingerprint("", "auto", 6)
 
 
 @pytest.mark.parametrize(("long", "last"), [([200], 8), ([200] * 4, 8), ([200] * 5, 200), ([9, 20, 20, 30, 200], 9)])

@@ -16,18 +16,19 @@ pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
 from isr_rag import Decision, ISRGate
 from isr_rag.calibration import (
-    BelongsTo,
     CalibrationArtefact,
     CalibrationError,
     CalibrationRecord,
+    Fingerprint,
+    FitSettings,
     LoopRecord,
     fit_artefact,
 )
-from isr_rag.calibration.combination import closely
+from isr_rag.calibration.best_chunk import joined
+from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ScorerError
-from isr_rag.labelled import score_labelled, score_loops
-from isr_rag.prompt import Ordering, Prompt
-from isr_rag.references import CalibratedMixture, Lowest, Oracle
+from isr_rag.gate.labelled import score_labelled, score_loops
+from isr_rag.references import CalibratedMixture, MinReference, Oracle
 from isr_rag.testing import FixedScorer
 
 CLAIM = "supported-claim/1"
@@ -49,7 +50,10 @@ def records(n: int = 1200, *, seed: int = 0, telling: bool = True) -> list[Calib
 
 
 def fitted(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefact:
-    defaults: dict[str, Any] = {"targets": (), "resamples": 5, "belongs_to": BelongsTo("fixed", None, None)}
+    defaults: dict[str, Any] = {
+        "fingerprint": Fingerprint("fixed", None, None),
+        "settings": FitSettings((), resamples=5),
+    }
     return fit_artefact(items, created_by="tests", **(defaults | settings)).artefact
 
 
@@ -60,9 +64,9 @@ def test_what_is_read_closely_rises_with_the_mean_and_lies_between_both(
     alone: float, q: float, more: float, weight: float
 ) -> None:
     less, more = sorted((q, more))
-    assert closely(less, alone, weight) <= closely(more, alone, weight)
-    assert min(q, alone) <= closely(q, alone, weight) <= max(q, alone)
-    assert closely(alone, less, weight) <= closely(alone, more, weight)
+    assert joined(less, alone, weight) <= joined(more, alone, weight)
+    assert min(q, alone) <= joined(q, alone, weight) <= max(q, alone)
+    assert joined(alone, less, weight) <= joined(alone, more, weight)
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +99,8 @@ def test_it_is_used_where_it_tells_and_answers_more_at_the_same_rate(artefact: C
     fresh = records(seed=1)
 
     def answered(calibration: Any, h_star: float) -> list[int]:
-        steps = calibration.rate(calibration.bins[0])
-        scores = [calibration.score(r.q_bar, None, r.alone) for r in fresh]
+        steps = calibration.bins[0].tail.steps()
+        scores = [calibration.score(r.q_bar, r.alone) for r in fresh]
         return [r.label for r, s in zip(fresh, scores, strict=True) if steps.at(s) >= 1.0 - h_star - 1e-9]
 
     close, plain = answered(part, 0.1), answered(without, 0.1)
@@ -127,7 +131,7 @@ def test_nothing_is_read_twice_that_need_not_be(artefact: CalibrationArtefact) -
     assert len(single.requests) == 1 and decision.q_alone == () and decision.passes == 1
     unasked = by_chunks(0.99, 0.1, 0.1)
     assert decide(Oracle(1.0), unasked).q_alone == () and len(unasked.requests) == 1
-    both = decide(Lowest(CalibratedMixture(artefact), Oracle(1.0)), by_chunks(0.99, 0.1, 0.2))
+    both = decide(MinReference(CalibratedMixture(artefact), Oracle(1.0)), by_chunks(0.99, 0.1, 0.2))
     assert both.q_alone == pytest.approx((0.1, 0.2))
 
 
@@ -161,8 +165,8 @@ def test_the_score_never_rises_when_a_chunk_alone_says_less(q: float, more: floa
     low, high = sorted((more, less))
     for weight in (0.5, 2 / 3):
         part = replace(_PART, close=weight)
-        assert part.score(q, None, low) <= part.score(q, None, high)
-        assert part.score(low, None, q) <= part.score(high, None, q)
+        assert part.score(q, low) <= part.score(q, high)
+        assert part.score(low, q) <= part.score(high, q)
 
 
 _PART = fitted([replace(record, alone=None) for record in records(300)]).predicates[CLAIM]
@@ -170,7 +174,7 @@ _PART = fitted([replace(record, alone=None) for record in records(300)]).predica
 
 def test_without_the_chunks_q_such_a_calibration_says_what_is_missing(artefact: CalibrationArtefact) -> None:
     with pytest.raises(CalibrationError, match="each chunk alone"):
-        artefact.predicates[CLAIM].score(0.9, None)
+        artefact.predicates[CLAIM].score(0.9)
 
 
 def test_it_survives_the_file_and_belongs_to_the_hash(artefact: CalibrationArtefact, tmp_path: Any) -> None:
@@ -188,22 +192,25 @@ def test_labelled_items_and_loops_are_scored_closely_where_chunks_do_not_see_eac
     assert {r.alone for r in score_labelled(ISRGate(scorer=full, reference=Oracle(1.0)), items)} == {None}
     loop = {"id": 1, "label": 1, "support": [CHUNKS[1]], "claim": "a"}
     (record,) = score_loops(
-        ISRGate(scorer=late, reference=Oracle(1.0)), [loop], lambda query, look, before: CHUNKS[: look + 1], looks=2
+        ISRGate(scorer=late, reference=Oracle(1.0)),
+        [loop],
+        lambda query, round_number, before: CHUNKS[: round_number + 1],
+        rounds=2,
     )
     assert record.alone == pytest.approx((0.3, 0.8)) and record.q_bar == pytest.approx((0.3, 0.9))
 
 
 def test_loops_are_calibrated_on_the_same_score() -> None:
     loops = [
-        LoopRecord(
-            f"l{i}", CLAIM, (0.9 + 0.0001 * i, 0.95), (int(i % 2), int(i % 2)), (), (0.9 * (i % 2), 0.9 * (i % 2))
-        )
+        LoopRecord(f"l{i}", CLAIM, (0.9 + 0.0001 * i, 0.95), (int(i % 2), int(i % 2)), (0.9 * (i % 2), 0.9 * (i % 2)))
         for i in range(200)
     ]
     close = fitted(records(), loops=loops).predicates[CLAIM].loop(2)
     plain = fitted([replace(r, alone=None) for r in records()], loops=loops).predicates[CLAIM].loop(2)
     assert close is not None and plain is not None
     assert close.steps.ceiling > 0.98 and plain.steps.ceiling < 0.6
+    with pytest.raises(CalibrationError, match="'l0' lacks the best chunk's probability"):
+        fitted(records(), loops=[replace(loop, alone=()) for loop in loops])
 
 
 def test_a_gate_calibrated_closely_decides_by_it() -> None:
@@ -221,7 +228,7 @@ def test_a_gate_calibrated_closely_decides_by_it() -> None:
         {"id": name, "label": label, "claim": name, "evidence": [f"{name} a.", f"{name} b."]}
         for name, label in truth.items()
     ]
-    artefact = fitted(score_labelled(gate, items), belongs_to=BelongsTo(gate.scorer.identity, None, None))
+    artefact = fitted(score_labelled(gate, items), fingerprint=Fingerprint(gate.scorer.identity, None, None))
     own = ISRGate(scorer=gate.scorer, reference=CalibratedMixture(artefact), h_star=0.1)
     decisions = own.decide_batch([{k: item[k] for k in ("claim", "evidence")} for item in items])
     wrong = [not item["label"] for item, decision in zip(items, decisions, strict=True) if decision.answered]

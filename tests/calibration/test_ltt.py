@@ -1,8 +1,7 @@
-"""Learn-then-Test keeps its promise, by simulation, and finds cuts where there are any."""
+"""Learn-then-Test keeps its promise, by simulation, and finds thresholds where there are any."""
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -12,7 +11,7 @@ pytest.importorskip("scipy", reason="fitting needs the 'calibrate' extra")
 
 from scipy.stats import binom
 
-from isr_rag.calibration import CalibrationError, Cut, LearnThenTest
+from isr_rag.calibration import CalibrationError, LearnThenTest
 
 TRIALS = 300
 GRID = np.linspace(0.98, 0.0, 50)
@@ -23,9 +22,9 @@ def falls(score: np.ndarray) -> np.ndarray:
     return 0.01 + 0.59 * (1 - score) ** 2
 
 
-def risk_at(cut: float, wrong: object = falls) -> float:
-    """True P(g = 0 | score >= cut), for scores uniform on [0, 1]."""
-    return float(np.mean(wrong(np.linspace(cut, 1, 20_001))))  # type: ignore[operator]
+def risk_at(threshold: float, wrong: object = falls) -> float:
+    """True P(g = 0 | score >= value), for scores uniform on [0, 1]."""
+    return float(np.mean(wrong(np.linspace(threshold, 1, 20_001))))  # type: ignore[operator]
 
 
 def draw(rng: np.random.Generator, n: int, wrong: object = falls) -> tuple[np.ndarray, np.ndarray]:
@@ -46,10 +45,10 @@ def test_the_risk_of_the_cut_exceeds_h_star_at_most_as_often_as_delta(h_star: fl
     violations, coverage = 0, []
     for _ in range(TRIALS):
         thresholds = test.plan(*draw(rng, n), items=n)
-        cut = test.fit(*draw(rng, n), thresholds=thresholds).cut
-        if cut is not None:
-            coverage.append(1 - cut)
-            violations += risk_at(cut) > h_star
+        threshold = test.fit(*draw(rng, n), thresholds=thresholds).value
+        if threshold is not None:
+            coverage.append(1 - threshold)
+            violations += risk_at(threshold) > h_star
     assert violations <= at_most(delta, TRIALS)
     best = max(1 - float(t) for t in GRID if risk_at(float(t)) <= h_star)  # with the truth known
     assert len(coverage) > 0.9 * TRIALS, "a guarantee that never answers is none"
@@ -62,7 +61,7 @@ def test_where_every_cut_is_too_risky_one_is_found_with_probability_delta_and_no
     rng = np.random.default_rng(2)
     test = LearnThenTest(0.1, delta)
     flat = lambda s: np.full(s.shape, 0.1 + 1e-9)  # noqa: E731
-    found = sum(test.fit(*draw(rng, 800, flat), thresholds=GRID[25:]).cut is not None for _ in range(TRIALS))
+    found = sum(test.fit(*draw(rng, 800, flat), thresholds=GRID[25:]).value is not None for _ in range(TRIALS))
     assert found <= at_most(delta, TRIALS)
     assert found >= 0.5 * delta * TRIALS, "the test spends the delta it was given"
 
@@ -88,10 +87,10 @@ def test_items_of_one_group_are_counted_once() -> None:
     for _ in range(TRIALS):
         scores, labels = (np.repeat(column, 5) for column in draw(rng, 150, flat))
         groups = [str(i // 5) for i in range(750)]
-        naive += test.fit(scores, labels, thresholds=GRID[25:]).cut is not None
-        cut = test.fit(scores, labels, thresholds=GRID[25:], groups=groups)
-        assert cut.items == 150
-        grouped += cut.cut is not None
+        naive += test.fit(scores, labels, thresholds=GRID[25:]).value is not None
+        threshold = test.fit(scores, labels, thresholds=GRID[25:], groups=groups)
+        assert threshold.items == 150
+        grouped += threshold.value is not None
     assert grouped <= at_most(0.1, TRIALS) < naive
 
 
@@ -101,9 +100,9 @@ def test_the_bound_is_on_the_items_that_the_gate_answers_too() -> None:
     test = LearnThenTest(0.1, 0.1)
     scores, labels = draw(rng, 4000)
     unlucky = (labels == 0) | (rng.random(4000) < 0.05)
-    assert test.fit(scores, labels, thresholds=GRID).cut is not None
-    cut = test.fit(scores, labels, thresholds=GRID, answerable=unlucky)
-    assert cut.cut is None and cut.scope == "gate"
+    assert test.fit(scores, labels, thresholds=GRID).value is not None
+    threshold = test.fit(scores, labels, thresholds=GRID, answerable=unlucky)
+    assert threshold.value is None and threshold.scope == "gate"
 
 
 @pytest.mark.parametrize(("h_star", "delta"), [(0.05, 0.1), (0.05, 0.05), (0.1, 0.1), (0.5, 0.5)])
@@ -111,43 +110,43 @@ def test_fewest_is_the_smallest_sample_without_an_error_that_passes(h_star: floa
     test = LearnThenTest(h_star, delta)
     n = test.fewest
     assert (1 - h_star) ** n <= delta < (1 - h_star) ** (n - 1)
-    assert test.fit(np.ones(n), np.ones(n), thresholds=[0.5]).cut == 0.5
+    assert test.fit(np.ones(n), np.ones(n), thresholds=[0.5]).value == 0.5
     refused = test.fit(np.ones(max(n - 1, 1)), np.ones(max(n - 1, 1)), thresholds=[0.5])
-    assert (refused.cut is None) == (n > 1)
+    assert (refused.value is None) == (n > 1)
 
 
 def test_no_valid_cut_says_why_and_how_many_labels_it_would_take() -> None:
     test = LearnThenTest(0.05, 0.1)
     few = test.fit(np.r_[np.full(30, 0.9), np.full(70, 0.1)], np.r_[np.ones(30), np.zeros(70)], thresholds=[0.5])
-    assert few.cut is None and not few.allows(1.0)
+    assert few.value is None and not few.allows(1.0)
     assert few.needed == math.ceil(test.fewest * 100 / 30)
-    assert "no valid cut" in str(few) and f"about {few.needed} independent labelled items" in str(few)
+    assert "no valid threshold" in str(few) and f"about {few.needed} independent labelled items" in str(few)
     poor = test.fit(np.full(100, 0.9), np.r_[np.ones(90), np.zeros(10)], thresholds=[0.5])
-    assert poor.cut is None and poor.needed is None and "more labels would not help" in str(poor)
+    assert poor.value is None and poor.needed is None and "more labels would not help" in str(poor)
     nothing = test.fit(np.full(100, 0.2), np.ones(100), thresholds=[0.5])
-    assert nothing.cut is None and "no item was answered" in str(nothing)
+    assert nothing.value is None and "no item was answered" in str(nothing)
 
 
 def test_the_labels_it_asks_for_are_enough_at_the_rates_seen() -> None:
     test = LearnThenTest(0.05, 0.1)
     seen = test.fit(np.full(100, 0.9), np.r_[np.ones(97), np.zeros(3)], thresholds=[0.5])
-    assert seen.cut is None and seen.needed is not None
+    assert seen.value is None and seen.needed is not None
     errors = math.ceil(seen.needed * 0.03)
     again = test.fit(
         np.full(seen.needed, 0.9), np.r_[np.ones(seen.needed - errors), np.zeros(errors)], thresholds=[0.5]
     )
-    assert again.cut == 0.5
+    assert again.value == 0.5
 
 
 def test_the_sequence_stops_at_the_first_threshold_that_fails() -> None:
     scores = np.r_[np.full(100, 0.9), np.full(100, 0.7), np.full(1000, 0.5)]
     labels = np.r_[np.ones(100), np.tile([0, 1], 50), np.ones(1000)]  # the middle is bad, the end would pass again
-    cut = LearnThenTest(0.05, 0.1).fit(scores, labels, thresholds=[0.8, 0.6, 0.4])
-    assert (cut.cut, cut.tested, cut.answered, cut.errors) == (0.8, 2, 100, 0)
-    assert cut.allows(0.8) and not cut.allows(0.79)
+    threshold = LearnThenTest(0.05, 0.1).fit(scores, labels, thresholds=[0.8, 0.6, 0.4])
+    assert (threshold.value, threshold.tested, threshold.answered, threshold.errors) == (0.8, 2, 100, 0)
+    assert threshold.allows(0.8) and not threshold.allows(0.79)
 
 
-def test_plan_looks_at_the_pilot_only_and_begins_where_passing_is_likely() -> None:
+def test_plan_rounds_at_the_pilot_only_and_begins_where_passing_is_likely() -> None:
     test = LearnThenTest(0.05, 0.1)
     thresholds = test.plan(*draw(np.random.default_rng(6), 2000), items=2000)
     assert np.all(np.diff(thresholds) < 0) and len(thresholds) <= 100
@@ -155,14 +154,6 @@ def test_plan_looks_at_the_pilot_only_and_begins_where_passing_is_likely() -> No
     hopeless = test.plan([0.1, 0.9], [0, 1], items=10)
     assert len(hopeless) >= 1
     assert test.plan([0.1, 0.9], [0, 1], items=10, answerable=[False, False]).tolist() == [1.0]
-
-
-def test_json_round_trip_is_bit_exact() -> None:
-    for thresholds in ([0.5], [0.99]):
-        cut = LearnThenTest(0.1, 0.1).fit(*draw(np.random.default_rng(7), 100), thresholds=thresholds)
-        assert Cut.from_dict(json.loads(json.dumps(cut.to_dict()))) == cut
-    with pytest.raises(CalibrationError, match="no Learn-then-Test cut"):
-        Cut.from_dict({"cut": 0.5})
 
 
 def test_bad_settings_and_input_are_named() -> None:

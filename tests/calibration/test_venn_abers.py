@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
-from isr_rag.calibration import CalibrationError, CalibrationWarning, VennAbers
+from isr_rag.calibration import CalibrationError, CalibrationWarning, Steps, VennAbers
 
 pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
 
@@ -120,8 +120,8 @@ def test_fitting_leaves_the_error_state_of_numpy_as_it_was() -> None:
 
 def test_applying_loads_numpy_and_nothing_heavier() -> None:
     code = (
-        "import sys; from isr_rag.calibration import VennAbers, CalibrationArtefact, NoisyChannel, fit_artefact;"
-        "VennAbers((0.5,), (0.1, 0.8), (0.4,), (0.2, 0.95), 50, 50).lower(0.7);"
+        "import sys; from isr_rag.calibration import VennAbers, CalibrationArtefact, NoisyChannel, Steps, fit_artefact;"
+        "VennAbers(Steps((0.5,), (0.1, 0.8)), Steps((0.4,), (0.2, 0.95))).lower(0.7);"
         "heavy = {'scipy', 'sklearn', 'pandas', 'venn_abers', 'matplotlib', 'torch'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
@@ -174,4 +174,4 @@ def test_a_score_that_is_no_probability_gets_no_reference(score: float) -> None:
 )
 def test_steps_that_are_no_venn_abers_predictor_are_refused(steps: tuple[tuple[float, ...], ...]) -> None:
     with pytest.raises(CalibrationError):
-        VennAbers(*steps, n_true=50, n_false=50)
+        VennAbers(Steps(*steps[:2]), Steps(*steps[2:]))

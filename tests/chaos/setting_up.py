@@ -7,30 +7,27 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from isr_rag import adjudicators
-from isr_rag.adjudicators import AdjudicatorName, Mirror, Wheel
-from isr_rag.scorers import embedded
-
-NAME: AdjudicatorName = "tiny"  # type: ignore[assignment]
+from isr_rag.scorers import adjudicators, embedded
+from isr_rag.scorers.adjudicators import Adjudicator, Wheel
 
 
-def declare(file: Path, sha256: str, mirror: Mirror) -> None:
-    """Make the tiny file the base model of an adjudicator that comes from a mirror."""
-    made = replace(
-        adjudicators.SMALL,
-        name=NAME,
+def declared(file: Path, sha256: str, mirror: tuple[Wheel, ...]) -> Adjudicator:
+    """The adjudicator, with the tiny file from a mirror as its base model."""
+    return replace(
+        adjudicators.STANDARD,
         base="Tiny",
         file=file.name,
         size=file.stat().st_size,
         sha256=sha256,
-        places=(mirror,),
+        repository="nobody/nothing",
+        mirror=mirror,
         conversion="1",
         converted={},
     )
-    adjudicators.ADJUDICATORS[NAME] = made  # type: ignore[index]
 
 
 if __name__ == "__main__":
-    declare(Path(sys.argv[1]), sys.argv[2], Mirror(tuple(Wheel(**wheel) for wheel in json.loads(sys.argv[3]))))
+    wheels = tuple(Wheel(**wheel) for wheel in json.loads(sys.argv[3]))
+    adjudicators.STANDARD = declared(Path(sys.argv[1]), sys.argv[2], wheels)
     print("begun", flush=True)
-    embedded.setup(adjudicator=NAME)
+    embedded.setup()

@@ -48,10 +48,3 @@ def test_a_cache_works_for_the_process_where_there_is_no_home(tmp_path: Path, ho
 @pytest.mark.parametrize("cache", ["/proc/cache", "/dev/null/cache", "/dev/null"])
 def test_decisions_are_made_where_no_cache_can_be_written(tmp_path: Path, cache: str) -> None:
     assert scored(Path(cache), HOME=str(tmp_path)) == 2
-
-
-def test_the_secret_outlasts_the_process_and_belongs_to_its_user(tmp_path: Path) -> None:
-    assert scored(tmp_path / "cache", HOME=str(tmp_path)) == 1
-    assert scored(tmp_path / "cache", HOME=str(tmp_path)) == 0
-    (key,) = tmp_path.rglob("cache.key")
-    assert key.stat().st_mode & 0o777 == 0o600

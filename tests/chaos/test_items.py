@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -17,11 +18,11 @@ from hypothesis import strategies as st
 
 from isr_rag import ISRGate
 from isr_rag.errors import OutputError
-from isr_rag.items import check_file
-from isr_rag.items.lines import BATCH
+from isr_rag.io import check_file
+from isr_rag.io.items import BATCH
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
-from tests.items.test_run import lines, read, write
+from tests.io.test_run import lines, read, write
 
 pytestmark = pytest.mark.chaos
 LONG = os.environ.get("ISR_RAG_CHAOS") == "long"
@@ -30,7 +31,7 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 from isr_rag import ISRGate
-from isr_rag.items import check_file
+from isr_rag.io import check_file
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -180,9 +181,8 @@ def test_a_small_disk_that_fills_up_is_one_error_and_no_half_output(tmp_path: Pa
         with pytest.raises(OSError, match="No space left"):
             check_file(ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0)), source, disk / "out.jsonl")
         assert not (disk / "out.jsonl").exists()
-        kept = (disk / "out.jsonl.part").read_bytes()
-        (tmp_path / "out.jsonl.part").write_bytes(kept)
-        (tmp_path / "out.jsonl.part.json").write_bytes((disk / "out.jsonl.part.json").read_bytes())
+        for kept in disk.glob("out.jsonl.part*"):
+            shutil.copy(kept, tmp_path)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
     summary = check_file(ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0)), source, tmp_path / "out.jsonl")

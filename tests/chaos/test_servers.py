@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
 from isr_rag import ISRGate
+from isr_rag.core.settings import Orderings
 from isr_rag.references import Oracle
 from isr_rag.scorers.remote import remote_scorer
 from tests.scorers.remote.servers import Fault, Proxy, Tiny
@@ -86,9 +87,9 @@ def test_no_fault_of_a_network_becomes_a_wrong_number() -> None:
     with server.serve() as upstream:
         proxy = Proxy(upstream)
         with proxy.serve() as url:
-            settings = {"timeout": 2.0, "deadline": 4.0, "retries": 1, "tokenizer": server.tokenizer}
+            settings = {"top": 1000, "timeout": 2.0, "deadline": 4.0, "retries": 1, "tokenizer": server.tokenizer}
             with remote_scorer(url, **settings) as scorer:
-                gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", m=2)
+                gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", orderings=Orderings(m=2))
                 claims = [f"Paris is city number {i}." for i in range(12)]
                 expected = {claim: gate.decide(EVIDENCE, claim=claim) for claim in claims}
 

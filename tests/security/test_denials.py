@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from isr_rag import ISRGate
-from isr_rag.scorers.embedded import is_ready, model_directory
+from isr_rag.scorers.embedded import is_ready
 
 pytestmark = [
     pytest.mark.model,
-    pytest.mark.skipif(not is_ready(model_directory()), reason="the embedded model is not set up: isr-rag setup"),
+    pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup"),
 ]
 DENIALS = Path(__file__).parents[2] / "lab" / "isr_lab" / "contrast" / "denials.jsonl"
 

@@ -1,7 +1,7 @@
-"""A low-rank adapter that belongs to exactly one base model: read, checked, merged into the weights.
+"""A low-rank adapter of one base model: read, checked, merged into the weights.
 
-A folder holds `adapter_model.safetensors` and `adapter_config.json` as peft writes them, and `isr_rag.json`
-with what this package must know besides: the layout it was trained in, the base model and the hashes.
+A folder holds `adapter_model.safetensors` and `adapter_config.json` as peft writes them, and `isr_rag.json` with the
+layout it was trained in and the hashes of base model and adapter.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from isr_rag._util.files import sha256_of
+from isr_rag.core.scorer import Layout
 from isr_rag.errors import ModelCorruptError, ModelNotFoundError
-from isr_rag.files import sha256_of
-from isr_rag.scorers.protocol import Layout
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 WEIGHTS, CONFIG, CARD = "adapter_model.safetensors", "adapter_config.json", "isr_rag.json"
 USUAL_SCALE = 2.0
-"""The scale of the adapters that ship; calibrations name these by their weights alone."""
+"""The scale of the adapter that ships; calibrations name it by its weights alone."""
 _PREFIX = "base_model.model."
 
 
@@ -35,7 +35,6 @@ class Adapter:
         directory: where it lies.
         layout: how the model it was trained as sees the evidence.
         base_sha256: hash of the base model's weights file.
-        templates: predicates it was trained on.
         scale: factor of the low-rank product, alpha / r (or alpha / sqrt(r)).
         sha256: hash of its weights file.
     """
@@ -43,7 +42,6 @@ class Adapter:
     directory: Path
     layout: Layout
     base_sha256: str
-    templates: tuple[str, ...]
     scale: float
     sha256: str
 
@@ -73,7 +71,6 @@ def read_adapter(directory: Path) -> Adapter:
             directory=directory,
             layout=card["layout"],
             base_sha256=card["base_sha256"],
-            templates=tuple(card["templates"]),
             scale=float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank),
             sha256=card["adapter_sha256"],
         )
@@ -88,9 +85,7 @@ def read_adapter(directory: Path) -> Adapter:
 
 
 class MergedWeights(Mapping[str, "Tensor"]):
-    """A model's weights with an adapter's change, computed when a weight is asked for.
-
-    Nothing is kept: a network that lays out one weight after the other never holds the merged model twice.
+    """A model's weights with an adapter's change, computed when a weight is asked for and not kept.
 
     Args:
         weights: the base model's tensors by the names of transformers.

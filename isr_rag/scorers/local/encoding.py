@@ -16,10 +16,10 @@ from functools import cached_property, lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from isr_rag.core.evidence import neutralise
+from isr_rag.core.focus import words
+from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import InvalidInputError, LabelError, MissingDependencyError, PromptTooLongError
-from isr_rag.evidence import neutralise
-from isr_rag.focus import words
-from isr_rag.prompt import Ordering, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -189,7 +189,7 @@ class PromptEncoder:
             raise PromptTooLongError(
                 f"evidence[{too_long[0]}] has {len(prompt.chunks[too_long[0]]):,} characters, which are more than the "
                 f"model's window of {window} tokens. Pass shorter chunks, or let the gate read their nearest "
-                f"sentences only: ISRGate(focus={_round_down(window // 2)})",
+                f"sentences only: ISRGate(max_words={_round_down(window // 2)})",
                 too_long,
             )
 
@@ -301,7 +301,7 @@ def _too_long(encoded: EncodedPrompt, needed: int, window: int, *, total: int, b
         detail = (
             f"evidence[{without[0]}] is the first that does not fit, "
             f"evidence[{longest}] with {sizes[longest]} tokens the longest. Pass fewer or shorter chunks, or let the "
-            f"gate read fewer words than these {total}: ISRGate(focus={fits})"
+            f"gate read fewer words than these {total}: ISRGate(max_words={fits})"
         )
     else:
         detail = "the question alone does not fit, without any evidence: ask a shorter one"

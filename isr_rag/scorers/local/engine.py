@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.encoding import EncodedPrompt
-from isr_rag.scorers.local.loading import torch
+from isr_rag.scorers.local.loading import is_out_of_memory, torch
 from isr_rag.scorers.local.packed.attention import AttentionPlan
 from isr_rag.scorers.local.packed.pack import Evidence, Pack, pack_full
 from isr_rag.scorers.local.states import StateCache, States, gather
@@ -32,32 +31,21 @@ class Dimensions:
 
 
 class Network(Protocol):
-    """A causal language model up to its final norm."""
+    """A causal language model up to its final norm.
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """What it computes in."""
-        ...
+    Attributes:
+        device: where it is.
+        dtype: what it computes in.
+        states_dtype: of the keys and values it leaves and takes.
+        dimensions: its sizes.
+        rotary: whether only distances between positions count: moving all of them then changes nothing.
+    """
 
-    @property
-    def states_dtype(self) -> torch.dtype:
-        """Of the keys and values it leaves and takes."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where it is."""
-        ...
-
-    @property
-    def dimensions(self) -> Dimensions:
-        """Its sizes."""
-        ...
-
-    @property
-    def rotary(self) -> bool:
-        """Whether only distances between positions count: moving all of them then changes nothing."""
-        ...
+    device: torch.device
+    dtype: torch.dtype
+    states_dtype: torch.dtype
+    dimensions: Dimensions
+    rotary: bool
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
@@ -91,7 +79,7 @@ class Engine:
         self.network = network
         self.device = network.device
         self.computed_tokens = 0
-        with torch.inference_mode():
+        with self.computing(medium=False):
             plain = self._plain()
         self.medium = self._medium_is_exact(plain)
         self.unpacked_because = self._why_not_packed(plain)
@@ -109,9 +97,17 @@ class Engine:
         sizes = self.network.dimensions
         return self.network.states_dtype.itemsize * 2 * sizes.layers * sizes.kv_heads * sizes.width
 
-    def computing(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def computing(self, *, medium: bool | None = None) -> Generator[None, None, None]:
         """No gradients, and oneDNN's float32 matrix products where they are exact: twice as fast as the default."""
-        return _computing(medium=self.medium)
+        before = torch.get_float32_matmul_precision()
+        if self.medium if medium is None else medium:
+            torch.set_float32_matmul_precision("medium")
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            torch.set_float32_matmul_precision(before)
 
     def packed(self, pack: Pack, plan: AttentionPlan | None = None) -> list[torch.Tensor]:
         """Hidden state of every read of a packed sequence, shape (hidden,) each."""
@@ -153,32 +149,22 @@ class Engine:
         """Whether oneDNN's float32 products give what the default ones gave for the probe."""
         if self.device.type != "cpu" or self.network.states_dtype != torch.float32:  # on CUDA, medium means TF32
             return False
-        with _computing(medium=True):
+        with self.computing(medium=True):
             return same(plain, self._plain(), self.network.dtype)
 
     def _why_not_packed(self, plain: torch.Tensor) -> str | None:
         """Why the packed path cannot replace the plain one; None where it gives the same for the probe."""
         probe = EncodedPrompt(PROBE[:8], (PROBE[8:15],), PROBE[15:])
         try:
-            with torch.inference_mode():
+            with self.computing(medium=False):
                 found = self.packed(pack_full([probe], [[(0,)]]))[0]
-        except (TypeError, ValueError, AttributeError, NotImplementedError, ConfigurationError) as error:
-            return f"it takes no attention function ({type(error).__name__}: {error})"
+        except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
+            return f"the model takes no attention function ({type(error).__name__}: {error})"
         if not same(plain, found, self.network.dtype):
-            return "its packed pass gives other states than its plain one"
+            return "the packed pass gives other states than the plain one"
         return None
-
-
-@contextmanager
-def _computing(*, medium: bool) -> Generator[None, None, None]:
-    before = torch.get_float32_matmul_precision()
-    if medium:
-        torch.set_float32_matmul_precision("medium")
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def same(expected: torch.Tensor, found: torch.Tensor, dtype: torch.dtype) -> bool:

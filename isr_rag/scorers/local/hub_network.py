@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from isr_rag.scorers.local.engine import Dimensions
@@ -23,45 +22,31 @@ class HubNetwork:
     def __init__(self, model: Any, device: torch.device) -> None:
         self.model: Any = model.eval()
         self.device = device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The model's."""
-        return self.model.dtype
-
-    @property
-    def states_dtype(self) -> torch.dtype:
-        """The model's."""
-        return self.model.dtype
-
-    @property
-    def dimensions(self) -> Dimensions:
-        """As its configuration says."""
-        config = self.model.config.get_text_config()
+        self.dtype = self.states_dtype = model.dtype
+        config = model.config.get_text_config()
         hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
-        return Dimensions(
+        self.dimensions = Dimensions(
             hidden,
             int(getattr(config, "intermediate_size", None) or 4 * hidden),
             int(config.num_hidden_layers),
             int(getattr(config, "num_key_value_heads", None) or heads),
             int(getattr(config, "head_dim", None) or hidden // heads),
         )
-
-    @property
-    def rotary(self) -> bool:
-        """Whether its configuration names rotary positions."""
-        config = self.model.config.get_text_config()
-        return any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+        self.rotary = any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
-        with _attention(self.model, register()):
+        before = self.model.config._attn_implementation
+        self.model.set_attn_implementation(register())
+        try:
             output = self.model.base_model(
                 input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
                 position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
                 use_cache=False,
                 block_plan=plan,
             )
+        finally:
+            self.model.set_attn_implementation(before)
         return output.last_hidden_state[0, torch.from_numpy(pack.all_reads).to(self.device)]
 
     def padded(self, ids: list[list[int]]) -> torch.Tensor:
@@ -109,14 +94,3 @@ def label_logits(model: Any, hidden: torch.Tensor, ids: Sequence[int]) -> torch.
     if cap := getattr(config, "final_logit_softcapping", None):  # Gemma
         logits = torch.tanh(logits / cap) * cap
     return logits
-
-
-@contextmanager
-def _attention(model: Any, name: str) -> Generator[None, None, None]:
-    """The model with another attention function, for the time of one forward pass."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(name)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)

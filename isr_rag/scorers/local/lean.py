@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from isr_rag.errors import ConfigurationError, ModelCorruptError
 from isr_rag.scorers.local.encoding import EncodedPrompt
 from isr_rag.scorers.local.engine import Dimensions
-from isr_rag.scorers.local.packed.attention import AttentionPlan, blocks_forward
+from isr_rag.scorers.local.packed.attention import AttentionPlan, attend
 from isr_rag.scorers.local.packed.pack import Pack, pack_full
 
 _STACKS = {
@@ -172,12 +172,10 @@ class LeanNetwork:
         The last layer is computed for these tokens alone, but for its keys and values.
         """
         d = self.dimensions
-        angles = torch.from_numpy(pack.position_ids)[:, None, None].float() * self._frequencies
+        angles = torch.from_numpy(pack.position_ids)[:, None].float() * self._frequencies
         cos, sin = angles.cos(), angles.sin()
         h = F.embedding(torch.from_numpy(pack.input_ids), self._embeddings).float()
-        heads = [x // d.kv_heads for x in self._widths]
-        q, k, v = (torch.empty(d.kv_heads, len(h), width) for width in heads)
-        seen = torch.empty(len(h), d.kv_heads, heads[0])
+        q, k, v = (torch.empty(width // d.width, len(h), d.width) for width in self._widths)
         steps = [slice(start, start + _ROWS) for start in range(0, len(h), _ROWS)]
         reads = torch.from_numpy(pack.all_reads)
         for index, layer in enumerate(self._layers):
@@ -185,16 +183,16 @@ class LeanNetwork:
                 parts = layer.qkv(self._normed(h[at], layer.norms[0])).float().split(self._widths, 1)
                 self._rotate(parts[0], cos[at], sin[at], q[:, at])
                 self._rotate(parts[1], cos[at], sin[at], k[:, at])
-                v[:, at] = parts[2].view(-1, d.kv_heads, d.width).transpose(0, 1)
+                v[:, at] = parts[2].unflatten(1, (-1, d.width)).transpose(0, 1)
             keys, values = plan.with_given(index, k, v)
             last = index + 1 == len(self._layers)
             if last and not len(reads):  # keys and values are all that is wanted
                 return h[:0]
-            blocks_forward(q, keys, values, plan, d.width**-0.5, out=seen)
+            seen = attend(q, keys, values, plan, d.width**-0.5).flatten(1)
             if last:
                 h, seen = h[reads], seen[reads]
             for part, own in zip(h.split(_ROWS), seen.split(_ROWS), strict=True):
-                part += layer.o(own.flatten(1).to(self.dtype))
+                part += layer.o(own.to(self.dtype))
                 x = self._normed(part, layer.norms[1])
                 part += layer.down(layer.up.times(x, layer.gate.silu(x)))
         return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
@@ -206,11 +204,9 @@ class LeanNetwork:
         return (h * scale).mul_(weight).to(self.dtype)
 
     def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
-        """(T, heads * D) rotated by position, key-value heads first: (key-value heads, T, heads per group * D)."""
-        d = self.dimensions
-        halves = x.view(len(x), d.kv_heads, -1, 2, d.width // 2).permute(1, 0, 2, 3, 4)
-        first, second = halves[..., 0, :], halves[..., 1, :]
-        into = out.view(halves.shape)
+        """(T, heads * D) rotated by position, heads first: (heads, T, D)."""
+        first, second = x.view(len(x), -1, 2, self.dimensions.width // 2).permute(2, 1, 0, 3)
+        into = out.unflatten(2, (2, -1))
         torch.mul(first, cos, out=into[..., 0, :]).addcmul_(second, sin, value=-1)
         torch.mul(second, cos, out=into[..., 1, :]).addcmul_(first, sin)
 

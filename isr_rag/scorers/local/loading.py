@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from isr_rag.errors import ConfigurationError, MissingDependencyError, ModelCorruptError, ModelNotFoundError
+from isr_rag.errors import (
+    ConfigurationError,
+    MemoryBudgetError,
+    MissingDependencyError,
+    ModelCorruptError,
+    ModelNotFoundError,
+)
 
 try:
     import torch
@@ -19,23 +25,30 @@ except ImportError as error:
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["Quantization", "load_model", "loading", "torch", "weights_fingerprint"]
+__all__ = ["Quantization", "is_out_of_memory", "load_model", "loading", "torch", "weights_fingerprint"]
 
 Quantization = Literal["nf4", "int8"]
 
 
 def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto`: bfloat16 on CUDA, float32 elsewhere; or the dtype of that name.
+    """`auto`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 elsewhere; or the dtype of that name.
 
     Raises:
         ConfigurationError: if there is no such floating dtype.
     """
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        if device.type != "cuda":
+            return torch.float32
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ConfigurationError(f"dtype must be 'auto', 'float32', 'bfloat16' or 'float16', got {name!r}")
     return dtype
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device has no memory left; cuBLAS has a message of its own for that."""
+    return isinstance(error, torch.OutOfMemoryError) or "CUBLAS_STATUS_ALLOC_FAILED" in str(error)
 
 
 @contextmanager
@@ -54,6 +67,11 @@ def loading(model: str) -> Generator[None, None, None]:
             f"the model {model!r} is neither a folder nor a file here, nor could it be fetched from the Hub: {error}"
         ) from error
     except Exception as error:  # every reader of a damaged file raises its own kind
+        if is_out_of_memory(error) or isinstance(error, MemoryError):
+            raise MemoryBudgetError(
+                f"the model {model!r} does not fit into memory: use a smaller dtype, quantization, or another device "
+                f"({error})"
+            ) from error
         raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
 
 
@@ -70,7 +88,7 @@ def load_model(
     Args:
         model: a Hub name, a folder or a `.gguf` file.
         device: where to put it.
-        dtype: `auto` (bfloat16 on CUDA, float32 elsewhere) or a dtype's name.
+        dtype: `auto` (bfloat16 on CUDA, or float16 where the hardware lacks it; float32 elsewhere) or a dtype's name.
         revision: revision of a Hub model.
         quantization: `nf4` or `int8` through bitsandbytes.
 
@@ -78,9 +96,10 @@ def load_model(
         ConfigurationError: if there is no such dtype.
         ModelNotFoundError: if the model is not there.
         ModelCorruptError: if its files cannot be read.
+        MemoryBudgetError: if memory does not suffice for it.
         MissingDependencyError: if bitsandbytes is needed and missing.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GgufConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GgufConfig
 
     source, extra = model, {}
     if model.endswith(".gguf"):
@@ -109,6 +128,8 @@ def load_model(
         weights["use_safetensors"] = True  # never a pickle
     with loading(model), _quietly(Path(model).exists()):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **extra)
+        if not extra and is_quantized(AutoConfig.from_pretrained(source, revision=revision)):
+            weights["device_map"] = {"": str(device)}  # quantised weights are placed as they are loaded
         loaded: Any
         found: Any
         loaded, found = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]  # a pair, with the loading info
@@ -116,7 +137,12 @@ def load_model(
         )
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
             raise ModelCorruptError(f"the model {model!r} lacks the weights {', '.join(missing[:5])}")
-        return loaded if quantization else loaded.to(device), tokenizer
+        return loaded if "device_map" in weights else loaded.to(device), tokenizer
+
+
+def is_quantized(config: Any) -> bool:
+    """Whether a configuration is that of a model whose stored weights are quantised."""
+    return getattr(config, "quantization_config", None) is not None
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from isr_rag.evidence import Chunk
-from isr_rag.predicates import Supported
-from isr_rag.scorers.protocol import Scorer, ScoreRequest, Scores
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.predicates import Supported
+from isr_rag.core.scorer import Scorer, ScoreRequest, Scores
 
 
 def numerical_noise(scorer: Scorer, *others: Callable[[Sequence[ScoreRequest]], list[Scores]]) -> float:

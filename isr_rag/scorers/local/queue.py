@@ -9,43 +9,40 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 
+from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, QueueFullError, ScorerError
-from isr_rag.scorers.protocol import ScoreRequest, Scores
 
 TOGETHER = 32
 """The most requests of one turn, which bounds how long the next caller waits."""
 
-
 WAITING = 1024
-"""Callers that may wait by default: a minute's work and more for the adjudicators on a CPU."""
+"""Callers that may wait by default: a minute's work and more for the adjudicator on a CPU."""
 
 
-class _Waiting:
-    """One caller's requests and where their scores will be."""
-
-    def __init__(self, requests: Sequence[ScoreRequest]) -> None:
-        self.requests = tuple(requests)
-        self.result: Future[list[Scores]] = Future()
+@dataclass(frozen=True, slots=True, eq=False)
+class _Caller:
+    requests: tuple[ScoreRequest, ...]
+    result: Future[list[Scores]] = field(default_factory=Future[list[Scores]])
 
 
 class ScoringQueue:
-    """Lets concurrent callers share one model, and none waits for another without need.
+    """Lets concurrent callers share one model.
 
     A caller who finds the model idle starts at once. One who finds it busy waits for that turn to end, and is then
-    scored together with all that wait, first come first served. Threads serve themselves: a caller computes for
-    everybody whose turn it is, itself included. Tasks of event loops share one worker thread. A request whose caller
-    was cancelled is dropped before it is scored. Requests that fail together are scored again one by one, and one
-    caller's error reaches nobody else. In a fork the queue begins anew, empty and idle, whatever it was doing in the
-    parent.
+    scored together with all others that wait, first come first served. Threads compute for everybody whose turn it
+    is; tasks of event loops share one worker thread. A request whose caller was cancelled is dropped before it is
+    scored. Requests that fail together are scored again one by one, so an error reaches its own caller only. In a
+    fork the queue begins anew, empty and idle.
 
     Args:
         score: scores requests; never called by two threads at a time.
         waiting: callers that may wait in line, >= 1; later ones are refused at once.
-        forked: called in a fork before anything else is, to renew what else the parent's threads may have held.
+        forked: called in a fork before anything else, to renew what the parent's threads may have held.
 
     Attributes:
-        turn: who holds it has the model to itself.
+        turn: the lock of the model.
 
     Raises:
         ConfigurationError: if nobody may wait.
@@ -65,7 +62,7 @@ class ScoringQueue:
         _queues.add(self)
 
     def _begin(self) -> None:
-        self._line: deque[_Waiting] = deque()
+        self._line: deque[_Caller] = deque()
         self.turn = threading.Lock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="isr-scoring")
 
@@ -85,24 +82,29 @@ class ScoringQueue:
         self._worker.submit(self._serve_until_done, mine)
         return await asyncio.wrap_future(mine.result)
 
-    def _join(self, requests: Sequence[ScoreRequest]) -> _Waiting:
+    def begin_after_fork(self) -> None:
+        """Drop what the parent's threads held: their locks would never be released here, nor their work be done."""
+        self._begin()
+        self._forked()
+
+    def _join(self, requests: Sequence[ScoreRequest]) -> _Caller:
         if len(self._line) >= self._most:
             raise QueueFullError(
                 f"{self._most} callers wait for the model already: try again later, ask with fewer callers at once "
                 "(decide_batch takes any number of items as one), or let more wait (LocalScorer(waiting=...))"
             )
-        mine = _Waiting(requests)
+        mine = _Caller(tuple(requests))
         self._line.append(mine)
         return mine
 
-    def _serve_until_done(self, mine: _Waiting) -> None:
+    def _serve_until_done(self, mine: _Caller) -> None:
         with self.turn:
             while not mine.result.done():
                 self._serve(self._next())
 
-    def _next(self) -> list[_Waiting]:
+    def _next(self) -> list[_Caller]:
         """The callers of one turn, in their order."""
-        together: list[_Waiting] = []
+        together: list[_Caller] = []
         size = 0
         while self._line and (not together or size + len(self._line[0].requests) <= TOGETHER):
             caller = self._line.popleft()
@@ -111,11 +113,11 @@ class ScoringQueue:
                 size += len(caller.requests)
         return together
 
-    def _serve(self, together: list[_Waiting]) -> None:
+    def _serve(self, together: list[_Caller]) -> None:
         if not together:
             return
         try:
-            results = self._score([request for caller in together for request in caller.requests])
+            results = iter(self._score([request for caller in together for request in caller.requests]))
         except Exception as error:
             if len(together) == 1:
                 together[0].result.set_exception(error)
@@ -123,28 +125,21 @@ class ScoringQueue:
                 for caller in together:
                     self._serve([caller])
             return
-        except BaseException:
-            # This thread is being stopped: whoever else waits for it must not wait for ever.
+        except BaseException:  # this thread is being stopped: nobody must wait for it for ever
             for caller in together:
                 caller.result.set_exception(ScorerError("the thread that computed the scores was stopped; try again"))
             raise
-        answers = iter(results)
         for caller in together:
-            caller.result.set_result([next(answers) for _ in caller.requests])
-
-    def begin_after_fork(self) -> None:
-        """Drop what the parent's threads held: their locks would never be released here, nor their work be done."""
-        self._begin()
-        self._forked()
+            caller.result.set_result([next(results) for _ in caller.requests])
 
 
 _queues: weakref.WeakSet[ScoringQueue] = weakref.WeakSet()
 
 
-def _begin_all() -> None:
+def _begin_after_fork() -> None:
     for queue in list(_queues):
         queue.begin_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_all)
+    os.register_at_fork(after_in_child=_begin_after_fork)

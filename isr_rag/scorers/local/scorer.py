@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -9,17 +10,17 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError, ScorerError
-from isr_rag.prompt import Ordering, Prompt
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.local.engine import Engine, Network
-from isr_rag.scorers.local.loading import torch
-from isr_rag.scorers.local.machine import free_memory, use_no_more_threads_than_cores
+from isr_rag.scorers.local.loading import is_out_of_memory, torch
 from isr_rag.scorers.local.noise import numerical_noise
 from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant
 from isr_rag.scorers.local.queue import WAITING, ScoringQueue
 from isr_rag.scorers.local.states import StateCache
-from isr_rag.scorers.protocol import Layout, ScoreRequest, Scores
+from isr_rag.scorers.machine import free_memory, use_no_more_threads_than_cores
 
 _MOVED = (13, 29, 53)
 """Positions by which a prompt is moved to see what rounding does to its score: one distance may hit by chance."""
@@ -67,6 +68,13 @@ class LocalScorer:
         self.engine = Engine(network)
         if layout != "full" and not self.engine.packs:
             raise ConfigurationError(f"{name}: {self.engine.unpacked_because}; only the layout 'full' works")
+        if not self.engine.packs:
+            warnings.warn(
+                f"{name}: prompts are scored one by one in padded batches, which computes what orderings share again "
+                f"for each: {self.engine.unpacked_because}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self.layout: Layout = layout
         self.states = states
         self.encoder = encoder
@@ -257,26 +265,34 @@ class LocalScorer:
     ) -> list[torch.Tensor]:
         """Final hidden state where each ordering's label is; halves the batch when memory runs out."""
         try:
-            if not self.engine.packs:
-                return self.engine.padded([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch])
-            segments = _segments(batch, encoded)
-            prompts = list(segments.values())
-            if self.states is not None:
-                return self.engine.packed_with_states(prompts, pack_invariant, self.states, self.identity)
-            if self.layout != "full":
-                return self.engine.packed(pack_invariant(prompts))
-            orderings = [[requests[i].orderings[k] for j, k in batch if j == i] for i in segments]
-            return self.engine.packed(pack_full(prompts, orderings))
-        except torch.OutOfMemoryError:
-            if len(batch) == 1:
-                i = batch[0][0]
-                raise ScorerError(
-                    f"a prompt of {encoded[i].length} tokens does not fit into memory on {self.engine.device}: "
-                    "use fewer chunks, a smaller dtype or quantization"
-                ) from None
-            torch.cuda.empty_cache()
-            half = len(batch) // 2
-            return self._states(batch[:half], requests, encoded) + self._states(batch[half:], requests, encoded)
+            return self._pass(batch, requests, encoded)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        # Outside the except block, whose traceback would keep the memory of the pass that failed.
+        if len(batch) == 1:
+            raise ScorerError(
+                f"a prompt of {encoded[batch[0][0]].length} tokens does not fit into memory on {self.engine.device}: "
+                "use fewer chunks, a smaller dtype or quantization"
+            )
+        torch.cuda.empty_cache()
+        half = len(batch) // 2
+        return self._states(batch[:half], requests, encoded) + self._states(batch[half:], requests, encoded)
+
+    def _pass(
+        self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
+    ) -> list[torch.Tensor]:
+        if not self.engine.packs:
+            return self.engine.padded([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch])
+        wanted = dict.fromkeys(i for i, _ in batch)
+        prompts = [encoded[i] for i in wanted]
+        if self.states is not None:
+            return self.engine.packed_with_states(prompts, pack_invariant, self.states, self.identity)
+        if self.layout != "full":
+            return self.engine.packed(pack_invariant(prompts))
+        return self.engine.packed(
+            pack_full(prompts, [[requests[i].orderings[k] for j, k in batch if j == i] for i in wanted])
+        )
 
     def _label_logprobs(self, hidden: torch.Tensor, labels: tuple[tuple[int, ...], ...]) -> NDArray[np.float64]:
         """Log-probabilities of the labels, from float32 logits of their rows only."""
@@ -286,12 +302,6 @@ class LocalScorer:
         parts = torch.split(logits, [len(ids) for ids in labels])
         per_label = torch.stack([part.logsumexp(0) for part in parts])
         return np.asarray(per_label.log_softmax(0).numpy(), dtype=np.float64)
-
-
-def _segments(batch: list[tuple[int, int]], encoded: list[EncodedPrompt]) -> dict[int, EncodedPrompt]:
-    """The segments of the requests in a batch, by their index."""
-    wanted = dict.fromkeys(i for i, _ in batch)
-    return {i: encoded[i] for i in wanted}
 
 
 def _parts(encoded: Sequence[EncodedPrompt], most: int) -> Iterator[EncodedPrompt]:

@@ -1,8 +1,7 @@
-"""Scoring by an OpenAI-compatible inference server: vLLM, SGLang, llama.cpp, or a vendor.
+"""Scoring by an OpenAI-compatible inference server: vLLM, SGLang, llama.cpp, Ollama, or a vendor.
 
-`remote_scorer(url)` asks a server what it can do and gives a scorer; `examine(url)` says what it found. A scorer
-over another client of such servers uses `Rendering`, `read_reply` and `scores_listed`. Names load when they are
-used: code that only reads replies needs no HTTP client.
+`remote_scorer(url)` gives a scorer. To read labels through another client of such servers, use `Rendering`,
+`read_reply` and `scores_listed`, which need no HTTP client.
 """
 
 from __future__ import annotations
@@ -10,37 +9,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
+from isr_rag.scorers.remote.prompts import Rendering
+from isr_rag.scorers.remote.replies import read_reply, scores_listed
+
 if TYPE_CHECKING:
-    from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
-    from isr_rag.scorers.remote.pool import AllServersDownError, ServerPool
-    from isr_rag.scorers.remote.probe import examine
-    from isr_rag.scorers.remote.prompts import Rendering
-    from isr_rag.scorers.remote.replies import read_reply, scores_listed
     from isr_rag.scorers.remote.scorer import RemoteScorer, remote_scorer
 
-_HOMES = {
-    "AllServersDownError": "pool",
-    "RemoteScorer": "scorer",
-    "Rendering": "prompts",
-    "ServerDeadlineError": "errors",
-    "ServerError": "errors",
-    "ServerPool": "pool",
-    "ServerReplyError": "errors",
-    "examine": "probe",
-    "read_reply": "replies",
-    "remote_scorer": "scorer",
-    "scores_listed": "replies",
-}
-
 __all__ = [
-    "AllServersDownError",
     "RemoteScorer",
     "Rendering",
     "ServerDeadlineError",
     "ServerError",
-    "ServerPool",
     "ServerReplyError",
-    "examine",
     "read_reply",
     "remote_scorer",
     "scores_listed",
@@ -48,6 +29,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in ("RemoteScorer", "remote_scorer"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.scorer"), name)

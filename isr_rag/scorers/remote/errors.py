@@ -1,4 +1,4 @@
-"""What can go wrong with an inference server; all of it is a failed scorer to a gate, and never an answer."""
+"""Errors of inference servers: a gate treats all of them as a failed scorer, never as an answer."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class ServerReplyError(ServerError):
 
 
 class ServerDeadlineError(ServerError):
-    """The orderings of one decision were not all scored before its deadline."""
+    """A request, or the orderings of one decision, took longer than the deadline."""

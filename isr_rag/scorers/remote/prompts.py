@@ -1,4 +1,4 @@
-"""What is sent for one ordering: token ids, text, or chat turns; and what counts for a label in the reply."""
+"""Render a prompt as a request for a server, and name the tokens that count for each label."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from isr_rag.core.evidence import neutralise
+from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import LabelError, MissingDependencyError, ModelCorruptError, ModelNotFoundError
-from isr_rag.evidence import neutralise
-from isr_rag.prompt import Ordering, Prompt
 from isr_rag.scorers.local.encoding import PromptEncoder, around_plain, fingerprint
-from isr_rag.scorers.remote.errors import ServerError
-from isr_rag.scorers.remote.replies import Form, plain
+from isr_rag.scorers.remote.replies import plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Mode = Literal["tokens", "text", "chat"]
-"""How a prompt travels.
+API = Literal["completions", "chat"]
+"""Where prompts are sent.
 
-`tokens`  ids of the locally rendered prompt, to `/completions`: the server cannot add or change anything;
-`text`    the locally rendered prompt as text, to `/completions`: the server tokenises it;
-`chat`    a system and a user turn, to `/chat/completions`: the server's own chat template renders them, which may
-            add a system prompt of its own.
+`completions`  to `/completions`, rendered here: as token ids if the tokenizer is known, so that the server can neither
+                 add nor change anything, else as plain text without a chat template;
+`chat`           to `/chat/completions`, as a system and a user turn: the server's chat template renders them, and may
+                 add to them.
 """
 
 
 class LocalTokenizer:
-    """The served model's own tokenizer, here: renders prompts as a local model would read them.
+    """The served model's tokenizer, which renders prompts here as a local model would read them.
 
     Args:
         tokenizer: a Hub name, a folder, a `.gguf` file or a loaded tokenizer.
@@ -42,106 +41,81 @@ class LocalTokenizer:
     def __init__(self, tokenizer: str | Path | PreTrainedTokenizerBase) -> None:
         self._tokenizer: Any = _load(str(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
         self.encoder = PromptEncoder(self._tokenizer)
-        self.bos = str(self._tokenizer.bos_token or "")
-        self._control = frozenset(int(i) for i in self._tokenizer.added_tokens_decoder)
-
-    def controls(self, text: str) -> int:
-        """How many of a text's tokens are control tokens."""
-        return sum(i in self._control for i in self.ids(text))
 
     def token(self, token_id: int) -> str:
-        """One token as a server shows it."""
+        """Text of one token as a server shows it."""
         return plain(str(self._tokenizer.convert_ids_to_tokens(token_id)))
-
-    def ids(self, text: str) -> list[int]:
-        """Ids of a text, nothing added."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How prompts are put into words for one server.
+    """How prompts are written for one server.
 
     Attributes:
-        mode: how a prompt travels.
+        api: where they are sent.
         local: the model's tokenizer; None where it is not known.
-        system: the server's chat template takes a system turn.
-        drop: text at the very beginning that the server adds by itself (its beginning-of-sequence token).
+        system: whether the server's chat template takes a system turn; otherwise its text joins the user's turn.
+        limit: the parameter that limits the reply's length.
     """
 
-    mode: Mode
+    api: API
     local: LocalTokenizer | None = None
     system: bool = True
-    drop: str = ""
+    limit: str = "max_tokens"
 
     @property
     def name(self) -> str:
-        """Mode and a hash of the text around the user's words; without a hash for the server's own template."""
-        if self.mode == "chat":
+        """The API and a hash of the template, or a note that the template is the server's own."""
+        if self.api == "chat":
             return "chat/template-of-the-server" + ("" if self.system else "/one-turn")
-        return f"{self.mode}/template-{fingerprint(self.local.encoder.around if self.local else around_plain)}"
+        if self.local is None:
+            return f"completions/text-{fingerprint(around_plain)}"
+        return f"completions/template-{self.local.encoder.fingerprint}"
 
     def body(self, prompt: Prompt, ordering: Ordering, *, window: int | None = None) -> dict[str, Any]:
-        """The part of a request that holds the prompt.
+        """The fields of a request that hold the prompt.
 
         Args:
             prompt: the segments.
-            ordering: which chunk is where.
-            window: most tokens of a prompt, which only a known tokenizer can count.
+            ordering: the order of the chunks.
+            window: most tokens of a prompt; checked only where the tokenizer is known.
 
         Raises:
             PromptTooLongError: if the prompt exceeds the window.
             LabelError: if the tokenizer is known and a label is not a single token.
-            ServerError: if a text can travel only as token ids, and this server takes none.
         """
         encoded = self.local.encoder.encode(prompt, window=window) if self.local else None
-        if self.mode == "tokens":
-            assert encoded is not None
+        if encoded is not None and self.api == "completions":
             return {"prompt": encoded.assemble(ordering)}
         user = self._safe(prompt.prefix + "".join(prompt.chunks[i] for i in ordering) + prompt.suffix)
         instruction = self._safe(prompt.instruction)
-        if self.mode == "text":
-            return {"prompt": self._text(instruction, user)}
+        if self.api == "completions":
+            return {"prompt": user.join(around_plain(instruction))}
         if not self.system:
             return {"messages": [{"role": "user", "content": f"{instruction}\n\n{user}"}]}
         return {"messages": [{"role": "system", "content": instruction}, {"role": "user", "content": user}]}
 
-    def labels(self, prompt: Prompt) -> tuple[tuple[Form, ...], ...]:
-        """For each label the tokens that count for it: the same as in a local model, where they are known.
+    def labels(self, prompt: Prompt) -> tuple[tuple[str, ...], ...]:
+        """The token texts that count for each label, with and without a leading space.
 
         Raises:
-            LabelError: if the labels are not single tokens of a known tokenizer, or share one.
+            LabelError: if labels share a text, or are not single tokens of a known tokenizer.
         """
         if self.local is None:
             return _spelled(prompt.labels)
-        encoded = self.local.encoder.encode(prompt)
-        return tuple(tuple(Form(self.local.token(i), i) for i in ids) for ids in encoded.labels)
-
-    def _text(self, instruction: str, user: str) -> str:
-        if self.local is None:
-            return user.join(around_plain(instruction))
-        encoder = self.local.encoder
-        text = user.join(encoder.around(instruction))
-        if self.local.controls(text) != sum(map(self.local.controls, encoder.around(""))):
-            raise ServerError(
-                "a text holds characters that this tokenizer turns into control tokens, and this server takes no "
-                "token ids, by which alone it could travel safely"
-            )
-        return text.removeprefix(self.drop)
+        found = self.local.encoder.encode(prompt).labels
+        return tuple(tuple(dict.fromkeys(map(self.local.token, ids))) for ids in found)
 
     def _safe(self, text: str) -> str:
         return neutralise(text, self.local.encoder.control_tokens if self.local else ())
 
 
 @lru_cache(maxsize=64)
-def _spelled(labels: tuple[tuple[str, ...], ...]) -> tuple[tuple[Form, ...], ...]:
-    """Every label string with and without a space before it."""
-    forms = tuple(
-        tuple(Form(text) for text in dict.fromkeys(form for string in strings for form in (string, f" {string}")))
-        for strings in labels
-    )
-    texts = [form.text for label in forms for form in label]
-    if len(set(texts)) < len(texts) or not all(text.strip() for text in texts):
+def _spelled(labels: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Each label's texts with and without a space before them."""
+    forms = tuple(tuple(dict.fromkeys(form for text in texts for form in (text, f" {text}"))) for texts in labels)
+    flat = [text for texts in forms for text in texts]
+    if len(set(flat)) < len(flat) or not all(text.strip() for text in flat):
         raise LabelError(f"the labels {labels} share a form or hold an empty string, and cannot be told apart")
     return forms
 
@@ -152,14 +126,10 @@ def _load(name: str) -> PreTrainedTokenizerBase:
     except ImportError as error:
         raise MissingDependencyError("rendering prompts for a server", "transformers", "local") from error
     path = Path(name)
-    if path.suffix == ".gguf" and not path.is_file():
-        raise ModelNotFoundError(f"there is no GGUF file at {path}")
     source, extra = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (name, {})
     try:
         return AutoTokenizer.from_pretrained(source, **extra)
     except OSError as error:
-        raise ModelNotFoundError(
-            f"the tokenizer {name!r} is neither a folder nor a file here, nor could it be fetched from the Hub: {error}"
-        ) from error
+        raise ModelNotFoundError(f"there is no tokenizer {name!r} here, nor on the Hub: {error}") from error
     except Exception as error:  # every reader of a damaged file raises its own kind
         raise ModelCorruptError(f"the tokenizer {name!r} cannot be read: {error}") from error

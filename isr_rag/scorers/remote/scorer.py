@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
+from isr_rag._util.printable import printable
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.predicates import Supported
+from isr_rag.core.scorer import Layout, PartialScoresError, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, ISRError
-from isr_rag.prompt import Ordering
-from isr_rag.scorers.protocol import Layout, PartialScoresError, ScoreRequest, Scores
-from isr_rag.scorers.remote.abilities import Abilities, find_abilities
-from isr_rag.scorers.remote.asking import OrderingQuery, Way
 from isr_rag.scorers.remote.client import ServerClient, anyio
-from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError
-from isr_rag.scorers.remote.prompts import LocalTokenizer, Mode, Rendering
-from isr_rag.scorers.remote.replies import scores_within
+from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
+from isr_rag.scorers.remote.prompts import API, LocalTokenizer, Rendering
+from isr_rag.scorers.remote.replies import FirstToken, read_reply, scores_listed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+QUESTION = ScoreRequest(Supported(claim="Two and two make four.").render([Chunk("Two and two make four.")]), ((0,),))
+"""What a server is asked when a scorer is made for it."""
+
+_FINAL = (401, 403, 408, 429, 502, 503, 504)
+"""Status codes that no other form of the same request would change."""
 
 
 def remote_scorer(
@@ -28,111 +33,152 @@ def remote_scorer(
     *,
     model: str | None = None,
     tokenizer: str | Path | PreTrainedTokenizerBase | None = None,
-    mode: Mode | None = None,
+    api: API | None = None,
+    top: int = 20,
+    extra: Mapping[str, Any] | None = None,
     concurrency: int = 16,
     retries: int = 4,
     timeout: float = 30.0,
     deadline: float = 120.0,
     key_env: str = "ISR_RAG_API_KEY",
 ) -> RemoteScorer:
-    """A scorer for a model behind an OpenAI-compatible server; asks the server what it can do.
+    """A scorer for a model behind an OpenAI-compatible server.
+
+    The server is asked one question, which tells the API that works and whether labels can be read there.
+
+        scorer = remote_scorer("http://127.0.0.1:8000/v1", tokenizer="Qwen/Qwen2.5-7B-Instruct")
+        gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain")
 
     Args:
         url: base URL, such as `http://127.0.0.1:8000/v1`.
-        model: the name the server has for the model; None for the only one there is.
+        model: the server's name for the model; None for the only one there is.
         tokenizer: the model's own tokenizer (a Hub name, a folder, a `.gguf` file, or loaded). With it the prompt
-            is rendered here, exactly as a local model would read it, and sent as token ids where the server takes
-            them, else as text. Without it the server's chat template renders it, and may add to it.
-        mode: how prompts travel, see `Mode`; None for the first of `tokens`,
-            `text` (only with a tokenizer) and `chat` that works.
+            is rendered here, exactly as a local model would read it. Without it the server's chat template renders
+            the prompt, and may add to it.
+        api: `"completions"` or `"chat"`; None for the first that works, completions first if there is a tokenizer.
+        top: number of first tokens to have listed: 20 at most for OpenAI's chat completions, 5 for its completions,
+            the value of `--max-logprobs` for vLLM. A label that is not listed has an interval of probabilities.
+        extra: more fields of every request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.
         concurrency: most requests in flight, over all threads and event loops that use this scorer.
         retries: repetitions of a request after 429, 5xx, a timeout or a lost connection, with backoff.
         timeout: seconds for one try, from connecting to the last byte of the reply.
-        deadline: seconds for the orderings of one decision, from when the first of them is sent. Asking the server
-            what it can do takes no longer either, or than one try.
+        deadline: seconds for the orderings of one decision, from when the first of them is sent.
         key_env: environment variable with the API key.
 
     Raises:
-        ConfigurationError: for a setting that does not fit, or a model that the server does not have.
+        ConfigurationError: for an invalid setting, or a model that the server does not have.
         MissingDependencyError: if the package openai is not installed, or transformers and a tokenizer is given.
-        ServerError: if the server cannot be reached, or gives no logprobs.
-        ServerDeadlineError: if asking takes too long.
+        ServerError: if the server cannot be reached, or lists no labels.
+        ServerDeadlineError: if the question takes too long.
     """
-    if not deadline > 0.0:
-        raise ConfigurationError(f"deadline must be above 0 seconds, got {deadline!r}")
+    if not deadline > 0.0 or top < 1 or api not in (None, *get_args(API)):
+        raise ConfigurationError(
+            f"deadline must be above 0 seconds, top at least 1 and api 'completions', 'chat' or None, "
+            f"got {deadline!r}, {top!r} and {api!r}"
+        )
     local = LocalTokenizer(tokenizer) if tokenizer is not None else None
-    limit = max(deadline, timeout)
     client = ServerClient(
-        url, key_env=key_env, concurrency=concurrency, retries=retries, timeout=timeout, deadline=limit
+        url, key_env=key_env, concurrency=concurrency, retries=retries, timeout=timeout, deadline=deadline
     )
 
-    async def ask() -> Abilities:
-        with anyio.move_on_after(limit):
-            return await find_abilities(client, model, local)
-        raise ServerDeadlineError(f"the server at {client.url} did not say within {limit:g} s what it can do")
+    async def connect() -> RemoteScorer:
+        served = await _served(client, model)
+        reasons, answered = dict[str, None](), set[API]()
+        for rendering in _renderings(api, local):
+            if rendering.api in answered:  # another form of the request would be answered alike
+                continue
+            scorer = RemoteScorer(client, served, rendering, top, dict(extra or {}))
+            try:
+                scorer.found = await scorer.score_item(QUESTION)
+            except ServerError as error:
+                if isinstance(error, ServerReplyError):
+                    answered.add(rendering.api)
+                elif error.status in (None, *_FINAL):
+                    raise
+                reasons[f"{rendering.api}: {error}"] = None
+            else:
+                return scorer
+        raise ServerError(f"labels cannot be read from the server at {client.url}. {'; '.join(reasons)}")
 
     try:
-        abilities = client.run(ask)
-        return RemoteScorer(client, abilities, choose_rendering(abilities, local, mode), deadline=deadline)
+        return client.run(connect)
     except BaseException:
         client.close()
         raise
 
 
-def choose_rendering(abilities: Abilities, local: LocalTokenizer | None, mode: Mode | None) -> Rendering:
-    """The way prompts travel: the most exact that the server offers, or the one asked for.
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model as the server's list of models describes it."""
 
-    Raises:
-        ConfigurationError: if the mode asked for needs a tokenizer that was not given.
-        ServerError: if the server does not offer it.
-    """
-    if mode == "tokens" and local is None:
-        raise ConfigurationError("token ids need the model's tokenizer: give tokenizer=")
-    text = bool(abilities.completions_top)
-    offered = {"tokens": text and abilities.token_prompts, "text": text, "chat": bool(abilities.chat_top)}
-    preferred: tuple[Mode, ...] = ("tokens", "text", "chat") if local else ("chat", "text")
-    for candidate in (mode,) if mode else preferred:
-        if offered[candidate]:
-            bos = local.bos if local and candidate == "text" and abilities.begins == 1 else ""
-            return Rendering(candidate, local, abilities.system, drop=bos)
-    raise ServerError(
-        f"the server offers no logprobs of first tokens for {mode or 'completions or chat'}: "
-        "llama_cpp.server needs --logits_all True, and some servers (transformers serve) have none"
-    )
+    model: str
+    owner: str = "?"
+    """Its `owned_by`, which names the kind of most servers (`vllm`, `sglang`, `llamacpp`)."""
+    window: int | None = None
+    """Tokens of prompt and reply; None where the server does not say."""
+
+
+async def _served(client: ServerClient, model: str | None) -> Served:
+    try:
+        listed = (await client.send("models")).get("data")
+    except ServerError as error:
+        if model is None or error.status in (None, 401, 403, 429):
+            raise
+        return Served(model)  # a server without a list, or with a broken one
+    cards = [card for card in listed if isinstance(card, dict) and "id" in card] if isinstance(listed, list) else []
+    names = [card["id"] for card in cards]
+    if any(not isinstance(name, str) or name != printable(name, 500) for name in names):
+        raise ServerReplyError("the server's list of models holds something that is not a name")
+    if model is None and len(names) != 1:
+        raise ConfigurationError(f"the server has the models {', '.join(names[:20]) or '(none)'}: name one")
+    if model is not None and model not in names and names:
+        raise ConfigurationError(f"the server has no model {model!r}; it has {', '.join(names[:20])}")
+    name = model or names[0]
+    card = next((card for card in cards if card["id"] == name), {})
+    meta = card.get("meta")
+    sizes = [card.get("max_model_len"), card.get("context_length"), meta.get("n_ctx") if isinstance(meta, dict) else 0]
+    window = next((size for size in sizes if type(size) is int and size > 1), None)
+    return Served(name, printable(str(card.get("owned_by") or "?"), 40), window)
+
+
+def _renderings(api: API | None, local: LocalTokenizer | None) -> list[Rendering]:
+    """The forms of request to try, the most exact first."""
+    chat = Rendering("chat", local)
+    forms = [
+        chat,
+        replace(chat, limit="max_completion_tokens"),  # newer models of OpenAI
+        replace(chat, system=False),  # templates without a system turn, such as Gemma's
+    ]
+    forms.insert(0 if local else len(forms), Rendering("completions", local))
+    return [form for form in forms if api in (None, form.api)]
 
 
 class RemoteScorer:
     """Label probabilities from an inference server; made by `remote_scorer`.
 
     May be used from any number of threads and event loops at once. A request that fails for good raises
-    `ServerError`, which a gate treats by its error policy: orderings that did arrive are never an answer. Stopping
-    early after some of them is left to the gate's cascade, which asks for the orderings in stages.
-
-    Args:
-        client: the connection; closed with the scorer.
-        abilities: what the server can do.
-        rendering: how prompts travel.
-        deadline: seconds for the orderings of one decision.
+    `ServerError`, which a gate handles by its error policy; it never decides on the orderings that did arrive.
 
     Attributes:
-        service: model and template without the server's address: the same for the replicas of one pool.
-        identity: address, model, how prompts travel and by what template; never a key.
-        noise_floor: the server's numerical noise in log-odds: None until the caller sets what was measured.
+        identity: model, kind of server, form of the prompt and length of the list; neither the address nor a key, so
+            that a calibration holds for every replica behind a router.
+        found: the scores of the first question.
     """
 
     layout: Layout = "full"
 
-    def __init__(self, client: ServerClient, abilities: Abilities, rendering: Rendering, *, deadline: float) -> None:
-        self.client, self.abilities, self.rendering = client, abilities, rendering
-        self.deadline = deadline
-        self.noise_floor: float | None = None
-        self.way = Way(client, abilities, rendering)
-        self.service = f"{abilities.model}|{rendering.name}|{self.way.name}"
-        self.identity = f"{client.url}|{self.service}"
+    def __init__(
+        self, client: ServerClient, served: Served, rendering: Rendering, top: int, extra: dict[str, Any]
+    ) -> None:
+        self.client, self.served, self.rendering, self.top, self.extra = client, served, rendering, top, extra
+        self.deadline = client.deadline
+        more = f"|{json.dumps(extra, sort_keys=True)}" if extra else ""
+        self.identity = f"{served.model}|{served.owner}|{rendering.name}|top-{top}{more}"
+        self.found: Scores
         self._items = anyio.CapacityLimiter(client.slots.total_tokens)
 
     def __repr__(self) -> str:
-        return f"RemoteScorer({self.identity!r})"
+        return f"RemoteScorer({self.client.url!r}, {self.identity!r})"
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """Label log-probabilities of every ordering of every request.
@@ -150,16 +196,8 @@ class RemoteScorer:
         """As `score`, without blocking the event loop; cancelling it cancels its requests."""
         return await self.client.arun(lambda: self._score(requests))
 
-    def healthy(self) -> bool:
-        """Whether the server answers a short question within five seconds."""
-        try:
-            self.client.run(lambda: self.client.get("models", patient=False))
-        except ServerError as error:
-            return error.status in (404, 405, 501)  # it is there, and has no list of models
-        return True
-
     def close(self) -> None:
-        """Drop the connections; nothing can be scored afterwards."""
+        """Close the connections; nothing can be scored afterwards."""
         self.client.close()
 
     def __enter__(self) -> RemoteScorer:
@@ -168,7 +206,17 @@ class RemoteScorer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- everything below runs in the client's loop -------------------------------------------------------------
+    async def _first(self, prompt: Mapping[str, Any]) -> FirstToken:
+        """Send one request and read the first token of its reply."""
+        chat = self.rendering.api == "chat"
+        fixed = {"model": self.served.model, "temperature": 0, self.rendering.limit: 1}
+        asked = {"logprobs": True, "top_logprobs": self.top} if chat else {"logprobs": self.top}
+        path = "chat/completions" if chat else "completions"
+        first = read_reply(await self.client.send(path, {**fixed, **asked, **self.extra, **prompt}))
+        ids = prompt.get("prompt")
+        if isinstance(ids, list) and first.prompt_tokens not in (None, len(ids)):
+            raise ServerReplyError(f"the server read {first.prompt_tokens} tokens where {len(ids)} were sent")
+        return first
 
     async def _score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         outcomes: list[Scores | ISRError] = [ServerError("not asked")] * len(requests)
@@ -176,7 +224,7 @@ class RemoteScorer:
         async def one(i: int) -> None:
             async with self._items:
                 try:
-                    outcomes[i] = await self._score_item(requests[i])
+                    outcomes[i] = await self.score_item(requests[i])
                 except ISRError as error:
                     outcomes[i] = error
 
@@ -190,13 +238,14 @@ class RemoteScorer:
             raise PartialScoresError(
                 f"{len(failures)} of {len(requests)} requests failed, the first with: {failures[0]}", outcomes
             )
-        return [outcome for outcome in outcomes if isinstance(outcome, Scores)]
+        return cast(list[Scores], outcomes)
 
-    async def _score_item(self, request: ScoreRequest) -> Scores:
-        """All orderings of one request, within its deadline; the first failure ends the others."""
-        prompt, orderings = request.prompt, request.orderings
-        asked = [OrderingQuery(self.way, prompt, ordering) for ordering in orderings]
-        rows: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+    async def score_item(self, request: ScoreRequest) -> Scores:
+        """Score all orderings of one request within the deadline; the first failure cancels the others."""
+        window = self.served.window - 1 if self.served.window else None  # one token is the reply
+        bodies = [self.rendering.body(request.prompt, ordering, window=window) for ordering in request.orderings]
+        labels = self.rendering.labels(request.prompt)
+        replies: dict[int, FirstToken] = {}
         failures: list[ISRError] = []
         with anyio.CancelScope() as limit:
             async with anyio.create_task_group() as group:
@@ -206,27 +255,18 @@ class RemoteScorer:
                         if limit.deadline == float("inf"):
                             limit.deadline = anyio.current_time() + self.deadline
                         try:
-                            rows[k] = await asked[k].shares()
+                            replies[k] = await self._first(bodies[k])
                         except ISRError as error:
                             failures.append(error)
                             group.cancel_scope.cancel()
 
-                for k in shared_beginnings_first(orderings):
+                # Neighbours in this order share the longest beginnings, which a server's prefix cache still holds.
+                for k in sorted(range(len(bodies)), key=request.orderings.__getitem__):
                     group.start_soon(one, k)
         if failures:
             raise failures[0]
-        if len(rows) < len(orderings):
+        if len(replies) < len(bodies):
             raise ServerDeadlineError(
-                f"{len(rows)} of {len(orderings)} orderings were scored within the deadline of {self.deadline:g} s"
+                f"{len(replies)} of {len(bodies)} orderings were scored within the deadline of {self.deadline:g} s"
             )
-        bounds = np.stack([[rows[k][end] for k in range(len(orderings))] for end in (0, 1)])
-        return scores_within(bounds, passes=sum(one.passes for one in asked))
-
-
-def shared_beginnings_first(orderings: Sequence[Ordering]) -> list[int]:
-    """Positions of the orderings, sorted to let neighbours share the longest beginnings.
-
-    Lexicographic order walks the tree of their beginnings depth first: a server that keeps only the last prompt finds
-    the most of each next one in its cache, and one that keeps many finds each beginning while it is fresh.
-    """
-    return sorted(range(len(orderings)), key=lambda k: orderings[k])
+        return scores_listed([replies[k] for k in range(len(bodies))], labels, self.top)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.predicates import Choice, Custom, Predicate, Sufficient, Supported
+from isr_rag.core.prompt import Prompt
 from isr_rag.errors import LabelError, PromptTooLongError
-from isr_rag.evidence import Chunk
-from isr_rag.predicates import Choice, Custom, Predicate, Sufficient, Supported
-from isr_rag.prompt import Prompt
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -174,7 +174,7 @@ def real_tokenizer() -> Any:
 
     from isr_rag.scorers.embedded import model_directory
 
-    return AutoTokenizer.from_pretrained(model_directory("small"))
+    return AutoTokenizer.from_pretrained(model_directory())
 
 
 @pytest.mark.model

@@ -15,14 +15,14 @@ transformers = pytest.importorskip("transformers")
 from isr_lab.slice import load_sample  # noqa: E402
 from isr_lab.slice.asking import predicate  # noqa: E402
 from isr_rag import Chunk, Sufficient, Supported, TransformersScorer  # noqa: E402
-from isr_rag.orderings import draw_orderings  # noqa: E402
-from isr_rag.prompt import Ordering  # noqa: E402
+from isr_rag.core.orderings import draw_orderings  # noqa: E402
+from isr_rag.core.prompt import Ordering  # noqa: E402
+from isr_rag.core.scorer import ScoreRequest  # noqa: E402
 from isr_rag.scorers.embedded import is_ready, model_directory  # noqa: E402
 from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.fast_tokenizer import FastTokenizer  # noqa: E402
 from isr_rag.scorers.local.lean import LeanNetwork, read_state  # noqa: E402
 from isr_rag.scorers.local.scorer import LocalScorer  # noqa: E402
-from isr_rag.scorers.protocol import ScoreRequest  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -34,10 +34,10 @@ WORDS = ["Paris", "Lyon", "Kepler", "published", "1619", "evidence", "city", "of
 
 
 def orderings(n: int) -> tuple[Ordering, ...]:
-    """All of up to 4 chunks; banded, uniform, Latin and antithetic ones of more."""
+    """All of up to 4 chunks; banded and uniform ones of more."""
     if n <= 4:
         return draw_orderings(n, 24, family="exhaustive")
-    drawn = [draw_orderings(n, 4, family=f, seed=n) for f in ("banded", "uniform", "latin", "antithetic")]
+    drawn = [draw_orderings(n, 4, family=f, seed=n) for f in ("banded", "uniform")]
     return tuple(dict.fromkeys(ordering for part in drawn for ordering in part))
 
 
@@ -86,31 +86,23 @@ def test_q_of_every_ordering_in_float32(architecture: str) -> None:
         assert np.abs(probability(found) - probability(want)).max() <= 1e-5
 
 
-@pytest.mark.model
-def test_the_small_base_model_on_real_text() -> None:
-    items = sorted(load_sample(), key=lambda item: item.id)
-    pool = [Chunk(chunk.text, chunk.title) for item in items for chunk in item.chunks]
-    requests = []
-    for k, n in enumerate((1, 2, 6, 12)):
-        own = [Chunk(chunk.text, chunk.title) for chunk in items[k].chunks][:n]
-        shown = [*own, *pool[40 * k : 40 * k + n - len(own)]]
-        drawn = draw_orderings(n, 2, family="uniform")
-        requests.append(ScoreRequest(predicate(items[k]).render(shown), drawn))
-    model = transformers.AutoModelForCausalLM.from_pretrained(model_directory("small"), dtype=torch.float32).eval()
-    whole = TransformersScorer(model_directory("small"), device="cpu")
-    half = TransformersScorer(model_directory("small"), device="cpu", dtype="bfloat16")
-    want = [one_at_a_time(whole.encoder, model, request) for request in requests]
-    for exact, found in zip(want, together(whole, requests), strict=True):
-        assert np.abs(probability(found) - probability(exact)).max() <= 1e-5
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+def test_the_noise_floor_covers_what_bfloat16_changes(architecture: str) -> None:
+    tokenizer = tiny.tokenizer("chatml")
+    model = tiny.model(architecture, len(tokenizer))
+    requests = [ScoreRequest(Supported(claim="Paris.").render(evidence(n, seed=n)), orderings(n)) for n in (1, 2, 6)]
+    want = together(TransformersScorer(model, tokenizer, device="cpu"), requests)
+    half = TransformersScorer(model.to(torch.bfloat16), tokenizer, device="cpu")
     apart = np.concatenate([np.abs(a - b) for a, b in zip(want, together(half, requests), strict=True)])
     assert half.noise_floor is not None and apart.max() > 1e-4
     assert apart.mean() <= half.noise_floor
 
 
 @pytest.mark.model
-def test_the_standard_base_model_on_real_text() -> None:
-    if not is_ready(folder := model_directory("standard")):
-        pytest.skip("not set up: isr-rag setup --adjudicator standard")
+def test_the_base_model_on_real_text() -> None:
+    if not is_ready():
+        pytest.skip("not set up: isr-rag setup")
+    folder = model_directory()
     items = sorted(load_sample(), key=lambda item: item.id)[:3]
     requests = []
     for item, n in zip(items, (1, 2, 4), strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import zipfile
@@ -17,10 +16,9 @@ import pytest
 pytest.importorskip("gguf")
 pytest.importorskip("torch")
 
-from isr_rag import adjudicators
-from isr_rag.adjudicators import Adjudicator, HubFile, Mirror, Wheel
 from isr_rag.errors import ModelCorruptError, ModelNotFoundError
-from isr_rag.scorers import embedded
+from isr_rag.scorers import adjudicators, embedded
+from isr_rag.scorers.adjudicators import Adjudicator, Wheel
 from isr_rag.scorers.local import gguf_conversion, obtaining
 from tests.scorers import tiny
 
@@ -75,7 +73,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def wheels_of(file: Path, folder: Path, parts: int = 3) -> Mirror:
+def wheels_of(file: Path, folder: Path, parts: int = 3) -> tuple[Wheel, ...]:
     """The file in slices, each in a wheel of its own."""
     folder.mkdir(exist_ok=True)
     content, found = file.read_bytes(), []
@@ -90,8 +88,8 @@ def wheels_of(file: Path, folder: Path, parts: int = 3) -> Mirror:
             archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
             archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             archive.writestr(f"{info}/RECORD", "")
-        found.append(Wheel(package, "1.0", sha256(path), path.stat().st_size, member))
-    return Mirror(tuple(found))
+        found.append(Wheel(package, "1.0", sha256(path), member))
+    return tuple(found)
 
 
 @pytest.fixture
@@ -104,22 +102,21 @@ def tiny_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def wanted(tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Adjudicator:
     """An adjudicator whose base is the tiny file, on a mirror that pip finds and a Hub that is not there."""
-    mirror = wheels_of(tiny_file, tmp_path / "wheels")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("ISR_RAG_CACHE", str(tmp_path / "cache"))
     made = replace(
-        adjudicators.SMALL,
-        name="tiny",  # type: ignore[arg-type]
+        adjudicators.STANDARD,
         base="Tiny",
         file="tiny.gguf",
         size=tiny_file.stat().st_size,
         sha256=sha256(tiny_file),
-        places=(HubFile("nobody/nothing", "tiny.gguf"), mirror),
+        repository="nobody/nothing",
+        mirror=wheels_of(tiny_file, tmp_path / "wheels"),
         conversion="1",
         converted={},
     )
-    monkeypatch.setitem(adjudicators.ADJUDICATORS, "tiny", made)
+    monkeypatch.setattr(adjudicators, "STANDARD", made)
     return made
 
 
@@ -164,31 +161,28 @@ def test_what_is_not_gguf_is_refused(content: bytes, tmp_path: Path) -> None:
 
 
 def test_a_mirror_takes_the_place_of_a_hub_that_does_not_answer(
-    wanted: Adjudicator, monkeypatch: pytest.MonkeyPatch
+    wanted: Adjudicator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines: list[str] = []
-    steps: list[tuple[str, int, int]] = []
-    folder = embedded.setup(lines.append, adjudicator=wanted.name, show_progress=lambda *step: steps.append(step))
-    assert embedded.is_ready(folder)
+    folder = embedded.setup(lines.append)
+    assert embedded.is_ready()
     said = "\n".join(lines)
     assert "the Hub repository nobody/nothing" in said and "not available" in said and "mirror" in said
-    assert {doing for doing, _, _ in steps} == {"fetching tiny.gguf", "converting tiny.gguf"}
-    assert all(done <= total for _, done, total in steps)
-    assert not list((embedded.cache_directory() / "downloads").iterdir())
+    shown = capsys.readouterr().err
+    assert "fetching tiny.gguf" in shown and "converting" in shown
+    assert not (embedded.cache_directory() / "downloads").exists()
     assert folder.stat().st_mode & 0o055 == 0o055, "a server of another user reads what root has set up"
     assert not [name for name in sys.modules if name.startswith("isr_tiny_part")]
-    assert embedded.setup(adjudicator=wanted.name) == folder
+    assert embedded.setup() == folder
 
 
 def test_parts_of_an_interrupted_download_are_used_again(
     wanted: Adjudicator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mirror = wanted.places[1]
-    assert isinstance(mirror, Mirror)
     last = tmp_path / "wheels" / "isr_tiny_part2-1.0-py3-none-any.whl"
     hidden = last.rename(tmp_path / last.name)
     with pytest.raises(ModelNotFoundError, match=r"isr-tiny-part2==1\.0"):
-        embedded.setup(adjudicator=wanted.name)
+        embedded.setup()
     hidden.rename(last)
     asked: list[str] = []
     run = subprocess.run
@@ -198,7 +192,7 @@ def test_parts_of_an_interrupted_download_are_used_again(
         return run(command, **options)
 
     monkeypatch.setattr(obtaining.subprocess, "run", counting)
-    embedded.setup(adjudicator=wanted.name)
+    embedded.setup()
     assert asked == ["isr-tiny-part2"]
 
 
@@ -206,9 +200,9 @@ def test_without_a_network_every_place_is_listed_soon(wanted: Adjudicator, tmp_p
     for path in (tmp_path / "wheels").iterdir():
         path.unlink()
     with pytest.raises(ModelNotFoundError) as caught:
-        embedded.setup(adjudicator=wanted.name)
+        embedded.setup()
     said = str(caught.value)
-    for place in ("tiny.gguf: not there", "nobody/nothing", "isr-tiny-part0", "--adjudicator tiny --file PATH"):
+    for place in ("tiny.gguf: not there", "nobody/nothing", "isr-tiny-part0", "isr-rag setup --file PATH"):
         assert place in said
     assert wanted.sha256 in said
 
@@ -217,12 +211,12 @@ def test_a_file_from_the_user_is_taken_if_its_hash_is_right(
     wanted: Adjudicator, tiny_file: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ModelNotFoundError, match="there is no file"):
-        embedded.setup(adjudicator=wanted.name, file=tmp_path / "absent.gguf")
+        embedded.setup(file=tmp_path / "absent.gguf")
     other = tmp_path / "other.gguf"
     other.write_bytes(b"GGUF but not the one")
     with pytest.raises(ModelCorruptError, match=r"it is not tiny\.gguf"):
-        embedded.setup(adjudicator=wanted.name, file=other)
-    assert embedded.is_ready(embedded.setup(adjudicator=wanted.name, file=tiny_file))
+        embedded.setup(file=other)
+    assert embedded.setup(file=tiny_file) == embedded.model_directory()
     assert tiny_file.is_file()
 
 
@@ -231,58 +225,49 @@ def test_a_file_in_the_cache_with_another_hash_is_neither_converted_nor_removed(
     cache.mkdir()
     (cache / wanted.file).write_bytes(b"GGUF but not the one")
     with pytest.raises(ModelCorruptError, match="sha256"):
-        embedded.setup(adjudicator=wanted.name)
+        embedded.setup()
     assert (cache / wanted.file).read_bytes() == b"GGUF but not the one"
 
 
 def test_slices_that_join_to_something_else_are_not_the_file(
     wanted: Adjudicator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mirror = wanted.places[1]
-    assert isinstance(mirror, Mirror)
-    turned = replace(wanted, places=(Mirror(mirror.wheels[::-1]),))
-    monkeypatch.setitem(adjudicators.ADJUDICATORS, "tiny", turned)
+    turned = replace(wanted, mirror=wanted.mirror[::-1])
+    monkeypatch.setattr(adjudicators, "STANDARD", turned)
     with pytest.raises(ModelNotFoundError, match="sha256"):
-        embedded.setup(adjudicator=wanted.name)
-    assert not embedded.model_directory(wanted.name).exists()
+        embedded.setup()
+    assert not embedded.model_directory().exists()
 
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(wanted: Adjudicator) -> None:
-    target = embedded.model_directory(wanted.name)
-    stale = target.with_name(f"{target.name}.partabc")
+    target = embedded.model_directory()
+    stale = target.with_name(f"{target.name}.part")
     stale.mkdir(parents=True)
     (stale / "model.safetensors").write_bytes(b"half")
-    target.mkdir()
-    (target / "config.json").write_text("{}", "utf-8")  # incomplete, of an older version
-    embedded.setup(adjudicator=wanted.name)
+    embedded.setup()
     assert not stale.exists()
-    assert embedded.is_ready(target)
+    assert embedded.is_ready()
 
 
 def test_a_conversion_that_gives_other_bytes_leaves_nothing(
     wanted: Adjudicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinned = replace(wanted, converted={"config.json": "0" * 64})
-    monkeypatch.setitem(adjudicators.ADJUDICATORS, "tiny", pinned)
+    monkeypatch.setattr(adjudicators, "STANDARD", pinned)
     with pytest.raises(ModelCorruptError, match="other bytes"):
-        embedded.setup(adjudicator=wanted.name)
-    left = [path.name for path in embedded.cache_directory().iterdir() if path.is_dir()]
-    assert left == ["downloads"]
+        embedded.setup()
+    assert not embedded.is_ready()
 
 
-@pytest.mark.parametrize("one", adjudicators.ADJUDICATORS.values(), ids=lambda one: one.name)
-def test_descriptions_are_whole(one: Adjudicator) -> None:
-    hashes = [one.sha256, *one.converted.values()]
-    for place in one.places:
-        if isinstance(place, Mirror):
-            hashes += [wheel.sha256 for wheel in place.wheels]
+def test_the_description_is_whole() -> None:
+    one = adjudicators.STANDARD
+    hashes = [one.sha256, *one.converted.values(), *(wheel.sha256 for wheel in one.mirror)]
     assert all(len(sha) == 64 and int(sha, 16) for sha in hashes)
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= one.converted.keys()
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", sorted(adjudicators.ADJUDICATORS))
-def test_the_converted_folder_has_the_hashes_of_this_package(name: adjudicators.AdjudicatorName) -> None:
-    if not embedded.is_ready(embedded.model_directory(name)):
-        pytest.skip(f"not set up: isr-rag setup --adjudicator {name}")
-    assert os.fspath(embedded.verify(name)).endswith(f"-v{adjudicators.adjudicator_named(name).conversion}")
+def test_the_converted_folder_has_the_hashes_of_this_package() -> None:
+    if not embedded.is_ready():
+        pytest.skip("not set up: isr-rag setup")
+    assert embedded.verify() == embedded.model_directory()

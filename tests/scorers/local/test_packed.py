@@ -15,7 +15,6 @@ transformers = pytest.importorskip("transformers")
 
 from isr_rag.errors import InvalidInputError  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
-from isr_rag.scorers.local.packed import attention  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, attend, register  # noqa: E402
 from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant  # noqa: E402
 
@@ -109,19 +108,6 @@ def test_full_layout_equals_one_prompt_at_a_time(family: str, longest: int) -> N
     assert torch.allclose(hidden[np.concatenate(pack.reads)], torch.stack(plain), atol=1e-5)
 
 
-def test_how_products_are_dealt_to_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny("llama")
-    prompts = random_prompts(1, longest=150)
-    pack = pack_full(prompts, [some_orderings(p, i) for i, p in enumerate(prompts)])
-    whole = packed_hidden(model, pack)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    sizes = (1, 2, 3, 4, 7)
-    assert [len(attention._evenly_dealt(torch.empty(size, 8, 8), 8)) for size in sizes] == [1, 1, 1, 1, 1]
-    monkeypatch.setattr(attention, "_LARGE", 1)
-    assert [len(attention._evenly_dealt(torch.empty(size, 8, 8), 8)) for size in sizes] == [1, 2, 1, 2, 1]
-    assert torch.allclose(packed_hidden(model, pack), whole, atol=1e-6)
-
-
 @pytest.mark.parametrize("longest", [12, 150])
 def test_invariant_layout_equals_the_dense_mask(longest: int) -> None:
     model = tiny("llama")
@@ -186,14 +172,14 @@ def test_what_continues_a_run_of_tokens_is_part_of_it() -> None:
 def test_attention_equals_that_of_the_dense_mask(window: int | None, longest: int) -> None:
     torch.manual_seed(0)
     pack = pack_invariant(random_prompts(6, longest=longest))
-    q, k, v = (torch.randn(len(pack.input_ids), h, 8, dtype=torch.float64) for h in (6, 2, 2))
+    q, k, v = (torch.randn(h, len(pack.input_ids), 8, dtype=torch.float64) for h in (6, 2, 2))
     mask = torch.from_numpy(dense_mask(pack))
     if window is not None:
         at = torch.from_numpy(pack.position_ids)
         mask &= at[:, None] - at[None, :] < window
-    scores = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(3, 1)) * 0.3
+    scores = q @ k.repeat_interleave(3, 0).transpose(1, 2) * 0.3
     p = scores.masked_fill(~mask, -torch.inf).softmax(-1)
-    plain = torch.einsum("hqk,khd->qhd", p, v.repeat_interleave(3, 1))
+    plain = (p @ v.repeat_interleave(3, 0)).transpose(0, 1)
     assert torch.allclose(attend(q, k, v, AttentionPlan(pack), 0.3, window=window), plain, atol=1e-12)
 
 

@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from isr_rag import Chunk, Supported, TransformersScorer
-from isr_rag.scorers.protocol import ScoreRequest
+from isr_rag.core.scorer import ScoreRequest
 from tests.scorers import tiny
 
 pytestmark = pytest.mark.slow

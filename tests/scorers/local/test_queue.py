@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from isr_rag.core.prompt import Prompt
+from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, QueueFullError, ScorerError
-from isr_rag.prompt import Prompt
 from isr_rag.scorers.local.queue import TOGETHER, ScoringQueue
-from isr_rag.scorers.protocol import ScoreRequest, Scores
 
 
 def request(name: str) -> ScoreRequest:

@@ -19,6 +19,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from isr_rag import ISRGate  # noqa: E402
+from isr_rag.core.evidence import Chunk  # noqa: E402
+from isr_rag.core.orderings import draw_orderings  # noqa: E402
+from isr_rag.core.predicates import Choice, Predicate, Sufficient, Supported  # noqa: E402
+from isr_rag.core.scorer import Scorer, ScoreRequest  # noqa: E402
+from isr_rag.core.settings import Orderings  # noqa: E402
 from isr_rag.errors import (  # noqa: E402
     ConfigurationError,
     LabelError,
@@ -28,11 +33,7 @@ from isr_rag.errors import (  # noqa: E402
     PromptTooLongError,
     ScorerError,
 )
-from isr_rag.evidence import Chunk  # noqa: E402
-from isr_rag.orderings import draw_orderings  # noqa: E402
-from isr_rag.predicates import Choice, Predicate, Sufficient, Supported  # noqa: E402
 from isr_rag.references import Oracle  # noqa: E402
-from isr_rag.scorers.protocol import Scorer, ScoreRequest  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 
@@ -135,11 +136,13 @@ class TestBadInput:
     def test_the_focus_that_an_error_advises_is_smaller_than_what_was_read_and_fits(self) -> None:
         one = scorer("gpt2")
         evidence = ["The river is long and longer. " * 60] * 4
-        decision = ISRGate(scorer=one, reference=Oracle(1), focus=1400).decide(evidence, claim="It is long.")
+        decision = ISRGate(scorer=one, reference=Oracle(1), max_words=1400).decide(evidence, claim="It is long.")
         assert decision.left_out
         advised = re.search(r"ISRGate\(focus=(\d+)\)", decision.detail)
         assert advised is not None and int(advised[1]) < 1400
-        again = ISRGate(scorer=one, reference=Oracle(1), focus=int(advised[1])).decide(evidence, claim="It is long.")
+        again = ISRGate(scorer=one, reference=Oracle(1), max_words=int(advised[1])).decide(
+            evidence, claim="It is long."
+        )
         assert not again.left_out and not again.detail
 
     def test_a_chunk_too_long_for_the_window_is_left_out_and_a_question_too_long_is_an_error(self) -> None:
@@ -301,12 +304,12 @@ def test_a_prompt_beyond_the_memory_budget_is_refused_before_anything_is_compute
     one = scorer("llama", memory=800_000)
     assert one.batch_tokens == 800_000 // one.bytes_per_token
     fits, too_long = ["Paris is a city."] * 3, ["Paris is the capital of France. " * 5] * 9
-    gate = ISRGate(scorer=one, reference=Oracle(1.0), m=2)
+    gate = ISRGate(scorer=one, reference=Oracle(1.0), orderings=Orderings(m=2))
     gate.decide(fits, claim="Paris is a city.")
     computed = one.engine.computed_tokens
     with pytest.raises(MemoryBudgetError, match=r"GB are allowed: pass fewer chunks"):
         gate.decide(too_long, claim="Paris is a city.")
-    careful = ISRGate(scorer=one, reference=Oracle(1.0), m=2, on_error="abstain")
+    careful = ISRGate(scorer=one, reference=Oracle(1.0), on_error="abstain", orderings=Orderings(m=2))
     assert careful.decide(too_long, claim="Paris is a city.").reason == "scorer_failed"
     one.noise_floor  # noqa: B018  # measured already, so that nothing below counts its passes
     assert one.engine.computed_tokens == computed
@@ -358,7 +361,7 @@ def test_threads_on_one_scorer_get_their_own_results() -> None:
 
 
 def test_a_gate_decides_with_it_end_to_end() -> None:
-    gate = ISRGate(scorer=scorer("llama"), reference=Oracle(1.0), h_star=0.4, m=6)
+    gate = ISRGate(scorer=scorer("llama"), reference=Oracle(1.0), h_star=0.4, orderings=Orderings(m=6))
     evidence = ["Paris is the capital of France.", "Lyon is a city.", "Metz too."]
     d = gate.decide(evidence, claim="Paris is the capital.")
     assert len(d.q) == d.passes == 6 and d.isr is not None and not math.isnan(d.isr)

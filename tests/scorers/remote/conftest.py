@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from isr_rag.evidence import Chunk
-from isr_rag.orderings import draw_orderings
-from isr_rag.predicates import Supported
-from isr_rag.scorers.protocol import ScoreRequest
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.predicates import Supported
+from isr_rag.core.scorer import ScoreRequest
 from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers.remote.servers import Features, Proxy, Tiny
 
@@ -53,7 +53,7 @@ def connect(server: Tiny) -> Iterator[Connect]:
         def call(url: str | None = None, *, known: bool = True, **settings: Any) -> RemoteScorer:
             if url is None:
                 url = stack.enter_context(server.serve())
-            settings = {"retries": 2, "timeout": 5.0, "deadline": 20.0, **settings}
+            settings = {"top": 1000, "retries": 2, "timeout": 5.0, "deadline": 20.0, **settings}
             tokenizer = server.tokenizer if known else None
             return stack.enter_context(remote_scorer(url, tokenizer=tokenizer, **settings))
 

@@ -23,14 +23,12 @@ class Features:
 
     completions: bool = True
     chat: bool = True
-    top: int = 20
+    top: int = 1000
+    at_least: int = 0
     token_prompts: bool = True
-    token_logprobs: bool = True
-    prompt_logprobs: bool = True
-    guided: bool = True
     logprobs: bool = True
     system: bool = True
-    adds_system: str = ""
+    limit: str = "max_tokens"
     key: str | None = None
 
 
@@ -59,7 +57,7 @@ class Tiny:
         if self.features.key is not None and headers.get("authorization") != f"Bearer {self.features.key}":
             return 401, {"error": {"message": f"wrong key: {headers.get('authorization')}"}}
         if path == "/v1/models":
-            return 200, {"data": [{"id": "tiny", "object": "model", "max_model_len": 1024}]}
+            return 200, {"data": [{"id": "tiny", "object": "model", "owned_by": "tests", "max_model_len": 1024}]}
         self.seen.append(body)
         chat = path == "/v1/chat/completions"
         if path not in ("/v1/completions", "/v1/chat/completions") or not (
@@ -69,6 +67,8 @@ class Tiny:
         asked = body.get("top_logprobs", 0) if chat else body.get("logprobs", 0)
         if asked > self.features.top:
             return 400, {"error": {"message": f"logprobs {asked} > {self.features.top}"}}
+        if self.features.limit not in body:
+            return 400, {"error": {"message": f"use {self.features.limit}"}}
         if chat and not self.features.system and body["messages"][0]["role"] == "system":
             return 400, {"error": {"message": "no system role"}}
         try:
@@ -79,10 +79,7 @@ class Tiny:
 
     def _ids(self, chat: bool, body: dict[str, Any]) -> list[int]:
         if chat:
-            turns = body["messages"]
-            if self.features.adds_system and turns[0]["role"] != "system":
-                turns = [{"role": "system", "content": self.features.adds_system}, *turns]
-            text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            text = self.tokenizer.apply_chat_template(body["messages"], tokenize=False, add_generation_prompt=True)
         else:
             text = body["prompt"]
         if isinstance(text, list):
@@ -92,21 +89,10 @@ class Tiny:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _reply(self, chat: bool, body: dict[str, Any], ids: list[int], asked: int) -> dict[str, Any]:
-        every = self.logprobs(ids)
-        row = every[-1]
-        if self.features.guided and (choice := body.get("structured_outputs", {}).get("choice")):
-            allowed = torch.tensor([self.tokenizer.encode(c, add_special_tokens=False)[0] for c in choice])
-            masked = torch.full_like(row, float("-inf"))
-            masked[allowed] = row[allowed]
-            row = masked.log_softmax(-1)
-        wanted = body.get("logprob_token_ids") if self.features.token_logprobs else None
+        row = self.logprobs(ids)[-1]
         chosen = int(row.argmax())
-        best: list[int] = row.topk(min(max(asked, 1), len(row))).indices.tolist()
-        listed = list(dict.fromkeys([chosen, *wanted])) if wanted else best
-        by_id = body.get("return_tokens_as_token_ids") and (
-            self.features.token_logprobs or self.features.prompt_logprobs
-        )
-        name: Callable[[int], str] = (lambda i: f"token_id:{i}") if by_id else (lambda i: self.tokenizer.decode([i]))
+        listed: list[int] = row.topk(min(max(asked, self.features.at_least, 1), len(row))).indices.tolist()
+        name: Callable[[int], str] = lambda i: self.tokenizer.decode([i])  # noqa: E731
         value: Callable[[int], float] = lambda i: max(float(row[i]), -9999.0)  # noqa: E731
         choice_out: dict[str, Any] = {"index": 0, "finish_reason": "length", "text": name(chosen)}
         if self.features.logprobs and asked:
@@ -120,10 +106,6 @@ class Tiny:
                     "token_logprobs": [value(chosen)],
                     "top_logprobs": [{name(i): value(i) for i in listed}],
                 }
-        if self.features.prompt_logprobs and body.get("prompt_logprobs") is not None:
-            choice_out["prompt_logprobs"] = [None] + [
-                {str(i): {"logprob": float(every[k][i])}} for k, i in enumerate(ids[1:])
-            ]
         return {"id": "x", "model": "tiny", "choices": [choice_out], "usage": {"prompt_tokens": len(ids)}}
 
     @contextmanager

@@ -26,7 +26,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_calibrated_and_then_checked_through_the_server(
     server: Tiny, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.features = Features(top=1000)
+    server.features = Features(at_least=1000)
     labelled = tmp_path / "labelled.jsonl"
     rows = [
         {"id": i, "label": i % 2, "claim": f"Statement {i} holds.", "evidence": [f"Note {i}.", f"Note {i * i}."]}
@@ -47,4 +47,4 @@ def test_calibrated_and_then_checked_through_the_server(
         assert command(monkeypatch, "check", *asked, "--server", url, "--json", "--h-star", "0.5") in (0, 3)
     decision = json.loads(capsys.readouterr().out)
     assert 0.2 < decision["p_ref"] < 0.6
-    assert json.loads(Path(artefact).read_text("utf-8"))["belongs_to"]["scorer"] == decision["scorer"]
+    assert json.loads(Path(artefact).read_text("utf-8"))["fingerprint"]["scorer"] == decision["scorer"]

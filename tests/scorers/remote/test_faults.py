@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
 from isr_rag import ISRGate
+from isr_rag.core.scorer import PartialScoresError
+from isr_rag.core.settings import Orderings
 from isr_rag.references import Oracle
-from isr_rag.scorers.protocol import PartialScoresError
 from isr_rag.scorers.remote import RemoteScorer, ServerDeadlineError, ServerError, ServerReplyError
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Fault, Proxy
@@ -46,7 +47,7 @@ def always(fault: Fault) -> Callable[[int, dict[str, Any]], Fault | None]:
 
 @pytest.fixture
 def scorer(proxy: Proxy, connect: Connect):  # type: ignore[no-untyped-def]
-    """A scorer behind the proxy, its survey done before anything is spoilt."""
+    """A scorer behind the proxy, its question asked before anything is spoilt."""
     with proxy.serve() as url:
         yield connect(url, timeout=1.0)
         proxy.plan = lambda n, body: None
@@ -112,9 +113,8 @@ def _other_prompt(reply: Any) -> Any:
     return {**reply, "usage": {"prompt_tokens": 3}}
 
 
-def _one_label_gone(reply: Any) -> Any:
-    top = reply["choices"][0]["logprobs"]["top_logprobs"][0]
-    top.pop(list(top)[-1])
+def _no_label(reply: Any) -> Any:
+    reply["choices"][0]["logprobs"]["top_logprobs"] = [{"x": -0.5}]
     return reply
 
 
@@ -130,15 +130,15 @@ def _one_label_gone(reply: Any) -> Any:
         Fault(rewrite=_set("-0.1")),
         Fault(rewrite=_set(-0.01)),
         Fault(rewrite=_other_prompt),
-        Fault(rewrite=_one_label_gone),
+        Fault(rewrite=_no_label),
     ],
-    ids=["no-json", "text", "list", "no-choice", "nan", "above-0", "string", "above-1", "swapped", "label-gone"],
+    ids=["no-json", "text", "list", "no-choice", "nan", "above-0", "string", "above-1", "swapped", "no-label"],
 )
 def test_a_corrupt_reply_is_an_error_and_never_an_answer(proxy: Proxy, scorer: RemoteScorer, fault: Fault) -> None:
     proxy.plan = always(fault)
     with pytest.raises(ServerReplyError):
         scorer.score([request_about(m=2)])
-    gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", m=2)
+    gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", orderings=Orderings(m=2))
     decision = gate.decide(EVIDENCE, claim="Paris is the capital.")
     assert (decision.action, decision.reason) == ("abstain", "scorer_failed")
 
@@ -156,7 +156,12 @@ def test_what_does_not_pass_is_a_typed_error(proxy: Proxy, scorer: RemoteScorer,
     proxy.plan = always(fault)
     with pytest.raises(ServerError, match=kind):
         scorer.score([request_about(m=1)])
-    assert ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", m=1).decide(EVIDENCE, claim="c").q == ()
+    assert (
+        ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", orderings=Orderings(m=1))
+        .decide(EVIDENCE, claim="c")
+        .q
+        == ()
+    )
 
 
 def test_one_lost_ordering_is_a_lost_decision_and_the_others_keep_theirs(proxy: Proxy, scorer: RemoteScorer) -> None:
@@ -174,7 +179,7 @@ def test_one_lost_ordering_is_a_lost_decision_and_the_others_keep_theirs(proxy: 
 def test_the_gate_asks_no_request_twice_because_another_failed(proxy: Proxy, scorer: RemoteScorer) -> None:
     items = [{"evidence": EVIDENCE, "claim": f"Claim number {i}."} for i in range(4)]
     proxy.plan = lambda n, body: Fault(status=400) if n % 6 == 0 else None
-    gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", m=3)
+    gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", orderings=Orderings(m=3))
     before = proxy.requests
     decisions = gate.decide_batch(items)
     assert proxy.requests - before <= 12
@@ -221,6 +226,6 @@ def test_orderings_that_did_arrive_support_an_exact_early_abstention_through_the
     """After the first stage no other ordering is asked for: a server that fails from then on is not even noticed."""
     before = proxy.requests
     proxy.plan = lambda n, body: Fault(status=400) if n - before > 3 else None
-    gate = ISRGate(scorer=scorer, reference=Oracle(0.2), cascade=True, m=12)
+    gate = ISRGate(scorer=scorer, reference=Oracle(0.2), orderings=Orderings(cascade=True, m=12))
     decision = gate.decide([*EVIDENCE, "Metz is a city."], claim="Paris is the capital.")
     assert (decision.action, decision.passes, decision.m) == ("abstain", 3, 12)

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
 from isr_rag import ISRGate
+from isr_rag.core.settings import Orderings
 from isr_rag.errors import ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.scorers.cache import CachedScorer
@@ -49,7 +50,7 @@ def test_the_key_reaches_the_server_and_shows_nowhere(
     gate = ISRGate(scorer=CachedScorer(scorer, tmp_path), reference=Oracle(1.0))
     decision = gate.decide(["Paris is big.", "Lyon is small."], claim="Paris is big.")
     assert server.headers[-1]["authorization"] == f"Bearer {CANARY}"
-    shown: list[Any] = [scorer, scorer.identity, scorer.service, scorer.client, scorer.abilities, gate, decision]
+    shown: list[Any] = [scorer, scorer.identity, scorer.client, scorer.served, scorer.rendering, gate, decision]
     assert all(CANARY not in repr(value) + str(value) for value in shown)
     assert CANARY not in decision.to_json() and CANARY not in caplog.text
     assert all(CANARY.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
@@ -72,7 +73,7 @@ def test_no_failure_carries_the_key(proxy: Proxy, connect: Connect, fault: Fault
         with pytest.raises(ServerError) as caught:
             scorer.score([request_about(m=1)])
         assert CANARY not in everything(caught.value)
-        gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", m=1)
+        gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain", orderings=Orderings(m=1))
         assert CANARY not in gate.decide(["a", "b"], claim="c").to_json()
 
 

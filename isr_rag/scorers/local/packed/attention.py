@@ -1,102 +1,80 @@
-"""Attention over a packed sequence by blocks: gather, matrix product, softmax, matrix product.
+"""Attention over a packed sequence, part by part: each with the keys that it sees and a mask, nothing of size T x T.
 
-Short runs of tokens of similar size go into one batched product; a long one (a chain) is computed block by block
-over keys that are gathered once. The query heads that share a key-value head are stacked as rows. Nothing the size
-of T x T is ever made. The result equals a forward pass with the dense mask up to rounding.
+The framework's fused attention computes a part. It keeps scores in float32 whatever the dtype of queries and keys is:
+with the large key biases of Qwen 2, scores rounded to bfloat16 would change a layer's output by more than a tenth.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
-from isr_rag.scorers.local.packed.pack import Node, Pack
+from isr_rag.scorers.local.packed.pack import Node, Pack, Span
 
-ATTENTION_NAME = "isr_blocks"
+ATTENTION_NAME = "isr_packed"
 """Name under which `register` makes the attention known to transformers."""
 
-_ROWS = 64  # queries per block: larger blocks compute more masked pairs, smaller ones make thin products
-_STEP = 16  # sizes are rounded up to it, long ones to an eighth: each new shape costs a library a kernel, 1 ms, .7 MB
-_PADDING = 0.25  # share of a group's work that may be padding
-_SCORES = 1 << 20  # query-key pairs per group
-_SCORES_CPU = 1 << 15  # the same on a CPU: score matrices of all heads stay in the cache, and none is mapped anew
-_CHAIN_ROWS = 128  # queries per block of a chain
-_CHAIN_STEP = 64  # the keys of such a block are rounded up to it
-_LARGE = 1 << 22  # multiplications in a matrix product that is worth all threads of a CPU
+_ROWS = 256  # queries of a run, and of a part on a CPU: longer ones compute more masked pairs
+_ROWS_CUDA = 1024  # queries of a part on CUDA, where few large products cost less than many small ones
+_KEPT = 1 << 20  # query-key pairs of the largest mask that is kept for the next layer
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _Run:
+    """Queries that follow one another: they see `spans` in full, and themselves causally."""
+
     start: int
     rows: int
-    keys: NDArray[np.int64]
-
-    @property
-    def before(self) -> int:
-        return len(self.keys) - self.rows
+    spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """Blocks computed in one batched product.
+class _Part:
+    """Runs computed in one product.
 
     Attributes:
-        queries: int64 (B * rows,), indices in the sequence; padding repeats a token.
-        targets: int64, indices in the sequence of the rows that are not padding.
-        kept: int64, where these are among the B * rows.
-        start: index of the first of them if they follow one another and none is padding.
-        before: int64 (B,): columns that all rows of a block see; row r sees columns up to `before + r`.
-        common: columns that all rows of all blocks see.
-        rows: queries per block.
-        columns: keys per block.
+        rows: queries; those of all parts, one after the other, are the sequence.
+        keys: the keys they see, among the given tokens and the sequence after them; a slice where possible.
+        seen: the same as indices, int64.
     """
 
-    queries: Tensor
-    targets: Tensor
-    kept: Tensor
-    start: int | None
-    before: Tensor
-    common: int
-    rows: int
-    columns: int
+    def __init__(self, runs: Sequence[_Run], device: torch.device) -> None:
+        self._runs, self._device = runs, device
+        end = runs[-1].start + runs[-1].rows
+        self.rows = end - runs[0].start
+        seen = np.zeros(end, dtype=np.bool_)
+        for run in runs:
+            for start, length in (*run.spans, (run.start, run.rows)):
+                seen[start : start + length] = True
+        self.seen = np.flatnonzero(seen)
+        first, last = int(self.seen[0]), int(self.seen[-1])
+        together = last - first + 1 == len(self.seen)
+        self.keys = slice(first, last + 1) if together else torch.from_numpy(self.seen).to(device)
 
-    @property
-    def padded(self) -> bool:
-        """Whether some rows are padding."""
-        return len(self.kept) < len(self.queries)
+    def mask(self, positions: NDArray[np.int64], window: int | None) -> Tensor:
+        """Who sees whom, bool, shape (queries, keys).
 
-    def of(self, x: Tensor) -> Tensor:
-        """The queries' part of a tensor of shape (heads, T, ...)."""
-        if self.start is None:
-            return x.index_select(1, self.queries)
-        return x[:, self.start : self.start + self.rows]
-
-    def put(self, x: Tensor, into: Tensor) -> None:
-        """Write what belongs to the queries, shape (heads, B * rows, ...), without what belongs to padding."""
-        if self.start is not None:
-            into[:, self.start : self.start + self.rows] = x
-        else:
-            into.index_copy_(1, self.targets, x.index_select(1, self.kept) if self.padded else x)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gathered:
-    """Keys gathered once, and who reads them: a group of blocks, or the blocks of a chain one by one.
-
-    Attributes:
-        keys: int64 (B, columns), indices among the given tokens and the sequence after them; padding repeats one.
-        groups: of B blocks each, which read the first of these columns, as many as they have.
-    """
-
-    keys: Tensor
-    groups: tuple[Group, ...]
+        Args:
+            positions: of the given tokens and the sequence.
+            window: sliding window in positions; None for none.
+        """
+        first = self._runs[0].start
+        sees = np.zeros((self.rows, len(self.seen)), dtype=np.bool_)
+        for run in self._runs:
+            rows = slice(run.start - first, run.start - first + run.rows)
+            for start, length in run.spans:
+                at = int(np.searchsorted(self.seen, start))
+                sees[rows, at : at + length] = True
+            own = int(np.searchsorted(self.seen, run.start))
+            sees[rows, own : own + run.rows] = np.tri(run.rows, dtype=np.bool_)
+        if window is not None:
+            sees &= positions[first : first + self.rows, None] - positions[self.seen] < window
+        return torch.from_numpy(sees).to(self._device)
 
 
 class AttentionPlan:
@@ -120,20 +98,13 @@ class AttentionPlan:
         given: tuple[Tensor, Tensor] | None = None,
         keep: bool = False,
     ) -> None:
-        self.length = len(pack.input_ids)
-        cpu = torch.device(device).type == "cpu"  # elsewhere few large products cost less than many small ones
-        chains = [node for node in pack.nodes if cpu and node.length > _ROWS]
-        others = [b for node in pack.nodes if not (cpu and node.length > _ROWS) for b in _blocks(node, _ROWS)]
-        self.gathered: tuple[Gathered, ...] = (
-            *(_chain(node, pack.given, device) for node in chains),
-            *(_beside(members, pack.given, device) for members in _similar(others, _SCORES_CPU if cpu else _SCORES)),
-        )
-        self._at = torch.from_numpy(pack.position_ids).to(device)
-        self._of = torch.from_numpy(np.concatenate([pack.given_positions, pack.position_ids])).to(device)
+        place = torch.device(device)
+        groups = _grouped(pack.nodes, _ROWS if place.type == "cpu" else _ROWS_CUDA)
+        self.parts = [_Part(group, place) for group in groups]
+        self._positions = np.concatenate([pack.given_positions, pack.position_ids])
         self._given, self._keep = given, keep
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
-        self._bias: dict[tuple[Group, torch.dtype, int | None], Tensor] = {}
-        self._rooms: dict[str, Tensor] = {}
+        self._masks: dict[tuple[_Part, int | None], Tensor] = {}
 
     def with_given(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the given tokens and, after them, of the sequence; shape (heads, G + T, D)."""
@@ -144,207 +115,30 @@ class AttentionPlan:
         keys, values = self._given
         return torch.cat([keys[layer], k], 1), torch.cat([values[layer], v], 1)
 
-    def bias(self, gathered: Gathered, group: Group, dtype: torch.dtype, window: int | None) -> Tensor:
-        """Additive mask of a group, shape (B, rows, 1, C), for its last C columns; the others are not masked.
-
-        C is what is beyond the common columns, or everything where `window` limits the distance.
-        """
-        key = (group, dtype, window)
-        if key not in self._bias:
-            device = group.queries.device
-            row = torch.arange(group.rows, device=device)[None, :, None]
-            first = group.common if window is None else 0
-            column = torch.arange(first, group.columns, device=device)[None, None, :]
-            hidden = column > group.before[:, None, None] + row
-            if window is not None:
-                at = self._at[group.queries].view(-1, group.rows, 1)
-                of = self._of[gathered.keys[:, : group.columns]].unsqueeze(1)
-                hidden |= at - of >= window
-            bias = torch.zeros(hidden.shape, dtype=dtype, device=device)
-            self._bias[key] = bias.masked_fill_(hidden, torch.finfo(dtype).min).unsqueeze(2)
-        return self._bias[key]
-
-    def room(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Memory for what one group needs, taken again for the next: the system maps large new memory page by page."""
-        size = math.prod(shape)
-        known = self._rooms.get(name)
-        if known is None or known.numel() < size or known.dtype != like.dtype:
-            known = self._rooms[name] = like.new_empty(size)
-        return known[:size].view(shape)
+    def mask(self, part: _Part, window: int | None) -> Tensor:
+        """Who sees whom in a part; shape (queries, keys)."""
+        found = self._masks.get((part, window))
+        if found is None:
+            found = part.mask(self._positions, window)
+            if found.numel() <= _KEPT:
+                self._masks[part, window] = found
+        return found
 
 
-def _blocks(node: Node, most: int) -> list[_Block]:
-    """The node in blocks of at most `most` queries; a block sees the ancestors and the node up to its own end."""
-    seen = [np.arange(start, start + length) for start, length in node.visible]
-    blocks: list[_Block] = []
-    for offset in range(0, node.length, most):
-        rows = min(most, node.length - offset)
-        own = np.arange(node.start, node.start + offset + rows)
-        blocks.append(_Block(node.start + offset, rows, np.concatenate([*seen, own])))
-    return blocks
-
-
-def _similar(blocks: list[_Block], most: int) -> list[list[_Block]]:
-    """Blocks in groups whose padding, and pairs (at most `most`, or one block), stay within bounds."""
-    groups: list[list[_Block]] = []
-    rows = columns = used = 0
-    for block in sorted(blocks, key=lambda b: (-len(b.keys), -b.rows, b.start)):
-        size = len(groups[-1]) + 1 if groups else 1
-        new_rows, new_columns = max(rows, block.rows), max(columns, len(block.keys))
-        work = size * new_rows * new_columns
-        own = block.rows * len(block.keys)
-        if groups and work <= most and used + own >= (1 - _PADDING) * work:
-            groups[-1].append(block)
-            rows, columns, used = new_rows, new_columns, used + own
-        else:
-            groups.append([block])
-            rows, columns, used = block.rows, len(block.keys), own
+def _grouped(nodes: Sequence[Node], most: int) -> list[list[_Run]]:
+    """The nodes in runs, and neighbouring runs together, of at most `most` queries."""
+    groups: list[list[_Run]] = []
+    rows = most
+    for node in nodes:
+        for offset in range(0, node.length, _ROWS):
+            before = ((node.start, offset),) if offset else ()
+            run = _Run(node.start + offset, min(_ROWS, node.length - offset), (*node.visible, *before))
+            if most == _ROWS or rows + run.rows > most:
+                groups.append([])
+                rows = 0
+            groups[-1].append(run)
+            rows += run.rows
     return groups
-
-
-def _rounded(size: int) -> int:
-    step = max(_STEP, 1 << size.bit_length() >> 4)
-    return -(-size // step) * step
-
-
-def _beside(blocks: Sequence[_Block], given: int, device: torch.device | str) -> Gathered:
-    """Blocks in one product, each with keys of its own."""
-    columns = _rounded(max(len(b.keys) for b in blocks))
-    group = _group(blocks, columns, given, device)
-    return Gathered(_keys(blocks, columns, device), (group,))
-
-
-def _chain(node: Node, given: int, device: torch.device | str) -> Gathered:
-    """The blocks of a long node, which all read from the same keys."""
-    blocks = _blocks(node, _CHAIN_ROWS)
-    columns = [-(-len(b.keys) // _CHAIN_STEP) * _CHAIN_STEP for b in blocks]
-    groups = (_group([b], c, given, device) for b, c in zip(blocks, columns, strict=True))
-    return Gathered(_keys(blocks[-1:], columns[-1], device), tuple(groups))
-
-
-def _keys(blocks: Sequence[_Block], columns: int, device: torch.device | str) -> Tensor:
-    keys = np.zeros((len(blocks), columns), dtype=np.int64)
-    for i, block in enumerate(blocks):
-        keys[i] = block.keys[0]
-        keys[i, : len(block.keys)] = block.keys
-    return torch.from_numpy(keys).to(device)
-
-
-def _group(blocks: Sequence[_Block], columns: int, given: int, device: torch.device | str) -> Group:
-    rows = _rounded(max(b.rows for b in blocks))
-    queries = np.zeros((len(blocks), rows), dtype=np.int64)
-    real = np.zeros((len(blocks), rows), dtype=np.bool_)
-    for i, block in enumerate(blocks):
-        first = block.start - given
-        queries[i] = first
-        queries[i, : block.rows] = np.arange(first, first + block.rows)
-        real[i, : block.rows] = True
-
-    def put(array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
-
-    return Group(
-        queries=put(queries.reshape(-1)),
-        targets=put(queries[real]),
-        kept=put(np.flatnonzero(real)),
-        start=blocks[0].start - given if len(blocks) == 1 and rows == blocks[0].rows else None,
-        before=put(np.asarray([b.before for b in blocks], dtype=np.int64)),
-        common=min(b.before for b in blocks),
-        rows=rows,
-        columns=columns,
-    )
-
-
-def heads_first(x: Tensor, heads: int) -> Tensor:
-    """(T, heads * ...) to contiguous (heads, T, ...): gathering rows then leaves a batch of matrices."""
-    return x.reshape(x.shape[0], heads, -1).transpose(0, 1).contiguous()
-
-
-def gathered_keys(plan: AttentionPlan, k: Tensor, v: Tensor) -> Iterator[tuple[Gathered, Group, Tensor, Tensor]]:
-    """Every group with the keys and values that its blocks read, shape (heads * B, columns, ...)."""
-    for gathered in plan.gathered:
-        columns = gathered.keys.shape[1]
-        at = gathered.keys.view(-1)
-        both: list[Tensor] = []
-        for name, x in (("keys", k), ("values", v)):
-            out = plan.room(name, (len(x), len(at), x.shape[-1]), x)
-            both.append(torch.index_select(x, 1, at, out=out).view(-1, columns, x.shape[-1]))
-        for group in gathered.groups:
-            keys, values = (x[:, : group.columns] for x in both)
-            yield gathered, group, keys, values
-
-
-def _evenly_dealt(a: Tensor, columns: int) -> list[slice]:
-    """A batch of products in parts that keep every thread busy.
-
-    MKL deals whole matrices to threads: two threads compute three as slowly as four. What would be left over of a few
-    large ones is therefore computed one by one, each by all threads.
-    """
-    count, rows, depth = a.shape
-    threads = torch.get_num_threads() if a.device.type == "cpu" else 1
-    whole = count - count % threads
-    if whole == count or count > 2 * threads or rows * columns * depth < _LARGE:
-        return [slice(0, count)]
-    return [*([slice(0, whole)] if whole else []), *(slice(i, i + 1) for i in range(whole, count))]
-
-
-def _probabilities(
-    q: Tensor, k: Tensor, bias: Tensor, group: Group, scale: float, softcap: float | None, scores: Tensor
-) -> Tensor:
-    """Softmax of the scores of one group, in place of `scores`, shape (heads * B, rows * G, columns)."""
-    for part in _evenly_dealt(q, group.columns):
-        torch.baddbmm(scores[part], q[part], k[part].transpose(1, 2), beta=0, alpha=scale, out=scores[part])
-    if softcap is not None:
-        scores.div_(softcap).tanh_().mul_(softcap)
-    by_row = scores.view(-1, len(group.before), group.rows, q.shape[1] // group.rows, group.columns)
-    by_row[..., group.columns - bias.shape[-1] :].add_(bias)
-    return torch.softmax(scores, -1, out=scores)
-
-
-def blocks_forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    plan: AttentionPlan,
-    scale: float,
-    *,
-    window: int | None = None,
-    softcap: float | None = None,
-    kept: list[Tensor] | None = None,
-    out: Tensor | None = None,
-) -> Tensor:
-    """The computation itself, on tensors with the key-value heads first.
-
-    Args:
-        q: shape (key-value heads, T, G * D) with the G query heads of a key-value head side by side.
-        k: shape (key-value heads, T, D).
-        v: shape (key-value heads, T, width).
-        plan: who sees whom.
-        scale: factor on the scores.
-        window: sliding window in positions; None for none.
-        softcap: Gemma 2's cap on the scores; None for none.
-        kept: receives each group's probabilities, for `blocks_backward`.
-        out: where to put the result; None allocates it.
-
-    Returns:
-        Shape (T, key-value heads, G * width).
-    """
-    kv_heads, depth, width = k.shape[0], k.shape[-1], v.shape[-1]
-    stacked = q.shape[-1] // depth
-    if out is None:
-        out = v.new_empty(plan.length, kv_heads, stacked * width)
-    for gathered, group, keys, values in gathered_keys(plan, k, v):
-        rows = group.of(q).view(len(keys), group.rows * stacked, depth)
-        shape = (*rows.shape[:2], group.columns)
-        scores = plan.room("scores", shape, rows) if kept is None else rows.new_empty(shape)
-        p = _probabilities(rows, keys, plan.bias(gathered, group, q.dtype, window), group, scale, softcap, scores)
-        if kept is not None:
-            kept.append(p)
-        result = plan.room("result", (*rows.shape[:2], width), rows)
-        for part in _evenly_dealt(p, width):
-            torch.bmm(p[part], values[part], out=result[part])
-        group.put(result.view(kv_heads, -1, stacked * width), out.transpose(0, 1))
-    return out
 
 
 def attend(
@@ -356,54 +150,49 @@ def attend(
     *,
     window: int | None = None,
     softcap: float | None = None,
-    layer: int = 0,
 ) -> Tensor:
-    """Attention over the plan.
+    """Attention over the plan, differentiable.
 
     Args:
-        q: queries, shape (T, heads, D), rotated.
-        k: keys, shape (T, key-value heads, D), rotated.
+        q: queries, shape (heads, T, D), rotated.
+        k: keys of the given tokens and the sequence, shape (key-value heads, G + T, D), rotated.
         v: values, shape as `k` (its last dimension may differ).
         plan: who sees whom.
         scale: factor on the scores.
         window: sliding window in positions; None for none.
         softcap: Gemma 2's cap on the scores; None for none.
-        layer: whose given keys and values to use.
 
     Returns:
         Shape (T, heads, last dimension of v).
     """
-    kv_heads = k.shape[1]
-    keys, values = plan.with_given(layer, heads_first(k, kv_heads), heads_first(v, kv_heads))
-    out = blocks_forward(heads_first(q, kv_heads), keys, values, plan, scale, window=window, softcap=softcap)
-    return out.view(plan.length, q.shape[1], v.shape[-1])
+    heads, kv_heads = len(q), len(k)
+    q = q.unflatten(0, (kv_heads, heads // kv_heads))
+    results: list[Tensor] = []
+    queries = q.split([part.rows for part in plan.parts], 2)
+    for part, own, *seen in zip(plan.parts, queries, _by_part(k, plan), _by_part(v, plan), strict=True):
+        keys, values = (x[:, None].expand(-1, heads // kv_heads, -1, -1) for x in seen)
+        mask = plan.mask(part, window)
+        if softcap is None:
+            result = F.scaled_dot_product_attention(own, keys, values, attn_mask=mask, scale=scale)
+        else:
+            scores = softcap * torch.tanh(own.float() @ keys.float().transpose(2, 3) * (scale / softcap))
+            result = (scores.masked_fill(~mask, -torch.inf).softmax(-1) @ values.float()).to(q.dtype)
+        results.append(result.flatten(0, 1))
+    return torch.cat(results, 1).transpose(0, 1)
 
 
-class Attend(Protocol):
-    """What computes attention over a plan, as `attend` does."""
-
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        plan: AttentionPlan,
-        scale: float,
-        *,
-        window: int | None,
-        softcap: float | None,
-        layer: int,
-    ) -> Tensor:
-        """Attention of shape (T, heads, last dimension of v)."""
-        ...
+def _by_part(x: Tensor, plan: AttentionPlan) -> Iterable[Tensor]:
+    """What each part sees of keys or values of shape (key-value heads, G + T, D)."""
+    if not x.requires_grad:
+        return (x[:, part.keys] for part in plan.parts)
+    # Gathered together, so that gradients of what many parts see are summed in one pass, and in float32.
+    at = torch.from_numpy(np.concatenate([part.seen for part in plan.parts])).to(x.device)
+    gathered = x.to(torch.promote_types(x.dtype, torch.float32)).index_select(1, at).to(x.dtype)
+    return gathered.split([len(part.seen) for part in plan.parts], 1)
 
 
-def register(name: str = ATTENTION_NAME, attention: Attend = attend) -> str:
-    """Make an attention over plans known to transformers.
-
-    Args:
-        name: how transformers calls it.
-        attention: what computes it.
+def register() -> str:
+    """Make attention over plans known to transformers.
 
     Returns:
         The name to give `model.set_attn_implementation`.
@@ -411,27 +200,27 @@ def register(name: str = ATTENTION_NAME, attention: Attend = attend) -> str:
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-    def called(
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        scaling: float | None = None,
-        sliding_window: int | None = None,
-        softcap: float | None = None,
-        block_plan: AttentionPlan | None = None,
-        **_: object,
-    ) -> tuple[Tensor, None]:
-        """The signature transformers calls: (1, heads, T, D) in, (1, T, heads, D) out."""
-        if block_plan is None:
-            raise TypeError(f"pass block_plan=AttentionPlan(pack) to the model's forward when its attention is {name}")
-        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
-        layer = int(getattr(module, "layer_idx", None) or 0)
-        out = attention(q, k, v, block_plan, scale, window=sliding_window, softcap=softcap, layer=layer)
-        return out.unsqueeze(0), None
+    AttentionInterface.register(ATTENTION_NAME, _called)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, lambda *args, **kwargs: None)
+    return ATTENTION_NAME
 
-    AttentionInterface.register(name, called)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(name, lambda *args, **kwargs: None)
-    return name
+
+def _called(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    block_plan: AttentionPlan | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """The signature transformers calls: (1, heads, T, D) in, (1, T, heads, D) out."""
+    if block_plan is None:
+        raise TypeError(f"pass block_plan=AttentionPlan(pack) to the model's forward with {ATTENTION_NAME} attention")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    keys, values = block_plan.with_given(int(getattr(module, "layer_idx", None) or 0), key[0], value[0])
+    out = attend(query[0], keys, values, block_plan, scale, window=sliding_window, softcap=softcap)
+    return out.unsqueeze(0), None

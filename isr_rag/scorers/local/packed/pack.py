@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.core.prompt import Ordering
 from isr_rag.errors import InvalidInputError
-from isr_rag.prompt import Ordering
 from isr_rag.scorers.local.encoding import EncodedPrompt
 
 Span = tuple[int, int]

@@ -1,0 +1,51 @@
+"""BM25 as every search of this package sets it up: k1 = 1.2, b = 0.75, English stop words left out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Bm25:
+    """An index over one text or more."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        bm25s = _library()
+        corpus = tokens(texts)
+        self._size = len(corpus)
+        self._vocabulary = set(chain.from_iterable(corpus))
+        if self._vocabulary:
+            self._index = bm25s.BM25(k1=1.2, b=0.75)
+            self._index.index(corpus, show_progress=False)
+
+    def scores(self, query: str) -> NDArray[np.float64]:
+        """Score of each text for a query, shape (texts,), float64; zeros where they share no word."""
+        known = [token for token in tokens([query])[0] if token in self._vocabulary]
+        if not known:
+            return np.zeros(self._size)
+        return np.asarray(self._index.get_scores(known), dtype=np.float64)
+
+    def best(self, query: str, k: int) -> list[int]:
+        """Positions of the k best texts, best first, ties in their order; fewer where there are fewer texts."""
+        return [int(i) for i in np.argsort(-self.scores(query), kind="stable")[:k]]
+
+
+def tokens(texts: Sequence[str], *, stopwords: str = "en") -> list[list[str]]:
+    """The words that a search compares, of each text, without those of a list of stop words of bm25s."""
+    found = _library().tokenize(list(texts), stopwords=stopwords, return_ids=False, show_progress=False)
+    return cast(list[list[str]], found)
+
+
+def _library() -> Any:
+    """The module bm25s, which sets its log to DEBUG when it is imported: that is undone."""
+    import bm25s
+
+    own = logging.getLogger("bm25s")
+    if own.level == logging.DEBUG:
+        own.setLevel(logging.NOTSET)
+    return bm25s

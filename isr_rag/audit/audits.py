@@ -1,0 +1,201 @@
+"""The audits of one call: questions for a gate, and what follows from its decisions.
+
+Whoever drives the audits asks a gate until nothing is open:
+
+```python
+audits = gate.begin_audits([{"answer": answer, "evidence": chunks}])
+while questions := audits.plan():
+    audits.absorb(gate.decide_batch(questions))
+[audit] = audits.results()
+```
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypedDict
+
+from isr_rag.audit.calibration import AuditCalibration, Budget, calibration_of
+from isr_rag.audit.context import Context
+from isr_rag.audit.cutting import cut, is_latin
+from isr_rag.audit.inquiry import Inquiry, Question, unjudged
+from isr_rag.audit.markers import Markers
+from isr_rag.audit.pieces import Pieces
+from isr_rag.audit.result import AnswerAudit
+from isr_rag.audit.statement import Kind
+from isr_rag.core.decision import Decision
+from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks, one_line
+from isr_rag.core.items import Item
+from isr_rag.core.reference import Reference
+from isr_rag.core.settings import Settings
+from isr_rag.errors import InvalidInputError, InvalidTypeError
+
+MOST = 1000
+"""Most statements of one answer that are judged."""
+
+_WHY = {
+    Kind.CODE: "not judged: code",
+    Kind.TABLE: "not judged: a table",
+    Kind.FORMULA: "not judged: a formula",
+    Kind.HTML: "not judged: HTML",
+    Kind.SCRIPT: "not judged: in a script that the model was not calibrated on",
+    Kind.TOO_LONG: "not judged: too long to be one statement",
+    Kind.OVER_LIMIT: f"not judged: it comes after the first {MOST} statements",
+}
+
+
+class AuditItem(TypedDict, total=False):
+    """One answer of a batch: the arguments of `isr_rag.ISRGate.audit`.
+
+    Attributes:
+        answer: the answer, plain or in markdown.
+        question: what it answers; None if unknown.
+        evidence: the chunks that it should rest on.
+        h_star: error budget of this answer; the gate's own for None.
+    """
+
+    answer: str
+    question: str | None
+    evidence: Sequence[EvidenceLike]
+    h_star: float | None
+
+
+class Audits:
+    """The audits of some answers under way.
+
+    Args:
+        settings: of the gate that decides.
+        reference: of that gate.
+        items: the answers.
+        citations: also look for the sentences that carry each statement, and ask without them.
+        calibration: of the verdicts and of whole answers; by default the one shipped for the scorer, if there is one.
+        parts: which parts of the answers are judged; all others are left as they are.
+
+    Raises:
+        ConfigurationError: if the calibration does not belong to the scorer and focus, or h* is out of reach.
+        InvalidInputError: for an empty answer, or unknown or missing arguments.
+        InvalidTypeError: for arguments of the wrong type.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        reference: Reference | None,
+        items: Sequence[AuditItem | Mapping[str, Any]],
+        *,
+        citations: bool = True,
+        calibration: AuditCalibration | None = None,
+        parts: slice = slice(None),
+    ) -> None:
+        self._started = time.perf_counter()
+        if calibration is None:
+            calibration = calibration_of(settings.scorer, settings.max_words)
+        else:
+            calibration.check_belongs(settings.scorer, settings.max_words)
+        self._citations = citations
+        self.answers = [OpenAudit(settings, reference, item, calibration, parts) for item in items]
+        self._asked: list[tuple[Inquiry, Question]] = []
+
+    @property
+    def statements(self) -> int:
+        """Number of statements that are judged."""
+        return sum(len(answer.inquiries) for answer in self.answers)
+
+    def plan(self) -> list[Item]:
+        """The questions to ask a gate next; none when the audits are done."""
+        inquiries = [one for answer in self.answers for one in answer.inquiries.values()]
+        self._asked = [(one, question) for one in inquiries for question in one.plan(citations=self._citations)]
+        return [one.item(question) for one, question in self._asked]
+
+    def absorb(self, decisions: Sequence[Decision]) -> None:
+        """Take in the decisions about the questions of `plan`, in their order."""
+        for (one, question), decision in zip(self._asked, decisions, strict=True):
+            one.told[question] = decision
+
+    def results(self) -> list[AnswerAudit]:
+        """The audits, in the order of the answers; call this when `plan` returns nothing."""
+        seconds = time.perf_counter() - self._started
+        return [answer.audit(seconds) for answer in self.answers]
+
+
+class OpenAudit:
+    """One answer, cut into parts, with an inquiry for each statement."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        reference: Reference | None,
+        item: AuditItem | Mapping[str, Any],
+        calibration: AuditCalibration | None,
+        parts: slice,
+    ) -> None:
+        self._answer, self._question, self._chunks = _checked(item)
+        h_star = item.get("h_star")
+        if h_star is not None:
+            settings = replace(settings, h_star=h_star)
+        self._settings, self._calibration = settings, calibration
+        self._parts = cut(self._answer, Markers(self._chunks, self._answer))
+        self._kinds = [part.kind for part in self._parts]
+        pieces = Pieces(self._chunks, settings.max_words)
+        by_reference = reference is not None and not reference.needs_scores
+        context, judged = Context(self._question), range(len(self._parts))[parts]
+        self.inquiries: dict[int, Inquiry] = {}
+        stated = 0
+        for i, part in enumerate(self._parts):
+            if part.kind is not Kind.STATEMENT:
+                continue
+            if stated >= MOST:
+                self._kinds[i] = Kind.OVER_LIMIT
+            elif calibration is not None and not is_latin(part.plain):
+                self._kinds[i] = Kind.SCRIPT
+            else:
+                stated += 1
+                asked = context.asked(part)
+                if i in judged:
+                    self.inquiries[i] = Inquiry(
+                        part, asked, pieces, settings.h_star, calibration, by_reference=by_reference
+                    )
+
+    def audit(self, seconds: float) -> AnswerAudit:
+        """The audit, when every question is answered."""
+        cites = any(part.markers for part in self._parts if part.kind is not Kind.SOURCES)
+        return AnswerAudit.of(
+            answer=self._answer,
+            question=self._question,
+            evidence=self._chunks,
+            statements=tuple(
+                self.inquiries[i].statement(self._answer, cites=cites)
+                if i in self.inquiries
+                else unjudged(self._answer, part, kind, _WHY.get(kind, ""))
+                for i, (part, kind) in enumerate(zip(self._parts, self._kinds, strict=True))
+            ),
+            h_star=self._settings.h_star,
+            budget=Budget() if self._calibration is None else self._calibration.budget,
+            scorer=self._settings.scorer,
+            invariant=self._settings.invariant,
+            passes=sum(decision.passes for one in self.inquiries.values() for decision in one.told.values()),
+            seconds=seconds,
+        )
+
+
+def _checked(item: AuditItem | Mapping[str, Any]) -> tuple[str, str | None, tuple[Chunk, ...]]:
+    """Answer, question and evidence of an item, checked."""
+    if not isinstance(item, Mapping):
+        raise InvalidTypeError(f"an answer is a mapping of the arguments of audit(), not {type(item).__name__}")
+    unknown = sorted(set(item) - set(AuditItem.__annotations__))
+    if unknown:
+        raise InvalidInputError(f"unknown arguments {unknown}; an answer has {sorted(AuditItem.__annotations__)}")
+    answer, question = item.get("answer"), item.get("question")
+    if not isinstance(answer, str):
+        raise InvalidTypeError(f"answer must be a string, not {type(answer).__name__}")
+    if not one_line(answer):
+        raise InvalidInputError("answer is empty or only white space: there is nothing to audit")
+    if question is not None and not isinstance(question, str):
+        raise InvalidTypeError(f"question must be a string or None, not {type(question).__name__}")
+    if question is not None and not one_line(question):
+        raise InvalidInputError("question is empty or only white space: leave it out where there is none")
+    if "evidence" not in item:
+        raise InvalidInputError("an answer needs evidence: a list of chunks, which may be empty")
+    return answer, question, as_chunks(item["evidence"])

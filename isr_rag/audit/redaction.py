@@ -1,0 +1,262 @@
+"""The part of an answer that may go out: statements whose joint risk stays within the budget, the rest unchanged."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isr_rag._util.printable import printable
+from isr_rag.audit.calibration import Budget
+from isr_rag.audit.statement import Kind, MarkerStatus, Statement, Verdict
+from isr_rag.core.bounds import TOLERANCE
+from isr_rag.core.decision import Action, Decision, Reason
+from isr_rag.core.settings import Settings
+from isr_rag.core.verdict import settled_by, weigh
+
+_BULLET = re.compile(r"^[ \t]*(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*$")
+_HEADING = re.compile(r"^#{1,6}(?=\s)")
+_END = re.compile(r"[.!?。…\s*_\"'”’)]*$")
+_EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
+_SHOWN = 90
+"""Characters of a statement on one line of a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part of an answer that does not go out.
+
+    Attributes:
+        statement: its index in `AnswerAudit.statements`.
+        text: as it stood in the answer.
+        reason: why, in words.
+    """
+
+    statement: int
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """The part of an answer that may go out under one error budget.
+
+    Attributes:
+        text: the answer without what is left out, otherwise unchanged; empty if nothing may go out.
+        kept: indices of the statements that were judged and go out.
+        left_out: everything that does not.
+        h_star: the budget: the probability, over answers, that something kept is unsupported.
+        threshold: what P(supported) had to exceed, calibrated on whole answers; None if the sum of the statements'
+            risks kept to the budget instead.
+        note: how the budget is kept, in words, and on which data that rests.
+    """
+
+    text: str
+    kept: tuple[int, ...]
+    left_out: tuple[LeftOut, ...]
+    h_star: float
+    threshold: float | None
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        left_out = [dataclasses.asdict(one) for one in self.left_out]
+        return {**dataclasses.asdict(self), "kept": list(self.kept), "left_out": left_out}
+
+    def __str__(self) -> str:
+        lines = [self.text] if self.text else []
+        if self.left_out:
+            lines += ["", f"Left out ({len(self.left_out)}):"]
+            lines += [f"  - {shortened(one.text)}: {one.reason}" for one in self.left_out]
+        return "\n".join(printable(line, None) for line in lines)
+
+
+def redact(
+    answer: str, statements: Sequence[Statement], budget: Budget, h_star: float, *, cite: bool = False
+) -> Redaction:
+    """The part of an audited answer that may go out; see `AnswerAudit.releasable`.
+
+    Raises:
+        ConfigurationError: if h_star lies outside (0, 1).
+    """
+    Settings(h_star=h_star)  # checks it
+    spending = Spending(budget, h_star)
+    surest_first = sorted(range(len(statements)), key=lambda i: risk_of(statements[i], h_star))
+    kept = {i for i in surest_first if spending.keeps(statements[i])}
+    left_out = [
+        LeftOut(i, one.text, _reason(one, h_star, spending.threshold))
+        for i, one in enumerate(statements)
+        if one.states_something and i not in kept
+    ]
+    beside = _beside(answer, statements, kept)
+    left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in beside]
+    left_out.sort(key=lambda one: one.statement)
+    cited = dict(_added(statements[i]) for i in kept if cite and _cites_nothing(statements[i]))
+    return Redaction(
+        text=_text(answer, [statements[one.statement].span for one in left_out], cited) if kept else "",
+        kept=tuple(sorted(kept)),
+        left_out=tuple(left_out),
+        h_star=h_star,
+        threshold=spending.threshold,
+        note=budget.note(h_star),
+    )
+
+
+class Spending:
+    """The error budget of one answer, while its statements are let out one after another.
+
+    Args:
+        budget: how it is kept.
+        h_star: the budget, in (0, 1).
+    """
+
+    def __init__(self, budget: Budget, h_star: float) -> None:
+        self.threshold = budget.threshold(h_star)
+        self._h_star, self._left = h_star, h_star
+
+    def keeps(self, one: Statement) -> bool:
+        """Whether the next statement goes out; its risk is then spent."""
+        if one.verdict is not Verdict.SUPPORTED:
+            return False
+        if self.threshold is not None:
+            return _supported(one) > self.threshold
+        risk = risk_of(one, self._h_star)
+        if risk > self._left + TOLERANCE:
+            return False
+        self._left -= risk
+        return True
+
+
+def risk_of(one: Statement, h_star: float) -> float:
+    """Upper bound on the probability that a statement is unsupported; infinite if the gate does not answer at h*.
+
+    It is 1 - pointwise and not 1 - p_ref: a p_ref that is the rate over all cases at least as sure says less about
+    this statement, and the sum of such rates bounds nothing.
+    """
+    decision = one.decision
+    if decision is None or decision.pointwise is None or not at_target(decision, h_star).answered:
+        return math.inf
+    return 1.0 - decision.pointwise
+
+
+def at_target(decision: Decision, h_star: float) -> Decision:
+    """The same decision for another h* (Algorithm 1 from line 6 on).
+
+    A calibrated threshold that was reached also holds for a higher h*, but not for a lower one.
+    """
+    settings = replace(decision.settings, h_star=h_star)
+    if decision.h_star == h_star or decision.p_ref is None or not decision.q:
+        return decision if decision.h_star == h_star else replace(decision, settings=settings)
+    verdict = weigh(decision.q, decision.p_ref, settings, decision.q_high or None)
+    reason, reached = verdict.reason, decision.threshold_reached
+    if verdict.answers and (reached is False or (reached and h_star < decision.h_star)):
+        reason = Reason.CUT_NOT_REACHED
+    return replace(
+        decision,
+        settings=settings,
+        action=Action.ANSWER if reason is Reason.SUFFICIENT else Action.ABSTAIN,
+        reason=reason,
+        bits_to_trust=verdict.bits_to_trust,
+        isr=verdict.isr,
+        decided_by=settled_by(verdict, invariant=settings.invariant, calibrated=bool(decision.guarantee)),
+    )
+
+
+def shortened(text: str) -> str:
+    """A text on one line of a terminal."""
+    folded = " ".join(text.split())
+    return folded if len(folded) <= _SHOWN else f"{folded[: _SHOWN - 1]}…"
+
+
+def _supported(one: Statement) -> float:
+    return 0.0 if one.probabilities is None else one.probabilities.supported
+
+
+def _reason(one: Statement, h_star: float, threshold: float | None) -> str:
+    if not one.judged:
+        return one.detail or f"not judged: {one.kind.value.replace('_', ' ')}"
+    if one.verdict is Verdict.REFUTED:
+        return "the evidence contradicts it"
+    if one.verdict is Verdict.NOT_ENOUGH:
+        return "the evidence does not say enough"
+    if threshold is not None:
+        return f"P(supported) {_supported(one):.3f} does not exceed the cut {threshold:.3f} at h* = {h_star:g}"
+    risk = risk_of(one, h_star)
+    if math.isinf(risk):
+        return f"the gate does not answer at h* = {h_star:g}"
+    return f"its risk {risk:.3f} no longer fits into the budget of {h_star:g}"
+
+
+def _beside(answer: str, statements: Sequence[Statement], kept: Collection[int]) -> list[int]:
+    """Headings under which nothing is kept, and sources that nothing kept refers to."""
+    used = {marker.chunk for i in kept for marker in statements[i].markers if marker.text} - {None}
+    found: list[int] = []
+    # from the end: for each level, whether something is kept before the next heading of this level or a higher one
+    below = [False] * 8
+    for i in range(len(statements) - 1, -1, -1):
+        one = statements[i]
+        if i in kept:
+            below = [True] * 8
+        elif one.kind is Kind.HEADING and not one.judged:
+            level = _level(answer, one)
+            if not below[level]:
+                found.append(i)
+            below[level:] = [False] * (8 - level)
+        elif one.kind is Kind.SOURCES and not used & {marker.chunk for marker in one.markers}:
+            found.append(i)
+    return found
+
+
+def _level(answer: str, one: Statement) -> int:
+    """1 to 6 for headings of markdown, 7 for words that introduce a list."""
+    start = answer.rfind("\n", 0, one.span[0]) + 1
+    found = _HEADING.match(answer[start : one.span[1]].lstrip())
+    return len(found.group()) if found else 7
+
+
+def _cites_nothing(one: Statement) -> bool:
+    """Whether a statement has citations but no marker that is right."""
+    return bool(one.citations) and not any(marker.status is MarkerStatus.RIGHT for marker in one.markers)
+
+
+def _added(one: Statement) -> tuple[int, str]:
+    """Position and text of the markers to add: before the full stop, counted from 1."""
+    stated = _END.sub("", one.text)
+    chunks = dict.fromkeys(citation.chunk for citation in one.citations)
+    return one.span[0] + len(stated), " " + "".join(f"[{chunk + 1}]" for chunk in chunks)
+
+
+def _text(answer: str, gone: list[tuple[int, int]], added: Mapping[int, str]) -> str:
+    """The answer without some spans and with markers added; lines that become empty are dropped."""
+    if not gone and not added:
+        return answer
+    mask = bytearray(len(answer))
+    for first, last in gone:
+        while last < len(answer) and answer[last] in " \t" and first and not answer[first - 1].isspace():
+            last += 1
+        while first and answer[first - 1] in " \t" and last < len(answer) and not answer[last].isspace():
+            first -= 1
+        mask[first:last] = b"\1" * (last - first)
+    lines: list[str] = []
+    start = 0
+    for line in answer.splitlines(keepends=True):
+        part = mask[start : start + len(line)]
+        more = {place - start: marker for place, marker in added.items() if start < place <= start + len(line)}
+        start += len(line)
+        if not any(part) and not more:
+            lines.append(line)
+            continue
+        inner = line.rstrip("\r\n")
+        ending = line[len(inner) :]
+        kept = (more.get(i, "") + ("" if away else c) for i, (c, away) in enumerate(zip(inner, part, strict=False)))
+        left = "".join(kept) + more.get(len(inner), "")
+        left = _EMPTY_MARKS.sub("", left)
+        if _BULLET.match(_HEADING.sub("", left.lstrip()) if left.lstrip().startswith("#") else left):
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        lines.append(indent + re.sub(r"(?<=\S)[ \t]{2,}(?=\S)", " ", left.lstrip()).rstrip() + ending)
+    text = re.sub(r"\n{3,}", "\n\n", "".join(lines))
+    return text.strip("\r\n") + ("\n" if answer.endswith("\n") and text.strip() else "")

@@ -1,0 +1,153 @@
+"""What is installed, what is missing, and how exact this machine is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isr_rag import __version__
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.predicates import Supported
+from isr_rag.core.scorer import Scorer, ScoreRequest
+from isr_rag.errors import ISRError, install_command
+from isr_rag.scorers.machine import usable_cores
+
+_OPTIONAL = {
+    "torch": ("local models", "local"),
+    "transformers": ("local models", "local"),
+    "bitsandbytes": ("4-bit and 8-bit models", "quantized"),
+    "diskcache": ("remembering scores", "cache"),
+    "matplotlib": ("plots", "plot"),
+    "sklearn": ("calibrating", "calibrate"),
+    "venn_abers": ("calibrating", "calibrate"),
+    "peft": ("training", "train"),
+    "typer": ("the command line", "cli"),
+    "pypdf": ("evidence from PDF", "documents"),
+    "trafilatura": ("evidence from HTML", "documents"),
+    "openai": ("models behind a server", "server"),
+    "ray": ("deciding on a cluster", "ray"),
+    "opentelemetry": ("telling OpenTelemetry of decisions", "otel"),
+}
+"""Packages with what they are for and the extra that installs them."""
+
+_CASES = (
+    ("The Seine flows through Paris.", "The Seine flows through Paris.", "The Loire is a river.", "Lyon is a city."),
+    ("Berlin lies on the Rhine.", "Berlin lies on the Spree.", "Cologne lies on the Rhine.", "The Main is a river."),
+    ("Kepler found the harmonic law.", "Kepler published it in 1619.", "Tycho was Danish.", "Mars is a planet."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding; `healthy` is False where the default gate cannot work because of it."""
+
+    text: str
+    healthy: bool = True
+
+
+def diagnose() -> Iterator[Finding]:
+    """Findings, one after the other, the slow ones last."""
+    yield Finding(f"isr-rag {__version__}, Python {platform.python_version()}, {platform.machine()}")
+    yield Finding(f"cores this process may use: {usable_cores()}")
+    distributions = importlib.metadata.packages_distributions()
+    for name, (purpose, extra) in _OPTIONAL.items():
+        yield _package(name, purpose, install_command(extra), distributions, needed=extra == "local")
+    serving = install_command(None, "isr-rag-server")
+    yield _package("isr_rag_server", "serving over HTTP and MCP, and labels of your traffic", serving, distributions)
+    if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
+        yield from _device()
+        yield from _default_model()
+
+
+def _package(
+    name: str, purpose: str, install: str, distributions: Mapping[str, Sequence[str]], *, needed: bool = False
+) -> Finding:
+    if importlib.util.find_spec(name) is None:
+        return Finding(f"  -  {name}: missing, needed for {purpose}: {install}", not needed)
+    version = importlib.metadata.version(distributions.get(name, [name])[0])
+    return Finding(f"  ok {name} {version}: {purpose}")
+
+
+def _device() -> Iterator[Finding]:
+    import torch
+
+    if torch.cuda.is_available():
+        yield Finding(f"device: {torch.cuda.get_device_name()} (bfloat16)")
+    else:
+        from isr_rag.scorers.local.lean import computes_bfloat16, has_onednn
+
+        fast = " and bfloat16" if computes_bfloat16() else ""
+        yield Finding(f"device: CPU with {torch.get_num_threads()} threads (float32{fast})")
+        if not has_onednn(torch.bfloat16):
+            yield Finding("bfloat16: this processor computes it in software, many times slower than float32")
+
+
+def _default_model() -> Iterator[Finding]:
+    """The state of the default model and its calibration."""
+    from isr_rag.gate import defaults
+    from isr_rag.scorers import embedded
+
+    try:
+        scorer = embedded.embedded_scorer()
+        yield Finding(f"default model: {scorer.identity}")
+        defaults.default_reference()
+        yield Finding("  calibration: the shipped one is intact")
+    except ISRError as error:
+        yield Finding(f"default model: {error}", healthy=False)
+        return
+    yield Finding(f"  linear layers in {str(scorer.engine.network.dtype).removeprefix('torch.')}")
+    floor = "unknown" if scorer.noise_floor is None else f"{scorer.noise_floor:.2e}"
+    yield Finding(f"  noise floor: {floor} in log-odds between equal ways to compute a score")
+    yield Finding(
+        f"  memory: at most {scorer.bytes_per_token / 1e3:.0f} MB for 1,000 tokens of a forward pass, "
+        f"{scorer.memory / 1e9:.1f} GB allowed"
+    )
+
+
+def diagnose_server(
+    url: str, *, model: str | None = None, tokenizer: str | None = None, local: Scorer | None = None
+) -> Iterator[Finding]:
+    """Findings about an inference server, from the one question that a scorer asks when it is made.
+
+    `url`, `model` and `tokenizer` are those of `isr_rag.scorers.remote.remote_scorer`; `local` is a scorer of the same
+    model in this process, to compare with.
+    """
+    from isr_rag.scorers.remote import remote_scorer
+
+    try:
+        with remote_scorer(url, model=model, tokenizer=tokenizer) as scorer:
+            served, found = scorer.served, scorer.found
+            yield Finding(f"server: {scorer.client.url}, model {served.model} (owner {served.owner})")
+            yield Finding(f"context: {f'{served.window} tokens' if served.window else 'the server does not say'}")
+            yield Finding(
+                f"prompts travel as {scorer.rendering.name}, labels are read from the {scorer.top} first tokens"
+            )
+            least, most = (np.exp(found.logprobs),) * 2 if found.bounds is None else found.bounds
+            yield Finding(
+                f"it takes a claim that the evidence repeats to hold with {least[0, 0]:.3f} to {most[0, 0]:.3f}"
+            )
+            if local is not None:
+                yield _agreement(scorer, local)
+    except ISRError as error:
+        yield Finding(f"server: {error}", healthy=False)
+
+
+def _agreement(remote: Scorer, local: Scorer) -> Finding:
+    requests = [
+        ScoreRequest(Supported(claim=claim).render([Chunk(text) for text in texts]), draw_orderings(len(texts), 6))
+        for claim, *texts in _CASES
+    ]
+    there, here = (
+        np.concatenate([np.exp(scores.logprobs[:, 0]) for scores in scorer.score(requests)])
+        for scorer in (remote, local)
+    )
+    return Finding(
+        f"agreement with {local.identity}: probabilities of {len(here)} prompts differ by up to "
+        f"{np.abs(there - here).max():.2e}"
+    )

@@ -1,0 +1,200 @@
+"""The method's quantities as pure functions over arrays (Sections 2.2 to 2.6, Appendices A and B).
+
+Every function takes floats or arrays, broadcasts them as numpy does, computes in float64 and returns an array (0-d
+for scalars: `float(...)` makes it plain). All information quantities are in nats. Probabilities must lie in [0, 1];
+anything else, NaN included, raises `InvalidInputError`. Where a function averages over
+orderings, the last axis is the axis of orderings and has length m >= 1.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from isr_rag.errors import InvalidInputError
+
+__all__ = [
+    "EPS",
+    "TOLERANCE",
+    "Float",
+    "bernoulli_kl",
+    "bits_to_trust",
+    "budget",
+    "budget_terms",
+    "information_sufficiency_ratio",
+    "js_certificate",
+    "js_divergence",
+    "p_max",
+    "risk_of_hallucination",
+]
+
+Float: TypeAlias = NDArray[np.float64]
+
+EPS = 1e-9
+"""Smoothing of zero-probability labels: both arguments of a divergence are kept in [EPS, 1 - EPS] (Section 2.1)."""
+
+TOLERANCE = 1e-9
+"""Tolerance of every comparison with a threshold: exact ties occur, and rounding breaks them both ways."""
+
+
+def _probability(value: ArrayLike, name: str) -> Float:
+    array = np.asarray(value, dtype=np.float64)
+    if not np.all((array >= 0.0) & (array <= 1.0)):
+        raise InvalidInputError(f"{name} must be probabilities in [0, 1], got {array!r}")
+    return array
+
+
+def checked_orderings(value: ArrayLike, name: str) -> Float:
+    """Probabilities of shape (..., m), m >= 1, as float64.
+
+    Raises:
+        InvalidInputError: for anything else.
+    """
+    array = _probability(value, name)
+    if array.ndim == 0 or array.shape[-1] == 0:
+        raise InvalidInputError(f"{name} needs a last axis of at least one ordering, got shape {array.shape}")
+    return array
+
+
+def _mean(array: Float) -> Float:
+    """Mean over the orderings."""
+    return np.asarray(array.mean(axis=-1), dtype=np.float64)
+
+
+def checked_at_least(value: ArrayLike, name: str, least: float, *, strict: bool = False) -> Float:
+    """Numbers of at least (or, with `strict`, above) a limit, as float64; raises InvalidInputError otherwise."""
+    array = np.asarray(value, dtype=np.float64)
+    if not np.all(array > least if strict else array >= least):
+        raise InvalidInputError(f"{name} must be {'above' if strict else 'at least'} {least}, got {array!r}")
+    return array
+
+
+def bernoulli_kl(p: ArrayLike, q: ArrayLike, *, eps: float = EPS) -> Float:
+    """KL(Ber(p) || Ber(q)) in nats, both arguments kept in [eps, 1 - eps].
+
+    Args:
+        p: probability, any shape.
+        q: probability, broadcast against p.
+        eps: smoothing in [0, 0.5). `eps=0` gives the exact divergence, which may be infinite.
+
+    Returns:
+        Divergence >= 0, of the broadcast shape.
+    """
+    p_, q_ = np.broadcast_arrays(_probability(p, "p"), _probability(q, "q"))
+    if eps:
+        p_, q_ = np.clip(p_, eps, 1.0 - eps), np.clip(q_, eps, 1.0 - eps)
+    return _kl(p_, q_)
+
+
+def _kl(p: Float, q: Float) -> Float:
+    """KL(Ber(p) || Ber(q)) of arrays that are known to be probabilities: sum of a log(a / b), with 0 log(0 / b) = 0.
+
+    Near a = b the logarithm is taken of 1 + (b - a) / a: the difference of two logarithms would leave an error of
+    1e-16 in a divergence of order (b - a)^2, and so one of 1e-8 in p_max.
+    """
+    a, step = np.stack([p, 1.0 - p]), np.stack([q - p, p - q])
+    b = np.stack([q, 1.0 - q])
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = np.where(np.abs(step) < 0.5 * a, -np.log1p(step / a), np.log(a) - np.log(b))
+        terms = np.where(a == 0.0, 0.0, a * ratio)
+    total: Float = np.maximum(terms.sum(axis=0), 0.0)
+    return total
+
+
+def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
+    """The largest p with KL(Ber(p) || Ber(q_bar)) <= budget: the inverse of EDFL (Theorem 4, Box 1).
+
+    Solved to 1e-12 by Newton's method, all elements at once. It is 1 where budget >= -ln q_bar, and 0 where q_bar
+    is 0.
+
+    Args:
+        budget: information budget in nats, >= 0 (infinity allowed), any shape.
+        q_bar: prior mass, broadcast against budget.
+
+    Returns:
+        Probability in [q_bar, 1], of the broadcast shape.
+    """
+    b, q = np.broadcast_arrays(checked_at_least(budget, "budget", 0.0), _probability(q_bar, "q_bar"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        certain = (b >= -np.log(q)) & (q > 0.0)
+        # Pinsker's inequality gives a start above the solution; the divergence is convex, so Newton's steps
+        # come down to it and never pass it.
+        p = np.maximum(np.minimum(q + np.sqrt(0.5 * b), 1.0 - 2.0**-53), q)
+        for _ in range(100):
+            slope = np.log(p) - np.log(q) - np.log1p(-p) + np.log1p(-q)
+            lower = np.clip(np.where(slope > 0.0, p - (_kl(p, q) - b) / slope, p), q, p)
+            done = np.all(p - lower <= 1e-13 * p)
+            p = lower
+            if done:
+                break
+    return np.where(q == 0.0, 0.0, np.where(certain, 1.0, p))
+
+
+def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
+    """u_k = KL(Ber(p_ref) || Ber(q_k)), clipped above at `clip` nats (Algorithm 1, lines 4 and 7).
+
+    The paper clips symmetrically; the terms are never negative, so only the upper side acts.
+
+    Args:
+        p_ref: reference probability, shape (...), without the axis of orderings.
+        q: probabilities of g = 1, shape (..., m).
+        clip: B in nats, above 0.
+
+    Returns:
+        Terms in [0, clip], shape (..., m).
+    """
+    limit = checked_at_least(clip, "clip", 0.0, strict=True)
+    terms = bernoulli_kl(np.expand_dims(np.asarray(p_ref, dtype=np.float64), -1), checked_orderings(q, "q"))
+    return np.minimum(terms, limit)
+
+
+def budget(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
+    """The information budget: mean over orderings of `budget_terms`, in nats, shape (...)."""
+    return _mean(budget_terms(p_ref, q, clip=clip))
+
+
+def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True) -> Float:
+    """B2T = KL(Ber(p*) || Ber(q_lo)) in nats: the least budget that reaches the target (Box 1).
+
+    Args:
+        p_star: target reliability 1 - h*.
+        q_lo: lowest probability over the orderings, broadcast against p_star.
+        one_sided: 0 where q_lo >= p* (this project's convention, and Appendix F's last row); False for the paper's
+            literal rule, which asks for bits even when the model is surer than the target.
+    """
+    target, low = _probability(p_star, "p_star"), _probability(q_lo, "q_lo")
+    needed = bernoulli_kl(target, low)
+    return np.where(low >= target - TOLERANCE, 0.0, needed) if one_sided else needed
+
+
+def information_sufficiency_ratio(budget: ArrayLike, bits_to_trust: ArrayLike) -> Float:
+    """ISR = budget / B2T, and +inf where B2T is 0 (Box 1). Both in nats and >= 0; the ratio has no unit."""
+    b, needed = np.broadcast_arrays(
+        checked_at_least(budget, "budget", 0.0), checked_at_least(bits_to_trust, "bits_to_trust", 0.0)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(needed == 0.0, np.inf, b / needed)
+
+
+def risk_of_hallucination(budget: ArrayLike, q_bar: ArrayLike) -> Float:
+    """RoH = 1 - p_max(budget, q_bar) (Box 1).
+
+    EDFL bounds the achievable p from above, so this is a *lower* bound on the risk, never a guarantee.
+    """
+    return 1.0 - p_max(budget, q_bar)
+
+
+def js_divergence(q: ArrayLike) -> Float:
+    """Generalised Jensen-Shannon divergence E KL(S_pi || S_bar) of the Bernoulli predictions, in nats.
+
+    q of shape (..., m), result of shape (...).
+    """
+    q_ = checked_orderings(q, "q")
+    return _mean(bernoulli_kl(q_, q_.mean(axis=-1, keepdims=True), eps=0.0))
+
+
+def js_certificate(q: ArrayLike) -> Float:
+    """sqrt(JSD / 2), an assumption-free upper bound on the mean absolute residual (Proposition 2.9)."""
+    return np.sqrt(0.5 * js_divergence(q))

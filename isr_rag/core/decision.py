@@ -1,0 +1,413 @@
+"""What a gate decides, with every number behind it: frozen, plain Python values, printable, JSON round trip."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from isr_rag._util.printable import printable
+from isr_rag._util.sealed import from_plain
+from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.pictures import plot, strip
+from isr_rag.core.reason import Action as Action
+from isr_rag.core.reason import DecidedBy as DecidedBy
+from isr_rag.core.reason import Reason as Reason
+from isr_rag.core.settings import Settings
+from isr_rag.errors import ConfigurationError, InvalidInputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SCHEMA_VERSION = 2
+_NO_RISK = 5e-5
+"""A lower bound on the risk that four digits would print as 0, which reads like a promise."""
+
+_WIDER = (0.1, 0.2, 0.3)
+"""Targets that an abstention may suggest where the case would reach them."""
+
+_MORE_EVIDENCE = "evidence that states it more directly"
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """How much of the evidence was read when it was cut to the sentences that matter.
+
+    Attributes:
+        words_read: words kept over all chunks, titles included.
+        words_total: words the chunks had, titles included.
+        budget: the limit in words that was applied.
+    """
+
+    words_read: int
+    words_total: int
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The sentence of the evidence whose words are nearest to what was judged.
+
+    It says where to look, by words alone; the model and the reference did not see it.
+
+    Attributes:
+        chunk: index of the caller's chunk.
+        sentence: at most 60 words of it, on one line.
+        lacking: words of the claim, or of the drafted answer, that neither it nor its title has; at most six.
+    """
+
+    chunk: int
+    sentence: str
+    lacking: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision and every number behind it (Algorithm 1, Box 1). Information quantities are in nats.
+
+    A number that was never computed, because nothing was scored, is None.
+
+    Attributes:
+        action: ANSWER, ABSTAIN, or ACQUIRE where another retrieval round was allowed.
+        reason: why.
+        settings: everything that the decision depends on besides evidence and question: scorer, h*, orderings, rule.
+        q: probability of g = 1 for each ordering scored, renormalised over the labels; the low end where it is known
+            only up to an interval.
+        q_high: the high ends of those intervals; empty where every probability is exact.
+        orderings: the orderings scored: position -> index of the caller's chunk.
+        q_alone: probability of g = 1 for each chunk read by itself, in the caller's order of those that were read;
+            empty where the reference does not ask for it.
+        q_bar: mean of q.
+        q_lo: lowest q.
+        p_ref: the reference's probability of g = 1; where it is calibrated, of the class that `guarantee` names.
+        reference: what p_ref came from, in words.
+        budget: mean clipped KL(Ber(p_ref) || Ber(q_k)).
+        bits_to_trust: B2T, the budget that the target asks for.
+        risk_of_hallucination: RoH, a lower bound on the risk, never a guarantee.
+        isr: budget / bits_to_trust; infinite when no bits are needed. ISR >= 1 is a necessary condition.
+        decided_by: what settled it: the ratio of the paper's rule, or p_ref against p*.
+        guarantee: what a calibrated p_ref promises: `selective`: of the cases answered at it at most h* are expected to
+            be wrong; `pointwise`: cases that look like this one hold so often. Empty where nothing was calibrated, and
+            by the paper's literal rule, which answers whatever p_ref is.
+        threshold_reached: whether the calibrated threshold with a finite-sample guarantee was reached; None where the
+            gate does not ask for one.
+        pointwise: lower bound on the probability that this very case holds; unlike a `selective` p_ref,
+            1 - pointwise may be summed over cases. 0 where the reference knows no such bound.
+        lowest_h_star: where no evidence could reach h*: the lowest target that some could; None elsewhere.
+        predicate: identifies what was asked.
+        m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
+            decide the same.
+        passes: forward passes spent, 0 when every ordering came from a cache.
+        js_certificate: upper bound on the mean |q - q_bar| (Proposition 2.9).
+        below_noise_floor: the whole dispersion lies under the scorer's numerical noise; None when unknown.
+        chunks: number of chunks decided about.
+        focus: how much of the evidence was read; None when all of it was.
+        left_out: indices of the caller's chunks that were not read: the words or the model's window did not suffice.
+        nearest: the sentence read that is nearest to what was judged, by its words; None where nothing was read, or no
+            word is shared.
+        seconds: wall-clock time of the decision.
+        detail: what failed, lies outside of the calibration or did not fit the model's window, or why no evidence
+            could have sufficed; empty otherwise.
+    """
+
+    action: Action
+    reason: Reason
+    settings: Settings
+    predicate: str
+    m: int
+    chunks: int
+    q: tuple[float, ...] = ()
+    q_high: tuple[float, ...] = ()
+    q_alone: tuple[float, ...] = ()
+    orderings: tuple[tuple[int, ...], ...] = ()
+    q_bar: float | None = None
+    q_lo: float | None = None
+    p_ref: float | None = None
+    reference: str = ""
+    budget: float | None = None
+    bits_to_trust: float | None = None
+    risk_of_hallucination: float | None = None
+    isr: float | None = None
+    js_certificate: float | None = None
+    decided_by: DecidedBy = DecidedBy.ISR
+    guarantee: str = ""
+    threshold_reached: bool | None = None
+    pointwise: float | None = None
+    lowest_h_star: float | None = None
+    passes: int = 0
+    below_noise_floor: bool | None = None
+    focus: Focus | None = None
+    left_out: tuple[int, ...] = ()
+    nearest: Nearest | None = None
+    seconds: float = field(default=0.0, compare=False)
+    detail: str = ""
+
+    @property
+    def h_star(self) -> float:
+        """Target hallucination rate h* that was decided at."""
+        return self.settings.h_star
+
+    @property
+    def p_star(self) -> float:
+        """Target reliability 1 - h*."""
+        return self.settings.p_star
+
+    @property
+    def answered(self) -> bool:
+        """Whether the answer goes through."""
+        return self.action is Action.ANSWER
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Decision is neither true nor false: compare decision.action, or use decision.answered")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: enums as strings, tuples as lists, infinity as the string `"inf"`."""
+        plain = json.loads(json.dumps(dataclasses.asdict(self)))
+        if self.isr is not None and math.isinf(self.isr):
+            plain["isr"] = "inf"
+        return {"schema_version": SCHEMA_VERSION, **plain}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Decision:
+        """The inverse of `to_dict`.
+
+        Raises:
+            InvalidInputError: if the schema version is another one, or a field is missing or unknown.
+        """
+        if not isinstance(plain, dict):  # callers do not all check types
+            raise InvalidInputError("this is not a decision as to_dict writes it")
+        values = dict(plain)
+        version = values.pop("schema_version", None)
+        if version != SCHEMA_VERSION:
+            raise InvalidInputError(f"a decision of schema version {version!r}; this package reads {SCHEMA_VERSION}")
+        if values.get("isr") == "inf":
+            values["isr"] = math.inf
+        try:
+            decision = from_plain(cls, values)
+            numbers = (getattr(decision, field.name) for field in dataclasses.fields(cls))
+            if any(isinstance(number, float) and math.isnan(number) for number in numbers):
+                raise ValueError("a number is NaN")
+            return decision
+        except (KeyError, TypeError, ValueError, ConfigurationError) as error:
+            raise InvalidInputError(f"this is not a decision as to_dict writes it: {error!r}") from error
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Decision:
+        """The inverse of `to_json`.
+
+        Raises:
+            InvalidInputError: if the text is not a JSON object of a decision.
+        """
+        try:
+            plain = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInputError(f"this is not JSON: {error}") from error
+        if not isinstance(plain, dict):
+            raise InvalidInputError("this is not a decision as to_json writes it")
+        return cls.from_dict(plain)
+
+    def explain(self) -> str:
+        """The decision in words: what is trusted at how much, what is needed, where to look, what would change it."""
+        return _explain(self)
+
+    def at_shell(self, chunks: Sequence[Chunk] = ()) -> str:
+        """As `print` shows it, for somebody at a shell: advice names options of `isr-rag check`.
+
+        Args:
+            chunks: the evidence that it was made on; the title of the nearest one is then told.
+        """
+        return self._shown(_explain(self, chunks=chunks, at_shell=True))
+
+    def __str__(self) -> str:
+        return self._shown(self.explain())
+
+    def _shown(self, explanation: str) -> str:
+        lines = [f"{self.action.name}: {explanation} ({self.reason.value})"]
+        lines += [f"  {name:<22}{value}" for name, value in self._rows()]
+        return "\n".join(printable(line, None) for line in lines)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """The numbers that were computed, as a person reads them."""
+        rows: list[tuple[str, str]] = []
+        if self.p_ref is not None:
+            rows.append(("p_ref", f"{self.p_ref:.4f} against p* = {self.p_star:.4g}   [{self.reference}]"))
+        if self.q and self.q_bar is not None and self.q_lo is not None:
+            spread = (
+                "the same for every order, by construction"
+                if self.settings.invariant
+                else f"over {len(self.q)} orderings, lowest {self.q_lo:.4f}"
+            )
+            rows.append(("q_bar", f"{self.q_bar:.4f} {spread}"))
+        if self.q_alone:
+            place, best = max(enumerate(self.q_alone), key=lambda one: one[1])
+            rows.append(("best chunk alone", f"{best:.4f} (number {place + 1} of the {len(self.q_alone)} read)"))
+        if self.q_high:
+            widest = max(high - low for low, high in zip(self.q, self.q_high, strict=True))
+            rows.append(("q known up to", f"{widest:.2g}, where a label is not listed; decided on the cautious end"))
+        if self.budget is not None and self.bits_to_trust is not None and self.isr is not None:
+            rows.append(("ISR", f"{self.isr:.3g} = {self.budget:.4g} nats / {self.bits_to_trust:.4g} nats to trust"))
+        if self.risk_of_hallucination is not None:
+            floor = self.risk_of_hallucination
+            shown = "no lower bound" if floor < _NO_RISK else f">= {floor:.4f} (a lower bound)"
+            rows.append(("risk of hallucination", shown))
+        if self.below_noise_floor and not self.settings.invariant and len(self.q) > 1:
+            rows.append(("order dispersion", "lies under the scorer's numerical noise"))
+        if self.focus is not None:
+            rows.append(("evidence read", f"{self.focus.words_read} of {self.focus.words_total} words"))
+        if self.left_out:
+            rows.append(("chunks left out", f"{len(self.left_out)} of {self.chunks}, for want of room"))
+        rows.append(("forward passes", f"{self.passes} (stands for m = {self.m}), {self.seconds:.2f} s"))
+        return rows
+
+    def _repr_html_(self) -> str:
+        """A small table with a strip of the orderings' probabilities, for notebooks."""
+        colour = {Action.ANSWER: "#0072b2", Action.ABSTAIN: "#d55e00", Action.ACQUIRE: "#b58900"}[self.action]
+        rows = "".join(
+            f'<tr><th style="text-align:left;padding-right:1em">{html.escape(name)}</th>'
+            f'<td style="text-align:left">{html.escape(value)}</td></tr>'
+            for name, value in self._rows()
+        )
+        return (
+            f'<div style="border-left:4px solid {colour};padding-left:0.8em">'
+            f'<b style="color:{colour}">{self.action.name}</b> <code>{self.reason.value}</code>: '
+            f"{html.escape(self.explain())}{strip(self.q, self.p_star, self.p_ref, colour)}<table>{rows}</table></div>"
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Plot the model's probability for each ordering beside what is trusted (p_ref) and what is needed (p*).
+
+        Args:
+            ax: matplotlib axes to draw on; a new figure by default.
+
+        Raises:
+            InvalidInputError: if nothing was scored.
+            MissingDependencyError: if matplotlib is not installed.
+        """
+        if not self.q:
+            raise InvalidInputError("nothing was scored, so there is nothing to plot")
+        title = f"{self.action.name}: {headline(self.reason)}"
+        return plot(self.q, self.p_star, self.p_ref, title, invariant=self.settings.invariant, ax=ax)
+
+
+def headline(reason: Reason) -> str:
+    """One clause that says why, for titles."""
+    return {
+        Reason.SUFFICIENT: "the evidence carries it",
+        Reason.REFERENCE_BELOW_TARGET: "it is not trusted enough",
+        Reason.ORDER_SENSITIVE: "the model's belief depends on the order of the evidence",
+        Reason.INSUFFICIENT_INFORMATION: "the evidence does not bring the model near the target",
+        Reason.CUT_NOT_REACHED: "the calibrated cut is not reached",
+        Reason.OUTSIDE_CALIBRATION: "the case lies outside of what the reference was calibrated for",
+        Reason.NO_EVIDENCE: "there is no evidence",
+        Reason.REFERENCE_FAILED: "the reference failed",
+        Reason.SCORER_FAILED: "the scorer failed",
+        Reason.RETRIEVER_FAILED: "the retriever failed",
+        Reason.SHIFTED: "live cases no longer look like those that the calibration was made on",
+    }[reason]
+
+
+def _explain(decision: Decision, *, chunks: Sequence[Chunk] = (), at_shell: bool = False) -> str:
+    """Two or three sentences for a reader who does not know the method.
+
+    They say how much the case is trusted and how much is needed, and for an abstention what would change it. The
+    numbers are those of the decision (Section 2.5, Algorithm 1).
+
+    Args:
+        decision: what is explained.
+        chunks: the evidence that it was made on, whose titles are then told.
+        at_shell: advice names options of `isr-rag check`, not arguments of a gate.
+    """
+    trusted = _trusted(decision)
+    parts = [*trusted, *_numbers_of_the_model(decision)]
+    if decision.reason is not Reason.REFERENCE_BELOW_TARGET or not trusted:  # the numbers alone say that one
+        first = headline(decision.reason)
+        parts.insert(0, f"{first[0].upper()}{first[1:]}.")
+    if decision.detail:
+        detail = decision.detail.rstrip(". ")
+        parts.append(f"{detail[0].upper()}{detail[1:]}.")
+    if decision.lowest_h_star is not None:
+        choose = "--h-star " if at_shell else "h_star >= "
+        parts.append(f"Choose {choose}{decision.lowest_h_star:.2g}, or calibrate on more labelled items.")
+    parts += _where_to_look(decision, chunks)
+    if change := _what_would_change_it(decision, "--h-star " if at_shell else "h_star="):
+        parts.append(f"What would change it: {change}.")
+    return " ".join(parts)
+
+
+def percent(value: float, beside: float) -> tuple[str, str]:
+    """Two probabilities in percent, with as many digits as tell them apart; the first is never rounded up."""
+    for digits in range(0, 4):
+        unit = 10.0 ** (digits + 2)
+        shown = int(value * unit + 1e-9) / unit
+        left, right = f"{shown:.{digits}%}", f"{beside:.{digits}%}"
+        if left != right or abs(value - beside) < 1e-9:
+            return left, right
+    return f"{value:.4%}", f"{beside:.4%}"
+
+
+def _trusted(decision: Decision) -> list[str]:
+    if decision.p_ref is None:
+        return []
+    trusted, needed = percent(decision.p_ref, decision.p_star)
+    if decision.settings.rule.convention == "paper":
+        return [f"It is trusted at {trusted}, of which the paper's rule asks nothing (h* = {decision.h_star:g})."]
+    if decision.guarantee == "selective":  # the class is all cases at least as sure
+        said = f"{trusted} of the cases at least as sure as this one hold; {needed} must (h* = {decision.h_star:g})."
+        return [f"By its calibration, {said}"]
+    return [f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."]
+
+
+def _numbers_of_the_model(decision: Decision) -> list[str]:
+    unsure = decision.reason in (Reason.ORDER_SENSITIVE, Reason.INSUFFICIENT_INFORMATION)
+    if not unsure or decision.q_bar is None:
+        return []
+    assert decision.q_lo is not None
+    mean = f"The model gives it {decision.q_bar:.2g} on average"
+    return [f"{mean} over the orders of the chunks, and {decision.q_lo:.2g} in the worst."]
+
+
+def _where_to_look(decision: Decision, chunks: Sequence[Chunk]) -> list[str]:
+    """The sentence nearest to the claim, and for an abstention the claim's words that it lacks."""
+    nearest = decision.nearest
+    if nearest is None:
+        return []
+    end = "" if nearest.sentence[-1:] in ".!?" else "."
+    title = chunks[nearest.chunk].title if chunks else None
+    place = f"chunk {nearest.chunk + 1}{f' ({one_line(title)})' if title else ''}"
+    said = f"The nearest sentence is in {place}: “{nearest.sentence}”{end}"
+    if decision.answered or not nearest.lacking:
+        return [said]
+    lacking = ", ".join(f"“{word}”" for word in nearest.lacking)
+    return [f"{said} It does not have {lacking}."]
+
+
+def _what_would_change_it(decision: Decision, setting: str) -> str:
+    if decision.reason is Reason.REFERENCE_BELOW_TARGET:
+        wider = _wider_target(decision, setting)
+        more = [_MORE_EVIDENCE] if decision.lowest_h_star is None else []
+        *first, last = [*more, *wider, "a calibration on labelled data of your own"]
+        return f"{', '.join(first)}, or {last}" if first else last
+    return {
+        Reason.ORDER_SENSITIVE: "fewer chunks that distract from or contradict the one that carries it",
+        Reason.INSUFFICIENT_INFORMATION: _MORE_EVIDENCE,
+        Reason.CUT_NOT_REACHED: f"{_MORE_EVIDENCE}, or more labelled data, which allow a lower cut",
+        Reason.OUTSIDE_CALIBRATION: "a calibration on labelled data of your own that covers such cases",
+        Reason.NO_EVIDENCE: "retrieving some",
+        Reason.SHIFTED: "a calibration on labels of the new cases",
+    }.get(decision.reason, "")
+
+
+def _wider_target(decision: Decision, setting: str) -> list[str]:
+    """The least wider target that the case would reach; none where each target needs a calibrated threshold."""
+    if decision.p_ref is None or decision.threshold_reached is not None:
+        return []
+    reached = [h for h in _WIDER if h > decision.h_star and decision.p_ref >= 1.0 - h]
+    return [f"{setting}{reached[0]:g} where {reached[0]:.0%} wrong among the answered will do"] if reached else []

@@ -1,0 +1,232 @@
+"""What a scorer is: structured prompts and orderings in, label log-probabilities out.
+
+A scorer receives the segments of a prompt rather than finished strings: a local one can then share what the
+orderings have in common and a remote one can render text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.errors import ISRError, ScorerError
+
+__all__ = [
+    "AsyncScorer",
+    "FocusedScorer",
+    "IndexingScorer",
+    "KeepingScorer",
+    "Layout",
+    "MeasuredScorer",
+    "PartialScoresError",
+    "ScoreRequest",
+    "Scorer",
+    "Scores",
+    "checked_probabilities",
+    "focus_words_of",
+    "kept_bytes_of",
+    "noise_floor_of",
+]
+
+Layout = Literal["full", "set", "late"]
+"""How a model sees the evidence.
+
+`full`  one causal sequence, so the order of the chunks matters (every ordinary language model);
+`set`   every chunk attends to the instruction, the claim and itself, all chunks are at the same positions, and
+          only the closing part attends to everything: exactly invariant to order;
+`late`  as `set`, with the claim only in the closing part: a chunk's state depends on the chunk alone.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """One prompt and the orderings of its chunks to score.
+
+    Attributes:
+        prompt: the segments.
+        orderings: the orderings to score, one at least.
+    """
+
+    prompt: Prompt
+    orderings: tuple[Ordering, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a scorer says about one request.
+
+    Attributes:
+        logprobs: natural-log probabilities of the labels, renormalised over the label set; float64, shape
+            (m, labels), one row per ordering of the request.
+        passes: forward passes spent, counted as orderings really computed (0 when all came from a cache).
+        bounds: where a probability is known only up to an interval (a server lists no more than its most probable
+            tokens): the least and the most that each label's renormalised probability can be; float64, shape
+            (2, m, labels). A gate decides on the cautious end. None: every probability is exact.
+    """
+
+    logprobs: NDArray[np.float64]
+    passes: int
+    bounds: NDArray[np.float64] | None = None
+
+
+class PartialScoresError(ScorerError):
+    """Some requests of one call to a scorer failed for good, and the others need not be scored again.
+
+    Attributes:
+        outcomes: for each request its scores, or the error that it ended with.
+    """
+
+    def __init__(self, message: str, outcomes: Sequence[Scores | ISRError]) -> None:
+        super().__init__(message)
+        self.outcomes = outcomes
+
+    def __reduce__(self) -> tuple[type[PartialScoresError], tuple[str, Sequence[Scores | ISRError]]]:
+        return type(self), (str(self), self.outcomes)
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Anything that turns prompts and orderings into label probabilities.
+
+    `identity` names everything that a score depends on beyond the request (model, revision, adapter, dtype,
+    chat template): calibrations and caches are tied to it. `layout` other than `"full"` promises scores that do
+    not depend on the ordering at all.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Name and hash of all that determines a score."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """How the model sees the evidence."""
+        ...
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """Score every request; the result of one does not depend on the others."""
+        ...
+
+
+@runtime_checkable
+class AsyncScorer(Scorer, Protocol):
+    """A scorer that can also be awaited: nothing blocks while a server answers."""
+
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As `score`, without blocking the event loop."""
+        ...
+
+
+@runtime_checkable
+class IndexingScorer(Scorer, Protocol):
+    """A scorer that can compute what depends on the evidence alone ahead of any question."""
+
+    def index(self, prompts: Sequence[Prompt]) -> int:
+        """Prepare the prompts' chunks; returns the tokens computed."""
+        ...
+
+
+@runtime_checkable
+class KeepingScorer(IndexingScorer, Protocol):
+    """A scorer that says how much it keeps of what it computed ahead."""
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Bytes of chunk states in memory; None where it keeps none, and `index` is refused."""
+        ...
+
+
+@runtime_checkable
+class FocusedScorer(Scorer, Protocol):
+    """A scorer that states how much evidence a gate should let it read, which `ISRGate(max_words="auto")` takes."""
+
+    @property
+    def focus_words(self) -> int | None:
+        """Words of evidence to read; None for all of it."""
+        ...
+
+
+@runtime_checkable
+class MeasuredScorer(Scorer, Protocol):
+    """A scorer that knows its own numerical noise, from which a gate tells whether orderings really differ."""
+
+    @property
+    def noise_floor(self) -> float | None:
+        """Numerical noise of a score in log-odds; None where it was not measured."""
+        ...
+
+
+def focus_words_of(scorer: Scorer) -> int | None:
+    """Words of evidence that a scorer asks for; None where it sets no limit."""
+    return scorer.focus_words if isinstance(scorer, FocusedScorer) else None
+
+
+def kept_bytes_of(scorer: Scorer) -> int | None:
+    """Bytes of chunk states that a scorer has in memory; None where it keeps none or does not say."""
+    return scorer.kept_bytes if isinstance(scorer, KeepingScorer) else None
+
+
+def noise_floor_of(scorer: Scorer) -> float | None:
+    """A scorer's numerical noise in log-odds; None where it does not know it."""
+    return scorer.noise_floor if isinstance(scorer, MeasuredScorer) else None
+
+
+def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
+    """Label probabilities as plain floats, renormalised: the least and the most they can be.
+
+    Raises:
+        ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
+    """
+    if not isinstance(scores, Scores):
+        raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")
+    logprobs = np.asarray(scores.logprobs, dtype=np.float64)
+    if logprobs.shape != (m, labels):
+        raise ScorerError(f"the scorer returned log-probabilities of shape {logprobs.shape}, not {(m, labels)}")
+    if np.isnan(logprobs).any() or (logprobs > 1e-6).any():
+        raise ScorerError(f"the scorer returned numbers that are not log-probabilities: {logprobs.tolist()}")
+    probabilities = np.exp(logprobs)
+    totals = probabilities.sum(axis=1, keepdims=True)
+    if (totals <= 0.0).any():
+        raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
+    if scores.bounds is None:
+        rows = cast(list[list[float]], (probabilities / totals).tolist())
+        return rows, rows
+    ends = np.asarray(scores.bounds, dtype=np.float64)
+    if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
+        raise ScorerError("the scorer returned bounds that are not intervals of probabilities")
+    return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())
+
+
+class LabelProbabilities:
+    """The label probabilities of orderings, as they come in.
+
+    Attributes:
+        rows: for each ordering scored the least that each label's probability can be.
+        tops: the most; the same as the rows where every probability is exact.
+        passes: forward passes spent.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[list[float]] = []
+        self.tops: list[list[float]] = []
+        self.passes = 0
+
+    def add(self, request: ScoreRequest, scores: Scores) -> None:
+        """Take in the scores of a request.
+
+        Raises:
+            ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
+        """
+        low, high = checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
+        self.rows, self.tops, self.passes = self.rows + low, self.tops + high, self.passes + scores.passes
+
+    def of(self, target: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The least and the most that a label's probability can be for each ordering; empty while the label is open."""
+        if target is None:
+            return (), ()
+        return tuple([row[target] for row in self.rows]), tuple([top[target] for top in self.tops])

@@ -1,0 +1,120 @@
+"""What the adapters for frameworks share: the gate that decides, before drafting or after it."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Literal
+
+from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.settings import OnError, Settings, check_count, check_on_error
+from isr_rag.errors import InvalidTypeError
+from isr_rag.gate import ISRGate
+from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, gate_of_round, require_answerable, share_of_round
+from isr_rag.gate.defaults import AFTER_DRAFTING, BEFORE_DRAFTING, default_reference
+from isr_rag.references.calibrated_mixture import CalibratedMixture
+
+Place = Literal["before", "after"]
+"""Before drafting a gate judges whether the evidence suffices; after drafting, whether it supports the draft."""
+
+MESSAGE = "I cannot answer this from the documents at hand."
+"""What takes the place of an answer after an abstention, by default."""
+
+_TEMPLATES = {"before": SUFFICIENT, "after": SUPPORTED}
+_DEFAULT_H_STAR = {"before": BEFORE_DRAFTING, "after": AFTER_DRAFTING}
+_NO_TEXT = "…"
+_loading = threading.Lock()
+
+
+def core_gate(value: object) -> ISRGate:
+    """A value, if it is a gate of `isr_rag`.
+
+    Raises:
+        InvalidTypeError: if it is anything else, such as the adapter's own component of the same name.
+    """
+    if isinstance(value, ISRGate):
+        return value
+    kind = f"{type(value).__module__}.{type(value).__name__}"
+    raise InvalidTypeError(
+        f"gate must be an isr_rag.ISRGate, not {kind}: from isr_rag import ISRGate as Gate, and give gate=Gate(...)"
+    )
+
+
+def default_h_star(place: Place, h_star: float | None = None, *, on_error: OnError = "raise", rounds: int = 1) -> float:
+    """The h* of a gate made by default, checked without loading its model.
+
+    Args:
+        place: where it decides.
+        h_star: the user's own target; by default what `isr_rag.gate.defaults` says for the place.
+        on_error: checked likewise.
+        rounds: most rounds of its loop, >= 1.
+
+    Raises:
+        ConfigurationError: for a setting out of range, or a target that the shipped calibration can never reach.
+    """
+    check_on_error(on_error)
+    check_count("rounds", rounds, 1)
+    target = Settings(h_star=_DEFAULT_H_STAR[place] if h_star is None else h_star).h_star
+    share_of_round(_shipped(), _TEMPLATES[place], target, rounds)
+    return target
+
+
+def gate_for(
+    place: Place,
+    gate: ISRGate | None = None,
+    *,
+    h_star: float | None = None,
+    on_error: OnError = "raise",
+    rounds: int = 1,
+) -> ISRGate:
+    """The gate of an adapter, checked for what it is going to be asked.
+
+    ```python
+    gate = gate_for("after", gate, rounds=2)  # gate: what the user gave, or None
+    trail = acquire(gate, retrieve, question=question, answer=draft, rounds=2)
+    ```
+
+    Args:
+        place: where it decides.
+        gate: the user's own gate; by default the one that comes with the package, shared by all who ask for it.
+        h_star: overrides the gate's target.
+        on_error: policy of the default gate.
+        rounds: most rounds of its loop, >= 1.
+
+    Raises:
+        ConfigurationError: for a setting out of range, or if no evidence could ever lead to an answer.
+        InvalidTypeError: if `gate` is not one of `isr_rag`.
+        ModelNotFoundError: if the default gate's model is not set up.
+    """
+    check_count("rounds", rounds, 1)
+    if gate is None:
+        target = default_h_star(place, h_star, on_error=on_error, rounds=rounds)
+        with _loading:  # the first requests of a server come together, and one of them makes the gate
+            return _default_gate(target, on_error)
+    own = core_gate(gate) if h_star is None else core_gate(gate).with_h_star(h_star)
+    require_answerable(own, rounds, before=place == "before", after=place == "after")
+    return own
+
+
+def at_each_round(place: Place, gate: ISRGate, rounds: int) -> ISRGate:
+    """The gate that decides at each round, for an adapter whose framework runs the loop.
+
+    Raises:
+        ConfigurationError: as `isr_rag.gate.acquisition.gate_of_round`.
+    """
+    return gate_of_round(gate, rounds, _TEMPLATES[place])
+
+
+def numbered(chunks: list[Chunk]) -> list[Chunk]:
+    """Evidence for an audit: a chunk without text keeps its place, because citation markers count it."""
+    return [chunk if one_line(chunk.text) else Chunk(_NO_TEXT) for chunk in chunks]
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> CalibratedMixture:
+    return default_reference()
+
+
+@lru_cache(maxsize=8)
+def _default_gate(h_star: float, on_error: OnError) -> ISRGate:
+    return ISRGate(h_star=h_star, on_error=on_error)

@@ -1,0 +1,233 @@
+"""Calibrating a gate on labelled items: scored by the very gate, fitted by its own rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from isr_rag import __version__
+from isr_rag.calibration.artefact import CalibrationArtefact, Fingerprint
+from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
+from isr_rag.calibration.errors import CalibrationError
+from isr_rag.calibration.fitting import FitSettings, FittedCalibration, fit_artefact
+from isr_rag.calibration.records import CalibrationRecord, LoopRecord
+from isr_rag.core.decision import Decision
+from isr_rag.core.evidence import Chunk, as_chunks, one_line
+from isr_rag.core.predicates import predicate_for
+from isr_rag.core.settings import check_count
+from isr_rag.core.verdict import weigh
+from isr_rag.gate import ISRGate
+from isr_rag.gate.acquisition import Retrieve
+from isr_rag.references.direct import Oracle
+from isr_rag.scorers.adjudicators import STANDARD
+
+BATCH = 16
+_OWN = ("id", "label", "group", "source", "support")
+
+
+def score_labelled(
+    gate: ISRGate, items: Sequence[Mapping[str, Any]], *, progress: Callable[[int], None] = lambda scored: None
+) -> list[CalibrationRecord]:
+    """Score labelled items with a gate's own scorer, orderings and focus; its reference is not asked.
+
+    Args:
+        gate: whose scores are to be calibrated. Without a cascade: a calibration belongs to one m.
+        items: mappings with `id`, `label` (0 or 1), optionally `group` (items that are not independent share
+            it) and `source` (the data set or product it comes from), and the arguments of `isr_rag.ISRGate.decide`.
+        progress: called with the number of items scored.
+
+    Raises:
+        CalibrationError: before anything is scored, if the gate has a cascade, or an item has no id, label or evidence,
+            or occurs twice; later if nothing of an item fits the model.
+        ISRError: as the gate's `decide`, with a note that names the item.
+    """
+    if gate.settings.orderings.cascade:
+        raise CalibrationError("calibrate a gate without its cascade: a calibration belongs to one m")
+    texts = _checked(items)
+    oracle = _Reading(gate)
+    records: list[CalibrationRecord] = []
+    for start in range(0, len(items), BATCH):
+        batch = items[start : start + BATCH]
+        asked = [{k: v for k, v in item.items() if k not in _OWN} | {"reference": oracle} for item in batch]
+        for item, decision in zip(batch, gate.decide_batch(asked), strict=True):
+            if decision.q_bar is None:
+                raise CalibrationError(f"nothing of item {item['id']!r} fits the model: leave it out")
+            text, evidence = texts[len(records)]
+            named = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
+            records.append(
+                CalibrationRecord(
+                    id=str(item["id"]),
+                    predicate=decision.predicate,
+                    q_bar=decision.q_bar,
+                    label=int(item["label"]),
+                    text=text,
+                    q=decision.q,
+                    chunks=decision.chunks - len(decision.left_out),
+                    language=" ".join(evidence),
+                    alone=oracle.best_alone(decision),
+                    **named,
+                )
+            )
+        progress(len(records))
+    return records
+
+
+def _checked(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """The key and the chunks' texts of each item; a CalibrationError for what no calibration can be fitted on."""
+    texts: list[tuple[str, list[str]]] = []
+    ids: list[str] = []
+    seen: list[str] = []
+    for item in items:
+        if item.get("label") not in (0, 1) or item.get("id") is None:
+            raise CalibrationError(f"a labelled item needs an id and a label of 0 or 1, got {dict(item)!r:.200}")
+        chunks = [chunk.text for chunk in as_chunks(item.get("evidence", ()))]
+        if not chunks:
+            raise CalibrationError(f"item {item['id']!r} has no evidence: there is nothing to calibrate on")
+        predicate = item.get("predicate") or predicate_for(**_texts(item))
+        texts.append((item_key(predicate.query, chunks), chunks))
+        ids.append(f"{predicate.template}: {item['id']}")
+        seen.append(f"{predicate.template}: {texts[-1][0]}")
+    refuse_duplicates(ids, "ids")
+    refuse_duplicates(seen, "texts")
+    return texts
+
+
+class _Reading(Oracle):
+    """Trusts everything, and has each chunk read alone where that costs little: chunks that do not see each other."""
+
+    def __init__(self, gate: ISRGate) -> None:
+        super().__init__(1.0)
+        self._closely = gate.scorer.layout != "full"
+
+    def reads_alone(self, predicate: str) -> bool:
+        """Whether each chunk is read by itself."""
+        return self._closely
+
+    def best_alone(self, decision: Decision) -> float | None:
+        """The highest q of any chunk; of a single one that of the decision; None where they were not read so."""
+        return max(decision.q_alone, default=decision.q_bar) if self._closely else None
+
+
+def item_key(query: str, chunks: Sequence[str]) -> str:
+    """What makes two labelled items the same one: what is judged, and the evidence in any order."""
+    return json.dumps([normalised(query), *sorted(map(normalised, chunks))], ensure_ascii=False)
+
+
+def score_loops(
+    gate: ISRGate,
+    items: Sequence[Mapping[str, Any]],
+    retrieve: Retrieve,
+    *,
+    rounds: int = 2,
+    progress: Callable[[int], None] = lambda scored: None,
+) -> list[LoopRecord]:
+    """Run the loop of acquisition on labelled items, every round of it, and score each round.
+
+    Args:
+        gate: whose scores are to be calibrated; its reference is not asked.
+        items: mappings with `id`, `label` (1: holds where its support is found), `support` (texts of the chunks
+            that must all be gathered for it to hold; empty: it needs none), and `claim`, or `question` with or
+            without `answer`.
+        retrieve: the retriever of the loop; gets None instead of a previous decision.
+        rounds: most rounds, >= 2.
+        progress: called with the number of items scored.
+
+    Raises:
+        ConfigurationError: if rounds < 2.
+        CalibrationError: if an item has no id, label or support.
+        ISRError: as the gate's `decide`.
+    """
+    check_count("rounds", rounds, 2)
+    oracle = _Reading(gate)
+    records: list[LoopRecord] = []
+    for item in items:
+        if item.get("label") not in (0, 1) or item.get("id") is None or "support" not in item:
+            raise CalibrationError(f"a labelled loop needs id, label of 0 or 1 and support, got {dict(item)!r:.200}")
+        texts = _texts(item)
+        predicate = predicate_for(**texts)
+        needed = {normalised(text) for text in item["support"]}
+        gathered: dict[tuple[str, str], Chunk] = {}
+        asked: list[dict[str, Any]] = []
+        labels: list[int] = []
+        for round_number in range(rounds):
+            before = len(gathered)
+            for chunk in as_chunks(retrieve(predicate.query, round_number, None)):
+                gathered.setdefault((chunk.title or "", one_line(chunk.text)), chunk)
+            if round_number > 0 and len(gathered) == before:
+                break  # as the loop does
+            if gathered:
+                asked.append({**texts, "evidence": list(gathered.values()), "reference": oracle})
+                found = {normalised(chunk.text) for chunk in gathered.values()}
+                labels.append(int(bool(item["label"]) and needed <= found))
+        read = [
+            (decision.q_bar, label, oracle.best_alone(decision))
+            for decision, label in zip(gate.decide_batch(asked), labels, strict=True)
+            if decision.q_bar is not None
+        ]
+        if read:
+            means, held, alone = zip(*read, strict=True)
+            best = tuple(one for one in alone if one is not None)
+            records.append(LoopRecord(str(item["id"]), predicate.template, means, held, best))
+            progress(len(records))
+    return records
+
+
+def calibrate(
+    gate: ISRGate,
+    records: Iterable[CalibrationRecord],
+    *,
+    targets: Sequence[tuple[float, float]] = ((0.05, 0.1),),
+    loops: Iterable[LoopRecord] = (),
+    retriever: str = "",
+    training: TrainingHashes | None = None,
+    seed: int = 0,
+) -> FittedCalibration:
+    """Fit the calibration that belongs to exactly this gate.
+
+    Args:
+        gate: as in `score_labelled`.
+        records: its scores.
+        targets: (h*, delta) pairs of Learn-then-Test thresholds; none leaves all items to the calibrator.
+        loops: labelled loops from `score_loops`, for `isr_rag.acquire`.
+        retriever: how those loops retrieved, in words.
+        training: hashes of what the scorer was trained on, made by `TrainingHashes.of` from ids and from texts as
+            `item_key` writes them; None: those that ship with an adjudicator of this package.
+        seed: seed of splits and folds.
+
+    Raises:
+        CalibrationError: if the records cannot carry a calibration, or were trained on; the message says why.
+    """
+    drawn, rule = gate.settings.orderings, gate.settings.rule
+    ordered: dict[str, Any] = {"orderings": drawn.family, "m": drawn.m, "seed": drawn.seed}
+    ordered |= {"clip": rule.clip, "convention": rule.convention}
+    if drawn.family == "banded":
+        ordered["bands"] = drawn.bands
+    if gate.settings.invariant:
+        ordered = {"orderings": None, "m": None}
+
+    def answers(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
+        return weigh(record.q, p_ref, replace(gate.settings, h_star=h_star)).answers
+
+    return fit_artefact(
+        records,
+        fingerprint=Fingerprint(scorer=gate.scorer.identity, max_words=gate.settings.max_words, **ordered),
+        created_by=f"isr-rag {__version__}",
+        settings=FitSettings(targets=tuple(targets), rule=answers, seed=seed),
+        loops=loops,
+        retriever=retriever,
+        training=shipped_hashes(gate.scorer.identity) if training is None else training,
+    )
+
+
+def shipped_hashes(scorer: str) -> TrainingHashes | None:
+    """Hashes of what the adjudicator was trained on, by its scorer's identity; None for any other scorer."""
+    own = CalibrationArtefact.load(STANDARD.directory / "calibration.json").fingerprint.scorer
+    if own.split("/")[:3] != scorer.split("/")[:3]:  # the same base and adapter, on whatever device
+        return None
+    return TrainingHashes.load(STANDARD.directory / "trained.u64")
+
+
+def _texts(item: Mapping[str, Any]) -> dict[str, str | None]:
+    return {name: item.get(name) for name in ("claim", "question", "answer")}

@@ -1,0 +1,200 @@
+"""Read evidence from text, Markdown, HTML, PDF, JSON and JSONL files, directories, or standard input."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+
+from isr_rag._util import strict_json
+from isr_rag.core.evidence import Chunk, as_chunks, one_line
+from isr_rag.errors import InvalidInputError, MissingDependencyError
+
+CHUNK_WORDS = 120
+"""Most words of a chunk that is cut out of running text, unless one paragraph has more."""
+
+_LIGATURE = re.compile("[\ufb00-\ufb06]")
+_HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+_SUFFIXES = (".txt", ".md", ".rst", *_HTML_SUFFIXES, ".pdf", ".json", ".jsonl")
+
+
+def read_evidence(places: Sequence[str], *, note: Callable[[str], None] = lambda line: None) -> tuple[Chunk, ...]:
+    """Read chunks from files, directories or `-` (standard input), in the order given.
+
+    A JSONL file has one chunk per line (a string, or `{"text", "title"}`), a JSON file a list of them. Running text
+    is cut into chunks of whole paragraphs of about `CHUNK_WORDS` words, with the file's name as title. Of HTML the main
+    text is read, under the page's title; of PDF the text of every page. A file of any other kind is read as text if it
+    is named itself, and skipped in a directory, as hidden files are.
+
+    Args:
+        places: what to read.
+        note: called with a message about what a directory skipped.
+
+    Raises:
+        InvalidInputError: if a place does not exist, cannot be read or holds no text, or a line is not a chunk.
+        MissingDependencyError: for HTML or PDF without the extra "documents".
+    """
+    return tuple(chunk for place in places for chunk in _read(place, note))
+
+
+def _read(place: str, note: Callable[[str], None]) -> Iterator[Chunk]:
+    if place == "-":
+        yield from _read_stdin()
+        return
+    path = Path(place)
+    try:
+        if not path.exists():
+            raise InvalidInputError(f"there is no file or directory {place}")
+        for file in _files_in(path, note) if path.is_dir() else [path]:
+            yield from chunks_of_document(file.read_bytes(), str(file))
+    except OSError as error:
+        raise InvalidInputError(f"{place} cannot be read: {error.strerror or error}") from error
+
+
+def _read_stdin() -> Iterator[Chunk]:
+    name = "standard input"
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{name} is not UTF-8 text: {error}") from error
+    text = _checked(text.removeprefix("\ufeff"), name)
+    start = text.lstrip()[:1]
+    if start == "[" and (chunks := _json_list(text, name)) is not None:
+        yield from chunks
+    else:
+        yield from _json_lines(text, name) if start in ("{", '"') else chunk_text(text)
+
+
+def _files_in(path: Path, note: Callable[[str], None]) -> list[Path]:
+    """The files of a directory that can be read as evidence."""
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+    wanted = [file for file in files if file.suffix.lower() in _SUFFIXES and file.stat().st_size]
+    if not wanted:
+        raise InvalidInputError(f"{path} has no file to read: {', '.join(_SUFFIXES)}")
+    skipped = Counter(file.suffix.lower() or "without suffix" for file in files if file.suffix.lower() not in _SUFFIXES)
+    empty = len(files) - len(wanted) - skipped.total()
+    if skipped or empty:
+        kinds = [f"{count} {kind}" for kind, count in sorted(skipped.items())] + ([f"{empty} empty"] if empty else [])
+        note(f"{path}: {len(wanted)} files read, skipped {', '.join(kinds)}")
+    return wanted
+
+
+def chunks_of_document(raw: bytes, name: str) -> Iterator[Chunk]:
+    """The chunks of a file's content, cut as `read_evidence` does and with its errors; nothing is read from a disk.
+
+    The suffix of `name` tells the format, its stem is a title, and error messages contain it.
+    """
+    path = Path(name)
+    suffix = path.suffix.lower()
+    if not raw.strip():
+        raise InvalidInputError(f"{path} is empty")
+    if raw.startswith(b"%PDF-"):
+        yield from _pdf(raw, path)
+        return
+    if suffix == ".pdf":
+        raise InvalidInputError(f"{path} is not a PDF file")
+    try:
+        text = _checked(raw.decode("utf-8-sig"), str(path))
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{path} is not UTF-8 text, nor a PDF: convert it first ({error.reason} at byte {error.start})"
+        ) from error
+    if suffix in _HTML_SUFFIXES:
+        yield from _html(text, path)
+    elif suffix in (".json", ".jsonl"):
+        chunks = _json_list(text, str(path)) if suffix == ".json" else None
+        yield from _json_lines(text, str(path)) if chunks is None else chunks
+    else:
+        yield from chunk_text(text, path.stem)
+
+
+def _checked(text: str, name: str) -> str:
+    """The text, unless it is empty or binary."""
+    if "\0" in text:
+        raise InvalidInputError(f"{name} is not text: it holds null bytes")
+    if not one_line(text):
+        raise InvalidInputError(f"{name} is empty")
+    return text
+
+
+def _json_list(text: str, name: str) -> tuple[Chunk, ...] | None:
+    """The chunks of a JSON list; None where the text is not one."""
+    try:
+        plain = strict_json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(plain, list):
+        return None
+    try:
+        return as_chunks(plain)
+    except (ValueError, TypeError) as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+
+
+def _json_lines(text: str, name: str) -> Iterator[Chunk]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield as_chunks([strict_json.loads(line)])[0]
+            except (ValueError, TypeError) as error:
+                raise InvalidInputError(f"{name}, line {number}: {error}") from error
+
+
+def _html(text: str, path: Path) -> Iterator[Chunk]:
+    """The main text of a page, without menus and footers."""
+    try:
+        from trafilatura import bare_extraction
+    except ImportError as error:
+        raise MissingDependencyError("HTML evidence", error.name or "trafilatura", "documents") from error
+    page = bare_extraction(text, include_comments=False, with_metadata=True)
+    main = getattr(page, "text", None)
+    if not main:
+        raise InvalidInputError(f"{path} has no text that could be read")
+    yield from chunk_text("\n\n".join(main.split("\n")), getattr(page, "title", None) or path.stem)
+
+
+def _pdf(raw: bytes, path: Path) -> Iterator[Chunk]:
+    """The text of every page, cut between sentences because a PDF does not mark paragraphs; ligatures are separated."""
+    try:
+        from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
+    except ImportError as error:
+        raise MissingDependencyError("PDF evidence", error.name or "pypdf", "documents") from error
+    import sentencex
+
+    try:
+        pages = [page.extract_text() for page in PdfReader(BytesIO(raw)).pages]
+    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # a damaged file
+        raise InvalidInputError(f"the PDF {path} cannot be read: {error}") from error
+    segment = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
+    plain = [_LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), page) for page in pages]
+    sentences = [sentence for page in plain for sentence in segment("en", one_line(page))]
+    if not any(map(one_line, sentences)):
+        raise InvalidInputError(f"the PDF {path} holds no text: pages that are pictures need text recognition first")
+    yield from chunk_text("\n\n".join(sentences), path.stem)
+
+
+def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
+    """Cut running text into chunks of whole paragraphs, which empty lines divide; each gets the title.
+
+    A chunk ends where the next paragraph would take it beyond `CHUNK_WORDS` words.
+    """
+    gathered: list[str] = []
+    size = 0
+    for paragraph in filter(None, map(one_line, text.split("\n\n"))):
+        more = len(paragraph.split())
+        if gathered and size + more > CHUNK_WORDS:
+            yield Chunk(" ".join(gathered), title)
+            gathered, size = [], 0
+        gathered.append(paragraph)
+        size += more
+    if gathered:
+        yield Chunk(" ".join(gathered), title)

@@ -1,9 +1,0 @@
-"""One gate over HTTP, for agents (MCP), and as a page in the browser: `isr-rag serve` and `isr-rag mcp`."""
-
-from __future__ import annotations
-
-from isr_rag.serve.app import create_app
-from isr_rag.serve.running import serve
-from isr_rag.serve.settings import KEY_VARIABLE, Limits, Settings
-
-__all__ = ["KEY_VARIABLE", "Limits", "Settings", "create_app", "serve"]

@@ -1,0 +1,155 @@
+"""What goes wrong on a device: no room while loading or computing, a model elsewhere, a precision it lacks.
+
+There is no CUDA device here: what one would do is emulated.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from isr_rag import Chunk, Supported, TransformersScorer  # noqa: E402
+from isr_rag.core.scorer import ScoreRequest  # noqa: E402
+from isr_rag.errors import ConfigurationError, MemoryBudgetError  # noqa: E402
+from isr_rag.scorers.local import loading  # noqa: E402
+from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
+from isr_rag.scorers.local.packed.attention import AttentionPlan, attend  # noqa: E402
+from isr_rag.scorers.local.packed.pack import pack_full  # noqa: E402
+from tests.scorers import tiny  # noqa: E402
+from tests.scorers.local.test_packed import dense_mask, random_prompts, some_orderings  # noqa: E402
+from tests.scorers.local.test_quantized import folder  # noqa: E402, F401  # a fixture
+
+pytestmark = pytest.mark.slow
+
+ASKED = ScoreRequest(
+    Supported(claim="Kepler published it.").render([Chunk("in 1619"), Chunk("Lyon is a city"), Chunk("Paris")]),
+    ((0, 1, 2), (1, 0, 2), (2, 1, 0), (2, 0, 1)),
+)
+
+
+def scorer(**settings: Any) -> TransformersScorer:
+    tokenizer = tiny.tokenizer("chatml")
+    return TransformersScorer(tiny.model("llama", len(tokenizer)), tokenizer, **settings)
+
+
+class Pass:
+    """Stands for the activations of a pass."""
+
+
+CUBLAS = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), CUBLAS])
+def test_a_failed_pass_is_freed_before_the_retry(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    one = scorer()
+    want = one.score([ASKED])[0].logprobs
+    whole = HubNetwork.packed
+    failed: list[weakref.ref[Pass]] = []
+    alive: list[bool] = []
+
+    def packed(self: HubNetwork, pack: Any, plan: Any) -> Any:
+        if len(pack.all_reads) == 4:
+            activations = Pass()
+            failed.append(weakref.ref(activations))
+            raise type(error)(*error.args)
+        gc.collect()
+        alive.append(failed[0]() is not None)
+        return whole(self, pack, plan)
+
+    monkeypatch.setattr(HubNetwork, "packed", packed)
+    assert np.abs(one.score([ASKED])[0].logprobs - want).max() < 1e-5
+    assert alive == [False, False]
+
+
+def test_other_errors_of_the_device_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = scorer()
+    tried: list[int] = []
+
+    def packed(self: HubNetwork, pack: Any, plan: Any) -> Any:
+        tried.append(len(pack.all_reads))
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(HubNetwork, "packed", packed)
+    with pytest.raises(RuntimeError, match="illegal"):
+        one.score([ASKED])
+    assert tried == [4]
+
+
+def test_a_loaded_model_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert scorer().engine.device == torch.device("cpu")
+    with pytest.raises(ConfigurationError, match="is on cpu"):
+        scorer(device="cuda")
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), CUBLAS, MemoryError()])
+def test_no_room_while_loading_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    tokenizer = tiny.tokenizer("chatml")
+    tiny.model("llama", len(tokenizer)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", full)
+    with pytest.raises(MemoryBudgetError, match="does not fit into memory"):
+        TransformersScorer(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(("native", "expected"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_bfloat16_is_chosen_where_the_hardware_has_it(
+    monkeypatch: pytest.MonkeyPatch, native: bool, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
+    assert loading._resolve_dtype("auto", torch.device("cuda")) == expected
+    assert loading._resolve_dtype("auto", torch.device("cpu")) == torch.float32
+
+
+def test_a_model_that_cannot_be_packed_says_so_once_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def packed(self: HubNetwork, pack: Any, plan: Any) -> Any:
+        raise RuntimeError("Expected all tensors to be on the same device, but found cuda:0 and cuda:1")
+
+    monkeypatch.setattr(HubNetwork, "packed", packed)
+    with pytest.warns(RuntimeWarning, match="padded batches.*cuda:1") as warned:
+        one = scorer()
+        one.score([ASKED])
+    assert len(warned) == 1 and not one.engine.packs
+
+
+def test_a_folder_that_was_quantised_before_is_recognised(folder: Path, tmp_path: Path) -> None:  # noqa: F811
+    pytest.importorskip("bitsandbytes")
+    before = TransformersScorer(folder, quantization="nf4", dtype="float32", device="cpu")
+    network = before.engine.network
+    assert isinstance(network, HubNetwork)
+    network.model.save_pretrained(tmp_path)
+    tiny.tokenizer("chatml").save_pretrained(tmp_path)
+    again = TransformersScorer(tmp_path, dtype="float32", device="cpu")
+    assert isinstance(again.engine.network, HubNetwork) and "quantized-float32" in again.identity
+    assert np.allclose(again.score([ASKED])[0].logprobs, before.score([ASKED])[0].logprobs, atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, 0.01), (torch.float16, 0.002)])
+def test_large_scores_are_not_rounded_before_the_softmax(dtype: torch.dtype, most: float) -> None:
+    """Keys with a large bias, as Qwen 2 has them: scores of hundreds, of which bfloat16 keeps whole numbers."""
+    torch.manual_seed(0)
+    prompts = random_prompts(3, longest=60)
+    pack = pack_full(prompts, [some_orderings(prompt, 0) for prompt in prompts])
+    length = len(pack.input_ids)
+    bias = torch.randn(2, 1, 64) * 60
+    q, k, v = torch.randn(6, length, 64), torch.randn(2, length, 64) + bias, torch.randn(2, length, 64)
+    q, k, v = (x.to(dtype) for x in (q, k, v))
+    scores = q.double() @ k.double().repeat_interleave(3, 0).transpose(1, 2) / 8
+    assert scores.abs().max() > 150
+    p = scores.masked_fill(~torch.from_numpy(dense_mask(pack)), -torch.inf).softmax(-1)
+    exact = (p @ v.double().repeat_interleave(3, 0)).transpose(0, 1)
+    found = attend(q, k, v, AttentionPlan(pack), 1 / 8)
+    assert found.dtype == dtype
+    assert (found.double() - exact).norm() / exact.norm() < most
