@@ -23,6 +23,7 @@ from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
 
 SCHEMA_VERSION = 2
+_MASK = "\N{LIGHT SHADE}"
 
 
 class AuditAction(StrEnum):
@@ -113,6 +114,21 @@ class AnswerAudit:
         """
         target = self.h_star if h_star is None else h_star
         return redact(self.answer, self.statements, self.budget, target, cite=cite)
+
+    def masked(self) -> AnswerAudit:
+        """The audit without the words of what may not go out, for metadata, events and logs.
+
+        Lengths and positions stay as they are; what is left out of `releasable` becomes a run of blocks.
+        """
+        released = self.releasable()
+        away = {one.statement for one in released.left_out} if released.text else set(range(len(self.statements)))
+        characters = list(self.answer if released.text else _MASK * len(self.answer))
+        statements = list(self.statements)
+        for i in away:
+            first, last = statements[i].span
+            characters[first:last] = _MASK * (last - first)
+            statements[i] = statements[i].masked(_MASK)
+        return dataclasses.replace(self, answer="".join(characters), statements=tuple(statements))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -190,6 +190,14 @@ class Statement:
             return None
         return math.log(max(self.decision.q_bar or 0.0, 1e-9)) - math.log(max(self.prior, 1e-9))
 
+    def masked(self, mask: str) -> Statement:
+        """The same without its words, each character of its text replaced by one."""
+        decision = self.decision
+        if decision is not None and decision.nearest is not None:
+            decision = dataclasses.replace(decision, nearest=dataclasses.replace(decision.nearest, lacking=()))
+        text = mask * len(self.text)
+        return dataclasses.replace(self, text=text, claim="", detail="", markers=(), decision=decision)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         decision = None if self.decision is None else self.decision.to_dict()

@@ -57,7 +57,8 @@ class Nearest:
     Attributes:
         chunk: index of the caller's chunk.
         sentence: at most 60 words of it, on one line.
-        lacking: words of the claim, or of the drafted answer, that neither it nor its title has; at most six.
+        lacking: words of the claim that neither it nor its title has; at most six. Empty for drafted answers, whose
+            words go nowhere before they are released.
     """
 
     chunk: int

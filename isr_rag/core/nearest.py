@@ -54,15 +54,9 @@ def nearest(predicate: Predicate, chunks: Sequence[Chunk], places: Sequence[int]
     if found is None:
         return None
     place, sentence, has = found
-    lacking = [word for key, word in _keys(_stated(predicate)).items() if key not in has]
+    claim = predicate.claim if isinstance(predicate, Supported) else None  # a draft's words stay out of decisions
+    lacking = [word for key, word in _keys(claim or "").items() if key not in has]
     return Nearest(place, first_words(one_line(sentence), _LONGEST), tuple(lacking[:_MOST]))
-
-
-def _stated(predicate: Predicate) -> str:
-    """What the evidence would have to say: the claim, or the answer to a question; nothing where it is asked."""
-    if not isinstance(predicate, Supported):
-        return ""
-    return predicate.claim or predicate.answer or ""
 
 
 def _keys(text: str) -> dict[str, str]:

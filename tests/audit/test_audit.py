@@ -136,6 +136,17 @@ def test_markdown_stays_whole_around_what_is_left_out(answer: str, left: str) ->
     assert audit(answer).releasable(0.3).text == left
 
 
+@pytest.mark.parametrize("answer", ["The Seine flows through Paris. The Seine flows through Krk.", "It is Krk."])
+def test_a_masked_audit_holds_no_word_of_what_may_not_go_out(answer: str) -> None:
+    audit = gate().audit(answer=answer, evidence=RIVERS, question="Where does the Seine flow?")
+    masked = audit.masked()
+    assert "Krk" in audit.to_json()
+    assert "Krk" not in masked.to_json() and "Krk" not in repr(masked) and "Krk" not in masked.html()
+    assert [one.span for one in masked.statements] == [one.span for one in audit.statements]
+    assert masked.action == audit.action
+    assert AnswerAudit.from_json(masked.to_json()) == masked
+
+
 def test_citations_are_added_where_none_is_right() -> None:
     found = audit(
         "**The Seine is 777 kilometres long.** It flows through Paris [2].\n- The Rhine flows through Basel [3]"

@@ -16,7 +16,7 @@ from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
 
-SECRET = "UNGATED-CANARY"
+SECRET = "UNGATEDCANARY"
 QUESTION = "Which river flows through Paris?"
 DOCUMENTS = [Document(content="The Seine flows through Paris.")]
 

@@ -22,7 +22,7 @@ from isr_rag.references import Case
 from isr_rag.testing import FixedScorer
 from llama_index.postprocessor.isr import GatedAgent, ISRGate, ISRQueryEngine, ISRWorkflow, evidence_tool
 
-SECRET = "UNGATED-CANARY"
+SECRET = "UNGATEDCANARY"
 QUESTION = "Which river flows through Rouen?"
 NODES = [node("The Loire is a river.", "a")]
 RETRIEVER = TopKRetriever(lambda query, number: NODES)

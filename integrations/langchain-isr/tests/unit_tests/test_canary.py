@@ -22,7 +22,7 @@ from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.references import Case
 from langchain_isr import ISRChain, ISRCompressor, ISRGate, ISRMiddleware, ISRRetriever, create_isr_graph, isr_node
 
-SECRET = "UNGATED-CANARY"
+SECRET = "UNGATEDCANARY"
 QUESTION = "Which river flows through Paris?"
 ASKED: Any = {"question": QUESTION}
 MODES: Any = ["values", "updates", "messages", "custom", "tasks", "debug", "checkpoints"]
