@@ -1,0 +1,146 @@
+"""Items as users' traffic makes them: written statements about reserved documents, with what BM25 returns for them.
+
+Half a record's right answers and true claims meet, in stated shares, the errors that retrievers and drafting models
+make: what the documents do not say (the passage taken out of the collection, or a question that only sounds as if it
+were answered), a wrong detail, a question with a false premise.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isr_lab.documents.records import Part, division, read_records
+from isr_rag._util.bm25 import Bm25
+
+K = 4
+"""Chunks that a search returns."""
+SHARES: Mapping[str, float] = {
+    # claims: three true ones a record; supported .55, not in the documents .20, a near-miss .25
+    "claim/absent": 0.36,
+    "claim/near-miss": 0.45,
+    # drafts: two right ones a record; supported .55, not in the documents .21, wrong detail .18, false premise .06
+    "draft/absent": 0.15,
+    "draft/unanswered": 0.45,
+    "draft/wrong": 0.33,
+    "draft/false premise": 0.11,
+    # bare questions: two a record; answerable .55, look-alike .27, passage taken away .18
+    "question/absent": 0.32,
+    "question/unanswered": 1.0,
+}
+"""Share of each kind of negative that a record offers (three near-misses, one to three absent, ...) that is drawn."""
+_SAME = 0.6
+"""A chunk with this share of a passage's words is a copy of it, and is taken away with it."""
+
+
+def traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
+    """Labelled items of one part of the reserved sources, as `isr_rag.gate.labelled.score_labelled` takes them.
+
+    Args:
+        part: of the division.
+        raw: folder of the data, with `passages/`.
+
+    Raises:
+        OSError: if the passages are not there.
+    """
+    passages = {
+        row["id"]: row for name in ("passages", "passages_more") for row in _read(raw / f"passages/{name}.jsonl.gz")
+    }
+    sources = division()[part]
+    records = [record for record in read_records() if passages[record["passage"]]["source"] in sources]
+    for source in sources:
+        corpus = list(_read(raw / f"passages/corpora/{source}.jsonl.gz"))
+        own = [record for record in records if passages[record["passage"]]["source"] == source]
+        yield from source_items(source, corpus, [(record, passages[record["passage"]]) for record in own])
+
+
+def source_items(
+    source: str, corpus: Sequence[Mapping[str, Any]], records: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    """The items of one collection.
+
+    Args:
+        source: its name.
+        corpus: its chunks, each with `text` and `title`.
+        records: each with the passage that it is about, which joins the collection where it is not in it.
+    """
+    known = {" ".join(chunk["text"].split()) for chunk in corpus}
+    extra = [passage for _, passage in records if " ".join(passage["text"].split()) not in known]
+    search = _Search([*corpus, *extra])
+    for record, passage in records:
+        for name, label, query, fields in _asked(record):
+            key = f"{record['passage']}/{name}"
+            share = SHARES.get(name.rsplit("/", 1)[0], 1.0)
+            if _unit(key) >= share:
+                continue
+            evidence = search.without(query, passage) if "/absent/" in name else search.with_(query, passage)
+            yield {
+                "id": key,
+                "label": label,
+                "group": record["passage"],
+                "source": source,
+                "kind": name.rsplit("/", 1)[0],
+                "evidence": [{"text": chunk["text"], "title": chunk.get("title") or None} for chunk in evidence],
+                **fields,
+            }
+
+
+def _asked(record: Mapping[str, Any]) -> Iterator[tuple[str, int, str, dict[str, str]]]:
+    """Name, label, what is searched for, and what is judged."""
+    for n, (text, _, label) in enumerate(record["claims"]):
+        yield (f"claim/true/{n}" if label else f"claim/near-miss/{n}"), int(label), text, {"claim": text}
+        if label:
+            yield f"claim/absent/{n}", 0, text, {"claim": text}
+    for n, one in enumerate(record["questions"]):
+        asked, right = one["question"], one["right"]
+        yield f"draft/right/{n}", 1, asked, {"question": asked, "answer": right}
+        yield f"draft/wrong/{n}", 0, asked, {"question": asked, "answer": one["wrong"]}
+        premise = one["false_premise"]
+        yield f"draft/false premise/{n}", 0, premise, {"question": premise, "answer": right}
+        yield f"draft/absent/{n}", 0, asked, {"question": asked, "answer": right}
+        yield f"question/answerable/{n}", 1, asked, {"question": asked}
+        yield f"question/absent/{n}", 0, asked, {"question": asked}
+    asked, draft = record["unanswered"]["question"], record["unanswered"]["draft"]
+    yield "draft/unanswered/0", 0, asked, {"question": asked, "answer": draft}
+    yield "question/unanswered/0", 0, asked, {"question": asked}
+
+
+class _Search:
+    """BM25 over one collection."""
+
+    def __init__(self, chunks: Sequence[Mapping[str, Any]]) -> None:
+        self._chunks = chunks
+        self._words = [set(str(chunk["text"]).casefold().split()) for chunk in chunks]
+        self._index = Bm25([f"{chunk.get('title') or ''} {chunk['text']}" for chunk in chunks])
+
+    def with_(self, query: str, passage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The best chunks; where the passage is not among them, it takes the place of the last one."""
+        found = [self._chunks[i] for i in self._index.best(query, K)]
+        own = " ".join(passage["text"].split())
+        if all(" ".join(chunk["text"].split()) != own for chunk in found):
+            found[K - 1 :] = [passage]
+        return found
+
+    def without(self, query: str, passage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The best chunks of the collection without the passage and what repeats it."""
+        copies = self._copies(passage)
+        found = [i for i in self._index.best(query, K + len(copies)) if i not in copies]
+        return [self._chunks[i] for i in found[:K]]
+
+    def _copies(self, passage: Mapping[str, Any]) -> set[int]:
+        own = set(str(passage["text"]).casefold().split())
+        return {i for i, words in enumerate(self._words) if len(own & words) >= _SAME * min(len(own), len(words))}
+
+
+def _unit(key: str) -> float:
+    """A number in [0, 1) that belongs to a name."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") / 2**48
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
