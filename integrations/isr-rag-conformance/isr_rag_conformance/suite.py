@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from isr_rag.core.decision import Decision
 from isr_rag.core.settings import OnError
@@ -192,23 +192,21 @@ class Conformance:
         """For one round, and for several of which each needs more than the calibration reaches."""
         never = ISRGate(scorer=FixedScorer([0.9]), reference=_UpToNineTenths(), h_star=0.05)
         for place in self.places:
-            try:
-                self.harness.build(Setup(never, place, 1, lambda query, round_number: [], lambda prompt: DRAFT))
-            except ValueError as error:
-                check("h_star >= 0.1" in str(error), f"{place}: the error does not say what can be reached: {error}")
-            else:
-                check(False, f"{place}: an adapter that can never answer was built")
+            self._check_refused(Setup(never, place, 1, _finds_nothing, _drafts), "h_star >= 0.1")
         if not self.acquires:
             return
         gate = ISRGate(scorer=FixedScorer([0.9]), reference=_UpToNineTenths(), h_star=0.2)
         for place in self.places:
-            self.harness.build(Setup(gate, place, 1, lambda query, round_number: [], lambda prompt: DRAFT))
-            try:
-                self.harness.build(Setup(gate, place, 3, lambda query, round_number: [], lambda prompt: DRAFT))
-            except ValueError as error:
-                check("h_star >= 0.3" in str(error), f"{place}: the error does not say what can be reached: {error}")
-            else:
-                check(False, f"{place}: a loop of 3 rounds that can never answer was built")
+            self.harness.build(Setup(gate, place, 1, _finds_nothing, _drafts))
+            self._check_refused(Setup(gate, place, 3, _finds_nothing, _drafts), "h_star >= 0.3")
+
+    def _check_refused(self, setup: Setup, reachable: str) -> None:
+        try:
+            self.harness.build(setup)
+        except ValueError as error:
+            check(reachable in str(error), f"{setup.place}: the error does not say what can be reached: {error}")
+        else:
+            check(False, f"{setup.place}: an adapter that can never answer in {setup.rounds} rounds was built")
 
     def test_counters_are_fresh_on_every_run(self) -> None:
         """A second run of one adapter has as many rounds as the first, and the same outcome."""
@@ -440,6 +438,14 @@ async def _in_tasks(world: World) -> list[Outcome]:
     return list(await asyncio.gather(*(one(n) for n in range(CONCURRENT))))
 
 
+def _finds_nothing(query: str, round_number: int) -> list[Any]:
+    return []
+
+
+def _drafts(prompt: str) -> str:
+    return DRAFT
+
+
 def _chain(error: BaseException | None) -> str:
     """An error and everything it came from, in words."""
     words: list[str] = []
@@ -452,11 +458,11 @@ def _chain(error: BaseException | None) -> str:
 def _check_plain(value: object, where: str) -> None:
     """Exactly the types of JSON: subclasses (numpy floats, enums) fail at some checkpoint or other."""
     if type(value) is dict:
-        for name, inner in value.items():
+        for name, inner in cast(dict[object, object], value).items():
             check(type(name) is str, f"{where}: the key {name!r} is not a plain string")
             _check_plain(inner, f"{where}, {name}")
     elif type(value) is list:
-        for inner in value:
+        for inner in cast(list[object], value):
             _check_plain(inner, where)
     else:
         check(type(value) in (str, int, float, bool, type(None)), f"{where}: {value!r} is a {type(value).__name__}")

@@ -17,8 +17,8 @@ from typing import Any
 from isr_lab.documents.records import Part, division, read_records
 from isr_rag._util.bm25 import Bm25
 
-K = 4
-"""Chunks that a search returns."""
+DEPTHS = (*(1, 2, 5, 6) * 3, *(3,) * 4, *(4,) * 12, *(8,) * 2, 12, 20)
+"""Chunks that a search returns, drawn from these: the depth of a pipeline is its owner's choice."""
 SHARES: Mapping[str, float] = {
     # claims: three true ones a record; supported .55, not in the documents .20, a near-miss .25
     "claim/absent": 0.36,
@@ -77,7 +77,9 @@ def source_items(
             share = SHARES.get(name.rsplit("/", 1)[0], 1.0)
             if _unit(key) >= share:
                 continue
-            evidence = search.without(query, passage) if "/absent/" in name else search.with_(query, passage)
+            depth = DEPTHS[int(_unit(f"depth of {query} in {record['passage']}") * len(DEPTHS))]
+            look = search.without if "/absent/" in name else search.with_
+            evidence = look(query, depth, passage)
             yield {
                 "id": key,
                 "label": label,
@@ -117,19 +119,19 @@ class _Search:
         self._words = [set(str(chunk["text"]).casefold().split()) for chunk in chunks]
         self._index = Bm25([f"{chunk.get('title') or ''} {chunk['text']}" for chunk in chunks])
 
-    def with_(self, query: str, passage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def with_(self, query: str, depth: int, passage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The best chunks; where the passage is not among them, it takes the place of the last one."""
-        found = [self._chunks[i] for i in self._index.best(query, K)]
+        found = [self._chunks[i] for i in self._index.best(query, depth)]
         own = " ".join(passage["text"].split())
         if all(" ".join(chunk["text"].split()) != own for chunk in found):
-            found[K - 1 :] = [passage]
+            found[depth - 1 :] = [passage]
         return found
 
-    def without(self, query: str, passage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def without(self, query: str, depth: int, passage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The best chunks of the collection without the passage and what repeats it."""
         copies = self._copies(passage)
-        found = [i for i in self._index.best(query, K + len(copies)) if i not in copies]
-        return [self._chunks[i] for i in found[:K]]
+        found = [i for i in self._index.best(query, depth + len(copies)) if i not in copies]
+        return [self._chunks[i] for i in found[:depth]]
 
     def _copies(self, passage: Mapping[str, Any]) -> set[int]:
         own = set(str(passage["text"]).casefold().split())

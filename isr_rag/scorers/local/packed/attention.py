@@ -45,15 +45,16 @@ class _Part:
 
     def __init__(self, runs: Sequence[_Run], device: torch.device) -> None:
         self._runs, self._device = runs, device
-        end = runs[-1].start + runs[-1].rows
-        self.rows = end - runs[0].start
-        seen = np.zeros(end, dtype=np.bool_)
-        for run in runs:
-            for start, length in (*run.spans, (run.start, run.rows)):
-                seen[start : start + length] = True
-        self.seen = np.flatnonzero(seen)
+        self.rows = runs[-1].start + runs[-1].rows - runs[0].start
+        spans = dict.fromkeys(span for run in runs for span in run.spans)
+        own = [(run.start, run.rows) for run in runs]
+        # in the order of the spans, wherever these lie: the same prompt then sums up the same way in any pack
+        seen = np.concatenate([np.arange(start, start + length) for start, length in (*spans, *own)])
+        if len(runs) > 1:
+            seen = seen[np.sort(np.unique(seen, return_index=True)[1])]
+        self.seen = seen
         first, last = int(self.seen[0]), int(self.seen[-1])
-        together = last - first + 1 == len(self.seen)
+        together = bool((np.diff(self.seen) == 1).all())
         self.keys = slice(first, last + 1) if together else torch.from_numpy(self.seen).to(device)
 
     def mask(self, positions: NDArray[np.int64], window: int | None) -> Tensor:
@@ -65,13 +66,13 @@ class _Part:
         """
         first = self._runs[0].start
         sees = np.zeros((self.rows, len(self.seen)), dtype=np.bool_)
+        place = np.empty(int(self.seen.max()) + 1, dtype=np.int64)
+        place[self.seen] = np.arange(len(self.seen))
         for run in self._runs:
-            rows = slice(run.start - first, run.start - first + run.rows)
+            rows = np.arange(run.start - first, run.start - first + run.rows)[:, None]
             for start, length in run.spans:
-                at = int(np.searchsorted(self.seen, start))
-                sees[rows, at : at + length] = True
-            own = int(np.searchsorted(self.seen, run.start))
-            sees[rows, own : own + run.rows] = np.tri(run.rows, dtype=np.bool_)
+                sees[rows, place[start : start + length]] = True
+            sees[rows, place[run.start : run.start + run.rows]] = np.tri(run.rows, dtype=np.bool_)
         if window is not None:
             sees &= positions[first : first + self.rows, None] - positions[self.seen] < window
         return torch.from_numpy(sees).to(self._device)
