@@ -89,8 +89,12 @@ def test_q_of_every_ordering_in_float32(architecture: str) -> None:
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 def test_the_noise_floor_covers_what_bfloat16_changes(architecture: str) -> None:
     tokenizer = tiny.tokenizer("chatml")
-    model = tiny.model(architecture, len(tokenizer))
-    requests = [ScoreRequest(Supported(claim="Paris.").render(evidence(n, seed=n)), orderings(n)) for n in (1, 2, 6)]
+    model = tiny.model(architecture, len(tokenizer)).to(torch.bfloat16).float()  # rounded weights are another model
+    requests = [
+        ScoreRequest(Supported(claim="Paris.").render(evidence(n, seed=seed)), orderings(n))
+        for n in (1, 2, 6)
+        for seed in (n, n + 10, n + 20)
+    ]
     want = together(TransformersScorer(model, tokenizer, device="cpu"), requests)
     half = TransformersScorer(model.to(torch.bfloat16), tokenizer, device="cpu")
     apart = np.concatenate([np.abs(a - b) for a, b in zip(want, together(half, requests), strict=True)])

@@ -138,7 +138,7 @@ class TestBadInput:
         evidence = ["The river is long and longer. " * 60] * 4
         decision = ISRGate(scorer=one, reference=Oracle(1), max_words=1400).decide(evidence, claim="It is long.")
         assert decision.left_out
-        advised = re.search(r"ISRGate\(focus=(\d+)\)", decision.detail)
+        advised = re.search(r"ISRGate\(max_words=(\d+)\)", decision.detail)
         assert advised is not None and int(advised[1]) < 1400
         again = ISRGate(scorer=one, reference=Oracle(1), max_words=int(advised[1])).decide(
             evidence, claim="It is long."
