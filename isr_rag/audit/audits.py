@@ -27,9 +27,9 @@ from isr_rag.audit.result import AnswerAudit
 from isr_rag.audit.statement import Kind
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks, one_line
-from isr_rag.core.items import Item
 from isr_rag.core.reference import Reference
 from isr_rag.core.settings import Settings
+from isr_rag.core.work import Item
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 
 MOST = 1000

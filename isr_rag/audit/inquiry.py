@@ -24,8 +24,8 @@ from isr_rag.audit.redaction import at_target
 from isr_rag.audit.statement import Citation, Kind, Marker, MarkerStatus, Probabilities, Span, Statement, Verdict
 from isr_rag.core.decision import Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.core.items import Item
 from isr_rag.core.predicates import Refuted
+from isr_rag.core.work import Item
 from isr_rag.references.direct import Oracle
 
 CARRIES = 0.5

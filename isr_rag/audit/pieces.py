@@ -16,9 +16,8 @@ from isr_rag._util.bm25 import Bm25
 from isr_rag._util.sentences import sentence_spans
 from isr_rag.audit.context import Context
 from isr_rag.audit.statement import Span
-from isr_rag.core.decision import Focus
 from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.core.focus import first_words, words
+from isr_rag.core.focus import Focus, first_words, words
 
 WHOLE = 200
 """Words of the longest chunk that is read whole. Longer ones are cut when the evidence exceeds the gate's limit."""

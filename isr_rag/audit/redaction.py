@@ -150,7 +150,7 @@ def at_target(decision: Decision, h_star: float) -> Decision:
     settings = replace(decision.settings, h_star=h_star)
     if decision.h_star == h_star or decision.p_ref is None or not decision.q:
         return decision if decision.h_star == h_star else replace(decision, settings=settings)
-    verdict = weigh(decision.q, decision.p_ref, settings, decision.q_high or None)
+    verdict = weigh(decision.q, decision.p_ref, settings, decision.q_high)
     reason, reached = verdict.reason, decision.threshold_reached
     if verdict.answers and (reached is False or (reached and h_star < decision.h_star)):
         reason = Reason.CUT_NOT_REACHED

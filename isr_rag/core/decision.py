@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from isr_rag._util.printable import printable
 from isr_rag._util.sealed import from_plain
 from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.focus import Focus, Nearest
 from isr_rag.core.pictures import plot, strip
-from isr_rag.core.reason import Action as Action
-from isr_rag.core.reason import DecidedBy as DecidedBy
-from isr_rag.core.reason import Reason as Reason
 from isr_rag.core.settings import Settings
+from isr_rag.core.verdict import Action as Action
+from isr_rag.core.verdict import DecidedBy as DecidedBy
+from isr_rag.core.verdict import Reason as Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -31,39 +32,6 @@ _WIDER = (0.1, 0.2, 0.3)
 """Targets that an abstention may suggest where the case would reach them."""
 
 _MORE_EVIDENCE = "evidence that states it more directly"
-
-
-@dataclass(frozen=True, slots=True)
-class Focus:
-    """How much of the evidence was read when it was cut to the sentences that matter.
-
-    Attributes:
-        words_read: words kept over all chunks, titles included.
-        words_total: words the chunks had, titles included.
-        budget: the limit in words that was applied.
-    """
-
-    words_read: int
-    words_total: int
-    budget: int
-
-
-@dataclass(frozen=True, slots=True)
-class Nearest:
-    """The sentence of the evidence whose words are nearest to what was judged.
-
-    It says where to look, by words alone; the model and the reference did not see it.
-
-    Attributes:
-        chunk: index of the caller's chunk.
-        sentence: at most 60 words of it, on one line.
-        lacking: words of the claim that neither it nor its title has; at most six. Empty for drafted answers, whose
-            words go nowhere before they are released.
-    """
-
-    chunk: int
-    sentence: str
-    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,14 +205,3 @@ def below_target(predicate: str, highest: float, h_star: float) -> str:
     """That a target is out of reach, and what to do."""
     fact = out_of_reach(predicate, highest, h_star)
     return f"{fact}. Choose h_star >= {1.0 - highest:.2g}, or calibrate on more labelled items"
-
-
-def loop_below_target(predicate: str, single: float, whole: float | None, h_star: float, rounds: int) -> str:
-    """That a loop's target is out of reach, and what to do."""
-    reached = min(rounds * (1.0 - single), 1.0 if whole is None else 1.0 - whole)
-    return (
-        f"no evidence can bring a loop of {rounds} rounds to h* = {h_star:g} for {predicate}: each round may spend "
-        f"{h_star / rounds:.3g}, and the highest p_ref of its calibration is {single:.4f}. Choose h_star >= "
-        f"{reached:.2g}, fewer rounds, or calibrate on more labelled items "
-        "(whole loops: isr_rag.gate.labelled.score_loops)"
-    )

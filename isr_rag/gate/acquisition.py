@@ -9,12 +9,11 @@ from typing import Literal, Unpack
 from isr_rag.core.bounds import TOLERANCE
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import EvidenceLike, as_chunks, one_line
-from isr_rag.core.items import Asked, Item, spelled_out
 from isr_rag.core.predicates import predicate_for
-from isr_rag.core.reference import CalibratedReference, Reference, below_target, loop_below_target
+from isr_rag.core.reference import CalibratedReference, Reference, below_target
 from isr_rag.core.settings import check_count
 from isr_rag.core.tracing import record
-from isr_rag.core.work import undecided
+from isr_rag.core.work import Asked, Item, spelled_out, undecided
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.gate import ISRGate
 
@@ -148,7 +147,13 @@ def share_of_round(reference: Reference | None, predicate: str, h_star: float, r
         return share
     if rounds == 1:
         raise ConfigurationError(below_target(predicate, single, h_star))
-    raise ConfigurationError(loop_below_target(predicate, single, whole, h_star, rounds))
+    reached = min(rounds * (1.0 - single), 1.0 if whole is None else 1.0 - whole)
+    raise ConfigurationError(
+        f"no evidence can bring a loop of {rounds} rounds to h* = {h_star:g} for {predicate}: each round may spend "
+        f"{share:.3g}, and the highest p_ref of its calibration is {single:.4f}. Choose h_star >= "
+        f"{reached:.2g}, fewer rounds, or calibrate on more labelled items "
+        "(whole loops: isr_rag.gate.labelled.score_loops)"
+    )
 
 
 @spelled_out

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from isr_rag.audit import AnswerAudit, AuditItem
 from isr_rag.audit.inquiry import Inquiry, Question
+from isr_rag.core.algorithm import raise_failures, score
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.prompt import Ordering
 from isr_rag.core.scorer import ScoreRequest
-from isr_rag.core.scoring import scores_or_raise
 from isr_rag.gate.gate import ISRGate
 
 _EPS = 1e-6
@@ -96,7 +96,7 @@ def _slopes(gate: ISRGate, one: Inquiry) -> dict[int, tuple[float, float]]:
     predicate = predicate_for(question=asked.get("question"), answer=asked.get("answer"), claim=asked.get("claim"))
     orderings = draw_orderings(len(one.read), 2 * len(one.read) + 6, family="auto", seed=gate.settings.orderings.seed)
     prompt = predicate.render(tuple(piece.text for piece in one.read))
-    [scores] = scores_or_raise(gate.scorer, [ScoreRequest(prompt, tuple(orderings))])
+    [scores] = raise_failures(score(gate.scorer, [ScoreRequest(prompt, tuple(orderings))]))
     probabilities = np.exp(np.asarray(scores.logprobs, dtype=np.float64))
     slopes, errors = fit_ranks(orderings, probabilities[:, 0] / probabilities.sum(axis=1))
     found: dict[int, tuple[float, float]] = {}

@@ -13,16 +13,15 @@ from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.audit.streaming import StreamedPart, stream
 from isr_rag.core import bounds
+from isr_rag.core.algorithm import ascore, prepare, read_items, score, settle, wanted
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import EvidenceLike, as_chunks
-from isr_rag.core.items import Asked, CheckedItem, Item, checked_reference, read_item, read_items, spelled_out
 from isr_rag.core.predicates import evidence_alone
 from isr_rag.core.reference import CalibratedReference, Reference, below_target
 from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Scorer, focus_words_of
-from isr_rag.core.scoring import ascore, prepare, score, settle, wanted
 from isr_rag.core.settings import MaxWords, OnError, Orderings, Rule, Settings, check_on_error, require
 from isr_rag.core.tracing import traced
-from isr_rag.core.work import Work
+from isr_rag.core.work import Asked, CheckedItem, Item, Work, checked_reference, read_item, spelled_out
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.scorers.cache import RememberedScores
 
@@ -211,7 +210,7 @@ class ISRGate:
             works = [Work(self.settings, self.scorer, item) for item in checked]
             while requests := wanted(works):
                 settle(works, score(self.scorer, requests), self.on_error)
-            return record([work.decided for work in works])
+            return record([work.decision for work in works if work.decision is not None])
 
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
         """Compute and keep what depends on these chunks alone; later questions about them cost little.
@@ -255,7 +254,7 @@ class ISRGate:
                 results = await asyncio.gather(*(ascore(scorer, request) for request in requests))
                 await asyncio.to_thread(settle, works, results, self.on_error)
                 requests = wanted(works)
-            return record([work.decided for work in works])
+            return record([work.decision for work in works if work.decision is not None])
 
     def audit(
         self,
