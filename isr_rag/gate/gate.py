@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Unpack
 
 from isr_rag.audit.audits import AuditItem, Audits
@@ -29,13 +30,6 @@ from isr_rag.scorers.cache import RememberedScores
 class ISRGate:
     """Decides whether evidence carries an answer, whatever its order (Algorithm 1).
 
-    ```python
-    gate = ISRGate()
-    decision = gate.decide(chunks, question="Which river flows through Paris?", answer="The Seine.")
-    if decision.answered:
-        ...
-    ```
-
     Args:
         scorer: gives label probabilities: the judge that comes with the package, by name (`"standard"`), or a scorer.
         reference: gives p_ref; for a scorer by name its shipped calibration by default. May be given per item.
@@ -48,10 +42,30 @@ class ISRGate:
         on_error: `raise` a typed error when a scorer or reference fails, or `abstain` with that reason. Bad
             input raises always.
 
+    Attributes:
+        settings: everything but evidence and question that a decision depends on.
+        scorer: what gives the label probabilities.
+        reference: what gives p_ref; None where each item brings its own.
+        on_error: what follows when a scorer or reference fails.
+
     Raises:
         ConfigurationError: for a setting out of range, or a target that the reference can never reach.
         ModelNotFoundError: if the judge is not set up, or has no adapter or calibration in this version.
         InvalidTypeError: for an object that is not a scorer or not a reference.
+
+    Examples:
+        With the judge of this package, after `isr-rag setup`:
+
+        >>> from isr_rag import ISRGate
+        >>> gate = ISRGate()  # doctest: +SKIP
+
+        With given probabilities in place of a model:
+
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(FixedScorer([0.97]), Oracle(1.0))
+        >>> gate.decide(["Paris lies on the Seine."], claim="The Seine flows through Paris.").answered
+        True
     """
 
     def __init__(
@@ -79,46 +93,27 @@ class ISRGate:
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
         words = focus_words_of(scorer) if max_words == "auto" else words
-        self._scorer, self._reference = scorer, reference
-        self._on_error: OnError = on_error
-        self._settings = replace(settings, scorer=scorer.identity, layout=scorer.layout, max_words=words)
+        self.scorer: Scorer = scorer
+        self.reference = reference
+        self.on_error: OnError = on_error
+        self.settings = replace(settings, scorer=scorer.identity, layout=scorer.layout, max_words=words)
         self._check_reachable()
 
     def _check_reachable(self) -> None:
         """Refuse a target that the reference can never reach, instead of abstaining for ever."""
-        if self._settings.rule.convention == "safe" and isinstance(self._reference, CalibratedReference):
-            ceiling = self._reference.ceiling(None)
-            if ceiling is not None and ceiling < self._settings.p_star - bounds.TOLERANCE:
+        if self.settings.rule.convention == "safe" and isinstance(self.reference, CalibratedReference):
+            ceiling = self.reference.ceiling(None)
+            if ceiling is not None and ceiling < self.settings.p_star - bounds.TOLERANCE:
                 raise ConfigurationError(below_target("any predicate", ceiling, self.h_star))
 
     def __repr__(self) -> str:
         """Every setting that a decision depends on: two gates of one repr decide the same."""
-        return f"ISRGate({self._settings}, reference={self._reference!r}, on_error={self._on_error!r})"
-
-    @property
-    def settings(self) -> Settings:
-        """Everything but evidence and question that a decision depends on."""
-        return self._settings
+        return f"ISRGate({self.settings}, reference={self.reference!r}, on_error={self.on_error!r})"
 
     @property
     def h_star(self) -> float:
         """Target hallucination rate h*."""
-        return self._settings.h_star
-
-    @property
-    def scorer(self) -> Scorer:
-        """What gives the label probabilities."""
-        return self._scorer
-
-    @property
-    def reference(self) -> Reference | None:
-        """What gives p_ref; None where each item brings its own."""
-        return self._reference
-
-    @property
-    def on_error(self) -> OnError:
-        """What follows when a scorer or reference fails."""
-        return self._on_error
+        return self.settings.h_star
 
     def with_h_star(self, h_star: float) -> ISRGate:
         """The same gate, scorer and all, with another target hallucination rate.
@@ -126,7 +121,7 @@ class ISRGate:
         Raises:
             ConfigurationError: if h_star lies outside (0, 1), or the reference can never reach it.
         """
-        return self._with(_settings=replace(self._settings, h_star=h_star))
+        return self._with(settings=replace(self.settings, h_star=h_star))
 
     def with_on_error(self, on_error: OnError) -> ISRGate:
         """The same gate with another policy for a scorer or reference that fails.
@@ -135,7 +130,7 @@ class ISRGate:
             ConfigurationError: for another word than `raise` and `abstain`.
         """
         check_on_error(on_error)
-        return self._with(_on_error=on_error)
+        return self._with(on_error=on_error)
 
     def in_loop(self, rounds: int) -> ISRGate:
         """The same gate as part of a loop of that many rounds, for a reference calibrated on such loops.
@@ -143,7 +138,7 @@ class ISRGate:
         Raises:
             ConfigurationError: if rounds < 1.
         """
-        return self._with(_settings=replace(self._settings, rounds=rounds))
+        return self._with(settings=replace(self.settings, rounds=rounds))
 
     def _with(self, **changed: Any) -> ISRGate:
         other = copy.copy(self)
@@ -153,7 +148,7 @@ class ISRGate:
 
     def _remembering(self) -> ISRGate:
         """The same gate for one call that asks the same thing more than once."""
-        return self._with(_scorer=RememberedScores(self.scorer))
+        return self._with(scorer=RememberedScores(self.scorer))
 
     @spelled_out
     def check(self, evidence: Sequence[EvidenceLike] = (), **asked: Unpack[Asked]) -> CheckedItem:
@@ -215,8 +210,8 @@ class ISRGate:
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
         """Compute and keep what depends on these chunks alone; later questions about them cost little.
 
-        Helps where a scorer keeps the chunks' states (the adjudicators do) and for evidence within `focus`
-        words: longer evidence is cut to other sentences for every question.
+        Helps where a scorer keeps the chunks' states (that of this package does) and for evidence within `max_words`:
+        longer evidence is cut to other sentences for every question.
 
         Args:
             evidence: chunks of the corpus, as for `decide`.
@@ -229,10 +224,9 @@ class ISRGate:
             InvalidInputError: for an empty chunk, or one that does not fit the model.
             InvalidTypeError: for evidence of the wrong type.
         """
+        name = type(self.scorer).__name__
         if not isinstance(self.scorer, IndexingScorer):
-            raise ConfigurationError(
-                f"{type(self.scorer).__name__} keeps no states of chunks: there is nothing to index"
-            )
+            raise ConfigurationError(f"{name} keeps no states of chunks: there is nothing to index")
         return self.scorer.index([evidence_alone(as_chunks(evidence))])
 
     @spelled_out
@@ -270,7 +264,7 @@ class ISRGate:
 
         The answer is cut into statements; each gets a decision, one of three verdicts, the sentences of the evidence
         that carry it, and a check of its citation markers. Chunks are read whole, the nearest to a statement first
-        and no more words than `focus`, so that a scorer that keeps their states reads each of them once.
+        and no more than `max_words`, so that a scorer that keeps their states reads each of them once.
 
         Args:
             answer: the answer, plain or in markdown.
@@ -286,7 +280,7 @@ class ISRGate:
             InvalidInputError: if the answer or the question is empty, or a chunk is.
             InvalidTypeError: for input of the wrong type.
             NoReferenceError: if the gate has no reference.
-            ConfigurationError: if h_star lies outside (0, 1), or the calibration belongs to another scorer or focus.
+            ConfigurationError: if h_star lies outside (0, 1), or the calibration belongs to another scorer.
             ScorerError: if the scorer fails and `on_error="raise"`; else the statement is not judged and says why.
             ReferenceFailedError: likewise for the reference.
         """
@@ -356,12 +350,11 @@ class ISRGate:
         *,
         citations: bool = True,
         calibration: AuditCalibration | None = None,
+        parts: slice = slice(None),
     ) -> list[AnswerAudit]:
-        """As `audit_batch`, without blocking the event loop."""
-        return await self._aaudit(items, citations=citations, calibration=calibration)
-
-    async def _aaudit(self, items: Sequence[AuditItem | Mapping[str, Any]], **settings: Any) -> list[AnswerAudit]:
-        gate, audits = self._remembering(), await asyncio.to_thread(self.begin_audits, items, **settings)
+        """As `audit_batch`, without blocking the event loop; `parts` as for `begin_audits`."""
+        begin = partial(self.begin_audits, items, citations=citations, calibration=calibration, parts=parts)
+        gate, audits = self._remembering(), await asyncio.to_thread(begin)
         while questions := await asyncio.to_thread(audits.plan):
             audits.absorb(await gate.adecide_batch(questions))
         return await asyncio.to_thread(audits.results)
@@ -400,7 +393,8 @@ class ISRGate:
 
         async def audit_of(text: str, parts: slice) -> AnswerAudit:
             item = AuditItem(answer=text, evidence=evidence, question=question)
-            return (await gate._aaudit([item], citations=citations, calibration=calibration, parts=parts))[0]
+            audits = await gate.aaudit_batch([item], citations=citations, calibration=calibration, parts=parts)
+            return audits[0]
 
         async for part in stream(tokens, audit_of):
             yield part

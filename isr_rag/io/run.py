@@ -184,7 +184,6 @@ def decide_lines(gate: ISRGate, batch: Sequence[RawLine]) -> list[Record]:
         ISRError: if the scorer fails at a line and at a simple item, or the reference or the gate at every line.
     """
     patient = gate.with_on_error("abstain")  # one failure does not keep the batch from being scored together
-
     errors = {Reason.SCORER_FAILED: ScorerError, Reason.REFERENCE_FAILED: ReferenceFailedError}
     raised = {} if gate.on_error == "abstain" else errors
 
@@ -203,12 +202,11 @@ def _records(gate: ISRGate, batch: Sequence[RawLine], judge: Judge, field: str) 
     records: list[Record] = []
     for line in lines:
         outcome = line.error or next(remaining)
-        record: Record = {"line": line.number, "id": line.id}
         if isinstance(outcome, (Decision, AnswerAudit)):
-            record[field] = outcome.to_dict()
+            said: Record = {field: outcome.to_dict()}
         else:
-            record["error"] = printable(str(outcome) or type(outcome).__name__)
-        records.append(record)
+            said = {"error": printable(str(outcome) or type(outcome).__name__)}
+        records.append({"line": line.number, "id": line.id, **said})
     return records
 
 
