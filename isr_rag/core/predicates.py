@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, cast, runtime_checkable
 
 from isr_rag.core.evidence import Chunk, neutralise, one_line, quote
 from isr_rag.core.prompt import Prompt
@@ -164,7 +164,9 @@ class Supported(_Binary):
         _Binary.__post_init__(self)
 
     def _texts(self) -> dict[str, str]:
-        return {name: text for name, text in _Binary._texts(self).items() if text is not None}
+        if self.claim is not None:
+            return {"claim": self.claim}
+        return {"question": cast(str, self.question), "answer": cast(str, self.answer)}
 
     @property
     def template(self) -> str:

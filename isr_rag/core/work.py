@@ -142,8 +142,8 @@ class _Rows:
         """
         if target is None:
             return (), ()
-        low, high = tuple([row[target] for row in self.low]), tuple([row[target] for row in self.high])
-        return low, () if high == low else high
+        low = tuple([row[target] for row in self.low])
+        return low, () if self.high == self.low else tuple([row[target] for row in self.high])
 
 
 class Work:
@@ -160,6 +160,7 @@ class Work:
         scored: how many of them are scored.
         requests: what was asked of the scorer and not answered yet.
         estimate: the reference's; None before it was consulted.
+        alone: the probability of g = 1 for each chunk read by itself; empty where that was not asked.
         decision: None while scores are missing.
     """
 
@@ -176,7 +177,7 @@ class Work:
         self.reading, self._note = reading, note
         self.estimate: Estimate | None = None
         self._together, self._alone = _Rows(), _Rows()
-        self.scored = 0
+        self.scored, self.alone = 0, tuple[float, ...]()
         self.orderings: tuple[Ordering, ...] = ()
         n, drawn = len(reading.chunks), self.settings.orderings
         if not n:
@@ -211,6 +212,7 @@ class Work:
         self._together.add(self.requests[0], scores[0])
         for request, part in zip(self.requests[1:], scores[1:], strict=True):
             self._alone.add(request, part)
+        self.alone = self._alone.of(self.predicate.target)[0]
         self.scored += len(self.requests[0].orderings)
 
     def q(self, target: int | None) -> tuple[Values, Values]:
@@ -219,9 +221,8 @@ class Work:
 
     def case(self) -> Case:
         """What the item's reference may look at."""
-        target = self.predicate.target
-        q = self._together.of(target)[0] if self.reference.needs_scores else ()
-        return Case(self.predicate, self.item.chunks, self.settings, q, self._alone.of(target)[0], self.reading.chunks)
+        q = self.q(self.predicate.target)[0] if self.reference.needs_scores else ()
+        return Case(self.predicate, self.item.chunks, self.settings, q, self.alone, self.reading.chunks)
 
     def ceiling(self) -> float | None:
         """The highest p_ref that orderings still to be scored could bring; None where it does not depend on them."""
@@ -282,7 +283,7 @@ class Work:
             chunks=len(item.chunks),
             q=q,
             q_high=q_high,
-            q_alone=self._alone.of(self.predicate.target)[0],
+            q_alone=self.alone,
             orderings=reading.orderings(self.orderings[: len(q)]),
             q_bar=mean(q) if q else None,
             q_lo=min(q) if q else None,
