@@ -56,3 +56,10 @@ def sentence_spans(text: str, *, prose: bool = False) -> list[Span]:
         for one in found:
             spans.append((start + int(one["start_index"]), start + int(one["end_index"])))
     return spans
+
+
+def trimmed(text: str, first: int, last: int) -> Span:
+    """A span without white space at its ends; empty, and at its end, if it has nothing else."""
+    inner = text[first:last]
+    start = first + len(inner) - len(inner.lstrip())
+    return start, start + len(inner.strip())

@@ -62,6 +62,22 @@ class AuditItem(TypedDict, total=False):
     h_star: float | None
 
 
+class AuditOptions(TypedDict, total=False):
+    """How answers are audited.
+
+    Attributes:
+        citations: also look for the sentences that carry each statement, and ask without them (True by default): about
+            two thirds of the cost of an audit.
+        calibration: of the verdicts and of whole answers, for a scorer of your own; by default the one that comes with
+            the judge of this package. Without any the probabilities are the model's own.
+        parts: which parts of the answers are judged; all others are left as they are.
+    """
+
+    citations: bool
+    calibration: AuditCalibration | None
+    parts: slice
+
+
 class Audits:
     """The audits of some answers under way.
 
@@ -69,9 +85,9 @@ class Audits:
         settings: of the gate that decides.
         reference: of that gate.
         items: the answers.
-        citations: also look for the sentences that carry each statement, and ask without them.
-        calibration: of the verdicts and of whole answers; by default the one shipped for the scorer, if there is one.
-        parts: which parts of the answers are judged; all others are left as they are.
+        citations: as in `AuditOptions`, like the next two.
+        calibration: see `citations`.
+        parts: see `citations`.
 
     Raises:
         ConfigurationError: if the calibration does not belong to the scorer and focus, or h* is out of reach.

@@ -10,12 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from isr_rag._util.bm25 import Bm25
-from isr_rag._util.sentences import sentence_spans
+from isr_rag._util.sentences import Span, sentence_spans, trimmed
 from isr_rag.audit.context import Context
-from isr_rag.audit.statement import Span
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.core.focus import Focus, first_words, words
 
@@ -58,13 +55,10 @@ class Pieces:
         whole = [_piece(i, chunk, 0, len(chunk.text)) for i, chunk in enumerate(chunks)]
         self.total = sum(one.size for one in whole)
         self._budget = budget if budget is not None and self.total > budget else None
-        if self._budget is None:
-            self.pieces = whole
-        else:
-            most = min(WHOLE, self._budget)
-            cut = (one for piece in whole for one in ([piece] if piece.size <= most else _cut(piece, min(PIECE, most))))
-            self.pieces = list(cut)
-
+        most = self.total if self._budget is None else min(WHOLE, self._budget)
+        self.pieces = [
+            one for piece in whole for one in ([piece] if piece.size <= most else _cut(piece, min(PIECE, most)))
+        ]
         self._alone: dict[int, dict[Span, str]] = {}
 
     @cached_property
@@ -73,7 +67,7 @@ class Pieces:
 
     def ranked(self, query: str) -> list[int]:
         """All pieces, the nearest to a query first."""
-        return [int(i) for i in np.argsort(-self._index.scores(one_line(query)), kind="stable")]
+        return self._index.best(one_line(query), len(self.pieces))
 
     def read(self, query: str, first: Collection[int] = ()) -> tuple[int, ...]:
         """Indices of the pieces to read for a query, in the order of the evidence.
@@ -106,14 +100,8 @@ class Pieces:
     def sentences(self, piece: Piece) -> list[Span]:
         """The sentences of a piece, in characters of its chunk's text."""
         text = self.chunks[piece.chunk].text[piece.start : piece.end]
-        found: list[Span] = []
-        for first, last in sentence_spans(text):
-            inner = text[first:last]
-            trimmed = inner.strip()
-            if trimmed:
-                start = piece.start + first + inner.index(trimmed)
-                found.append((start, start + len(trimmed)))
-        return found
+        spans = (trimmed(text, first, last) for first, last in sentence_spans(text))
+        return [(piece.start + first, piece.start + last) for first, last in spans if first < last]
 
     def by_themselves(self, chunk: int) -> dict[Span, str]:
         """The sentences of a chunk in words that stand alone, by their characters in its text."""
@@ -130,8 +118,7 @@ class Pieces:
     def without(self, piece: Piece, spans: Collection[Span]) -> Chunk | None:
         """A piece without some of its sentences; None if nothing is left."""
         text = self.chunks[piece.chunk].text
-        left = [text[a:b] for a, b in self.sentences(piece) if (a, b) not in spans]
-        joined = " ".join(left)
+        joined = " ".join(text[a:b] for a, b in self.sentences(piece) if (a, b) not in spans)
         return Chunk(joined, piece.text.title) if one_line(joined) else None
 
 

@@ -41,12 +41,6 @@ class AuditAction(StrEnum):
 class AnswerAudit:
     """The audit of an answer, statement by statement.
 
-    ```python
-    audit = gate.audit(answer=answer, evidence=chunks, question=question, h_star=0.2)
-    print(audit)
-    print(audit.releasable().text)
-    ```
-
     Attributes:
         answer: the answer.
         question: the question; None where none was given.
@@ -59,6 +53,15 @@ class AnswerAudit:
         invariant: the model cannot see the order of the evidence.
         passes: forward passes of its decisions; a pass that several decisions share counts for each.
         seconds: wall-clock time.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(FixedScorer([0.97]), Oracle(0.99), h_star=0.2)
+        >>> audit = gate.audit(answer="Paris lies on the Seine.", evidence=["The Seine flows through Paris."])
+        >>> audit.releasable().text
+        'Paris lies on the Seine.'
     """
 
     answer: str
@@ -141,13 +144,15 @@ class AnswerAudit:
         Raises:
             InvalidInputError: if the schema version is another one, or a field is missing or unknown.
         """
-        values = dict(plain)
-        version = values.pop("schema_version", None)
-        if version != SCHEMA_VERSION:
-            raise InvalidInputError(f"an audit of schema version {version!r}; this package reads {SCHEMA_VERSION}")
         try:
-            statements = [Statement.from_dict(one) for one in values["statements"]]
-            return from_plain(cls, {**values, "statements": statements})
+            values = dict(plain)
+            version = values.pop("schema_version", None)
+            if version != SCHEMA_VERSION:
+                raise InvalidInputError(f"an audit of schema version {version!r}; this package reads {SCHEMA_VERSION}")
+            values["statements"] = [Statement.from_dict(one) for one in values["statements"]]
+            return from_plain(cls, values)
+        except InvalidInputError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInputError(f"this is not an audit as to_dict writes it: {error!r}") from error
 
@@ -165,17 +170,14 @@ class AnswerAudit:
             InvalidInputError: if the text is not a JSON object of an audit.
         """
         try:
-            plain: object = json.loads(text)
+            return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
             raise InvalidInputError(f"this is not JSON: {error}") from error
-        if not isinstance(plain, dict):
-            raise InvalidInputError("this is not an audit as to_json writes it")
-        return cls.from_dict(cast(dict[str, Any], plain))
 
     def headline(self) -> str:
         """What may go out and the number of statements by verdict, on one line."""
         counts = self.counts
-        said = [f"{counts[v.value]} {v.value.replace('_', ' ')}" for v in Verdict if counts[v.value]]
+        said = [f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts.items() if count]
         what = {
             AuditAction.ANSWER: "everything that was judged may go out",
             AuditAction.TRIM: "a part may go out",
@@ -186,7 +188,8 @@ class AnswerAudit:
     def __str__(self) -> str:
         lines = [self.headline()]
         for number, one in enumerate(self.statements, start=1):
-            lines.append(f"{number:>4}  {_label(one):<14}{shortened(one.text)}")
+            label = (one.verdict if one.judged else one.kind).value.replace("_", " ")
+            lines.append(f"{number:>4}  {label:<14}{shortened(one.text)}")
             lines += [f"          chunk {c.chunk + 1}: {shortened(c.sentence)}" for c in one.citations]
             lines += [
                 f"          marker {m.text or '(none)'}: {m.status.value.replace('_', ' ')}"
@@ -201,11 +204,11 @@ class AnswerAudit:
 
     def html(self) -> str:
         """The report as one self-contained page, for light and dark screens and for paper."""
-        seen = "does not see the order of the evidence" if self.invariant else "sees the order of the evidence"
+        seen = "does not see" if self.invariant else "sees"
         calibrated = "calibrated" if self.budget.calibrated else "as the model gives them, not calibrated"
         foot = (
-            f"{len(self.evidence)} chunks, {self.passes} forward passes, {self.seconds:.1f} s. The model {seen}: "
-            f"{self.scorer}. Probabilities of the verdicts: {calibrated}."
+            f"{len(self.evidence)} chunks, {self.passes} forward passes, {self.seconds:.1f} s. The model {seen} the "
+            f"order of the evidence: {self.scorer}. Probabilities of the verdicts: {calibrated}."
         )
         return page.page(
             self.headline(), self.question, self.answer, self.evidence, self.statements, self.releasable(), foot
@@ -220,7 +223,3 @@ class AnswerAudit:
         target = Path(path)
         write_atomically(target, self.html())
         return target
-
-
-def _label(one: Statement) -> str:
-    return one.kind.value.replace("_", " ") if not one.judged else one.verdict.value.replace("_", " ")

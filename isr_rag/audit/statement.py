@@ -10,10 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from isr_rag._util.sealed import from_plain
+from isr_rag._util.sentences import Span
 from isr_rag.core.decision import Decision
-
-Span = tuple[int, int]
-"""First character and the one after the last."""
 
 
 class Verdict(StrEnum):

@@ -13,8 +13,6 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from isr_rag._util.bm25 import Bm25
 from isr_rag._util.printable import well_formed
 from isr_rag._util.sentences import sentence_spans
@@ -132,8 +130,8 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
     sentences = [list(split_sentences(chunk.text)) for chunk in chunks]
     sizes = [[words(sentence) for sentence in row] for row in sentences]
     places = [(c, s) for c, row in enumerate(sentences) for s in range(len(row))]
-    scores = Bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places]).scores(one_line(query))
-    ranked = [places[int(i)] for i in np.argsort(-scores, kind="stable")]
+    index = Bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places])
+    ranked = [places[i] for i in index.best(one_line(query), len(places))]
 
     left = budget
     best: dict[int, int] = {}

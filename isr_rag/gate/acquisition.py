@@ -17,23 +17,6 @@ from isr_rag.core.work import Asked, Item, spelled_out, undecided
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.gate import ISRGate
 
-__all__ = [
-    "ARetrieve",
-    "Chunks",
-    "Retrieve",
-    "Search",
-    "Stop",
-    "Trail",
-    "aacquire",
-    "abstain",
-    "acquire",
-    "gate_of_round",
-    "reformulate",
-    "require_answerable",
-    "share_of_round",
-    "widen",
-]
-
 Chunks = Sequence[EvidenceLike]
 Search = Callable[[str, int], Chunks]
 """A retriever with a depth: query and top-k in, chunks out."""
@@ -176,6 +159,17 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
         ConfigurationError: if rounds < 1, or no evidence could bring the gate's calibration to what a round needs.
         RetrieverFailedError: if the retriever raises and the gate's `on_error` is `raise`; else the loop abstains.
         ISRError: as the gate's `decide`.
+
+    Examples:
+        >>> from isr_rag import ISRGate, acquire
+        >>> from isr_rag.gate.acquisition import widen
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> texts = ["Lyon is a city.", "The Seine flows through Paris."]
+        >>> gate = ISRGate(FixedScorer([0.97]), Oracle(lambda case: len(case.chunks) / 2), h_star=0.2)
+        >>> trail = acquire(gate, widen(lambda query, k: texts[:k], top_k=1), claim="Paris lies on the Seine.")
+        >>> trail.stop, len(trail.decisions)
+        ('answered', 2)
     """
     loop = _Loop(gate, asked, rounds)
     while loop.stop is None:

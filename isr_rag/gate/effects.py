@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from isr_rag.audit import AnswerAudit, AuditItem
 from isr_rag.audit.inquiry import Inquiry, Question
 from isr_rag.core.algorithm import raise_failures, score
+from isr_rag.core.bounds import log_odds
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.prompt import Ordering
 from isr_rag.core.scorer import ScoreRequest
 from isr_rag.gate.gate import ISRGate
-
-_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +117,7 @@ def fit_ranks(orderings: Sequence[Ordering], q: NDArray[np.float64]) -> tuple[ND
     """
     n = len(orderings[0])
     x = np.argsort(np.asarray(orderings), axis=1) - (n - 1) / 2
-    inside = np.clip(q, _EPS, 1.0 - _EPS)
-    y = np.log(inside) - np.log1p(-inside)
+    y = log_odds(q, eps=1e-6)
     y = y - y.mean()
     inverse = np.linalg.pinv(x.T @ x)
     slopes = inverse @ x.T @ y

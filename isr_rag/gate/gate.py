@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
-from isr_rag.audit.audits import AuditItem, Audits
+from isr_rag.audit.audits import AuditItem, AuditOptions, Audits
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.audit.streaming import StreamedPart, stream
@@ -288,73 +288,41 @@ class ISRGate:
         return self.audit_batch([item], citations=citations, calibration=calibration)[0]
 
     def audit_batch(
-        self,
-        items: Sequence[AuditItem | Mapping[str, Any]],
-        *,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
+        self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]
     ) -> list[AnswerAudit]:
         """Judge many answers, scored together; each audit is the same as alone.
 
         Args:
             items: mappings with the arguments of `audit`.
-            citations: as for `audit`.
-            calibration: as for `audit`.
+            **options: `citations` and `calibration` as for `audit`, and `parts`, a slice of the parts of the answers
+                that are judged.
 
         Raises:
             ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.
         """
-        gate, audits = self._remembering(), self.begin_audits(items, citations=citations, calibration=calibration)
+        gate, audits = self._remembering(), self.begin_audits(items, **options)
         while questions := audits.plan():
             audits.absorb(gate.decide_batch(questions))
         return audits.results()
 
-    def begin_audits(
-        self,
-        items: Sequence[AuditItem | Mapping[str, Any]],
-        *,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
-        parts: slice = slice(None),
-    ) -> Audits:
+    def begin_audits(self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]) -> Audits:
         """Audits to drive step by step, for programs that let other work run in between (see `isr_rag.audit.Audits`).
 
-        Args:
-            items: mappings with the arguments of `audit`.
-            citations: as for `audit`.
-            calibration: as for `audit`.
-            parts: which parts of the answers are judged.
-
-        Raises:
-            ISRError: as `audit`, for input that cannot be judged.
+        Arguments and errors are those of `audit_batch`.
         """
-        return Audits(self.settings, self.reference, items, citations=citations, calibration=calibration, parts=parts)
+        return Audits(self.settings, self.reference, items, **options)
 
     async def aaudit(
-        self,
-        *,
-        answer: str,
-        evidence: Sequence[EvidenceLike],
-        question: str | None = None,
-        h_star: float | None = None,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
+        self, *, citations: bool = True, calibration: AuditCalibration | None = None, **item: Unpack[AuditItem]
     ) -> AnswerAudit:
         """As `audit`, without blocking the event loop."""
-        item = AuditItem(answer=answer, evidence=evidence, question=question, h_star=h_star)
         return (await self.aaudit_batch([item], citations=citations, calibration=calibration))[0]
 
     async def aaudit_batch(
-        self,
-        items: Sequence[AuditItem | Mapping[str, Any]],
-        *,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
-        parts: slice = slice(None),
+        self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]
     ) -> list[AnswerAudit]:
-        """As `audit_batch`, without blocking the event loop; `parts` as for `begin_audits`."""
-        begin = partial(self.begin_audits, items, citations=citations, calibration=calibration, parts=parts)
-        gate, audits = self._remembering(), await asyncio.to_thread(begin)
+        """As `audit_batch`, without blocking the event loop."""
+        gate, audits = self._remembering(), await asyncio.to_thread(partial(self.begin_audits, items, **options))
         while questions := await asyncio.to_thread(audits.plan):
             audits.absorb(await gate.adecide_batch(questions))
         return await asyncio.to_thread(audits.results)
@@ -366,8 +334,7 @@ class ISRGate:
         evidence: Sequence[EvidenceLike],
         question: str | None = None,
         h_star: float | None = None,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
+        **options: Unpack[AuditOptions],
     ) -> AsyncIterator[StreamedPart]:
         """Judge an answer while it is written, and let each statement out as soon as it is decided.
 
@@ -380,8 +347,7 @@ class ISRGate:
             evidence: as for `audit`.
             question: as for `audit`.
             h_star: as for `audit`.
-            citations: as for `audit`.
-            calibration: as for `audit`.
+            **options: `citations` and `calibration`, as for `audit`.
 
         Yields:
             A part for each statement, and a last one that holds the audit of the whole answer.
@@ -393,8 +359,8 @@ class ISRGate:
 
         async def audit_of(text: str, parts: slice) -> AnswerAudit:
             item = AuditItem(answer=text, evidence=evidence, question=question)
-            audits = await gate.aaudit_batch([item], citations=citations, calibration=calibration, parts=parts)
-            return audits[0]
+            options["parts"] = parts
+            return (await gate.aaudit_batch([item], **options))[0]
 
         async for part in stream(tokens, audit_of):
             yield part
