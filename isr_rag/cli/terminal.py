@@ -98,15 +98,9 @@ def run_app(app: typer.Typer) -> None:
     except BrokenPipeError:  # whoever read the output has seen enough
         sys.stderr.close()
         sys.exit(EXIT_BAD)
-    except (ScorerError, ReferenceFailedError) as error:
+    except (ISRError, OSError, sqlite3.Error) as error:
         _complain(f"error: {error}", error)
-        sys.exit(EXIT_STOPPED)
-    except ISRError as error:  # some are OSErrors as well, such as that of a model that is not there
-        _complain(f"error: {error}", error)
-        sys.exit(EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_BAD)
-    except (OSError, sqlite3.Error) as error:
-        _complain(f"error: {error}", error)
-        sys.exit(EXIT_BAD if getattr(error, "errno", None) in _WRONG_PATH else EXIT_STOPPED)
+        sys.exit(_exit_code(error))
     except Exception as error:
         usage = getattr(error, "format_message", None)  # of the command line itself: typer carries its own click
         if usage is None:
@@ -117,6 +111,14 @@ def run_app(app: typer.Typer) -> None:
             _complain(f"  {context.command_path} --help lists the options")
         sys.exit(getattr(error, "exit_code", EXIT_USAGE))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, (ScorerError, ReferenceFailedError)):
+        return EXIT_STOPPED
+    if isinstance(error, ISRError):  # some are OSErrors as well, such as that of a model that is not there
+        return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_BAD
+    return EXIT_BAD if getattr(error, "errno", None) in _WRONG_PATH else EXIT_STOPPED
 
 
 def _complain(text: str, error: BaseException | None = None) -> None:

@@ -9,10 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
-from isr_rag.audit.audits import AuditItem, AuditOptions, Audits
+from isr_rag.audit.audits import AuditItem, AuditOptions, Audits, StreamedPart, stream
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
-from isr_rag.audit.streaming import StreamedPart, stream
 from isr_rag.core import bounds
 from isr_rag.core.algorithm import ascore, prepare, read_items, score, settle, wanted
 from isr_rag.core.decision import Decision
