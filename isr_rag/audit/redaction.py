@@ -94,7 +94,12 @@ def redact(
     beside = _beside(answer, statements, kept)
     left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in beside]
     left_out.sort(key=lambda one: one.statement)
-    markers = dict(_added(statements[i]) for i in kept if cite and _lacks_marker(statements[i]))
+    uncited = [
+        one
+        for one in (statements[i] for i in sorted(kept) if cite)
+        if one.citations and all(marker.status is not MarkerStatus.RIGHT for marker in one.markers)
+    ]
+    markers = dict(map(_added, uncited))
     return Redaction(
         text=_text(answer, [statements[one.statement].span for one in left_out], markers) if kept else "",
         kept=tuple(sorted(kept)),
@@ -215,10 +220,6 @@ def _level(answer: str, one: Statement) -> int:
     start = answer.rfind("\n", 0, one.span[0]) + 1
     found = _HEADING.match(answer[start : one.span[1]].lstrip())
     return len(found.group()) if found else 7
-
-
-def _lacks_marker(one: Statement) -> bool:
-    return bool(one.citations) and all(marker.status is not MarkerStatus.RIGHT for marker in one.markers)
 
 
 def _added(one: Statement) -> tuple[int, str]:
