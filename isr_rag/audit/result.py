@@ -316,8 +316,9 @@ def _redacted(released: Redaction) -> str:
 def _card(audit: AnswerAudit, i: int, one: Statement, redaction: Redaction) -> str:
     kept = "" if not one.judged else (" · goes out" if i in redaction.kept else " · left out")
     name = _NAMES[one.verdict] if one.judged else f"not judged: {one.kind.value.replace('_', ' ')}"
+    place = f"{i + 1} of {len(audit.statements)}"
     parts = [
-        f'<h3><span class="chip {one.verdict.value}">{name}</span> <small>{i + 1} of {len(audit.statements)}{kept}</small></h3>',
+        f'<h3><span class="chip {one.verdict.value}">{name}</span> <small>{place}{kept}</small></h3>',
         f'<p dir="auto">{_h(_text(one.text))}</p>',
     ]
     if one.detail:

@@ -153,6 +153,12 @@ def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True)
         q_lo: lowest probability over the orderings, broadcast against p_star.
         one_sided: 0 where q_lo >= p* (this project's convention, and Appendix F's last row); False for the paper's
             literal rule, which asks for bits even when the model is surer than the target.
+
+    Examples:
+        >>> from isr_rag.core.bounds import bits_to_trust, budget, information_sufficiency_ratio
+        >>> needed = bits_to_trust(0.95, 0.6)
+        >>> print(needed.round(3), information_sufficiency_ratio(budget(0.97, [0.9, 0.8, 0.6]), needed).round(3))
+        0.333 0.556
     """
     target, low = _probability(p_star, "p_star"), _probability(q_lo, "q_lo")
     needed = _kl(target, low)

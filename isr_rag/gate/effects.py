@@ -50,12 +50,6 @@ class ChunkEffect:
 def measure(gate: ISRGate, audit: AnswerAudit) -> list[ChunkEffect]:
     """Measure what each chunk, and its position, does to each judged statement of an audit.
 
-    ```python
-    audit = gate.audit(answer=answer, evidence=chunks)
-    for effect in measure(gate, audit):
-        print(audit.statements[effect.statement].text, effect.chunk, effect.without)
-    ```
-
     It costs two passes per chunk and statement, and 2n + 6 more for a model that sees the order of n chunks.
 
     Args:
@@ -64,6 +58,16 @@ def measure(gate: ISRGate, audit: AnswerAudit) -> list[ChunkEffect]:
 
     Raises:
         ScorerError: if the scorer fails.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.gate.effects import measure
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(FixedScorer([0.97]), Oracle(0.99), h_star=0.2)
+        >>> audit = gate.audit(answer="Lyon is a city.", evidence=["The city of Lyon is old.", "Paris is a city."])
+        >>> [effect.chunk for effect in measure(gate, audit)]
+        [0, 1]
     """
     item = AuditItem(answer=audit.answer, question=audit.question, evidence=audit.evidence)
     [opened] = gate.begin_audits([item]).answers

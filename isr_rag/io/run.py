@@ -68,11 +68,6 @@ def check_file(
     with their number and error to `<target>.errors.jsonl`. Finished batches are kept in `<target>.part`, and the same
     call resumes a run that was stopped.
 
-    ```python
-    summary = check_file(ISRGate(), Path("in.jsonl"), Path("out.jsonl"))
-    print(summary.answered, "of", summary.decided)
-    ```
-
     Args:
         gate: decides.
         source: the input.
@@ -86,6 +81,18 @@ def check_file(
         ScorerError: if the scorer fails altogether and the gate's policy is to raise; what is done is kept.
         ReferenceFailedError: likewise for the reference.
         OSError: if a file cannot be read or written; what is done is kept.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.io import check_file
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> items = folder / "in.jsonl"
+        >>> _ = items.write_text('{"id": 1, "claim": "Lyon is a city.", "evidence": ["The city of Lyon is old."]}')
+        >>> check_file(ISRGate(FixedScorer([0.97]), Oracle(1.0)), items, folder / "out.jsonl").answered
+        1
     """
 
     def work(batches: Batches) -> Finished:

@@ -37,6 +37,14 @@ def read_evidence(places: Sequence[str], *, note: Callable[[str], None] = lambda
     Raises:
         InvalidInputError: if a place does not exist, cannot be read or holds no text, or a line is not a chunk.
         MissingDependencyError: for HTML or PDF without the extra "documents".
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from isr_rag.io.sources import read_evidence
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "seine.txt"
+        >>> _ = path.write_text("The Seine flows through Paris.")
+        >>> read_evidence([str(path)])
+        (Chunk(text='The Seine flows through Paris.', title='seine'),)
     """
     return tuple(chunk for place in places for chunk in _read(place, note))
 
