@@ -69,22 +69,17 @@ def over_file(
     `run` gets a function to call with the number of lines done and of all lines; `describe` puts the good lines into
     words; `after` says how to go on after Ctrl-C.
     """
-    begun, done, total = perf_counter(), 0, 0
+    begun, bar = perf_counter(), Progress(*columns(doing), console=console)
+    task = bar.add_task("", total=None)
     try:
-        with Progress(*columns(doing), console=console) as bar:
-            task = bar.add_task("", total=None)
-
-            def progress(finished: int, items: int) -> None:
-                nonlocal done, total
-                done, total = finished, items
-                bar.update(task, completed=done, total=total)
-
-            summary = run(progress)
+        with bar:
+            summary = run(lambda done, total: bar.update(task, completed=done, total=total))
     except KeyboardInterrupt:
-        note(f"stopped at {done} of {total}; {after}")
+        note(f"stopped at {bar.tasks[0].completed:.0f} of {bar.tasks[0].total or 0:.0f}; {after}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    seconds, lines = perf_counter() - begun, summary.decided + summary.bad
     before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
-    tell(f"{total} lines in {perf_counter() - begun:.1f} s{before}: {describe(summary)}, {summary.bad} bad")
+    tell(f"{lines} lines in {seconds:.1f} s{before}: {describe(summary)}, {summary.bad} bad")
     return EXIT_LINES if summary.bad else 0
 
 

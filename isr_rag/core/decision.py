@@ -48,7 +48,7 @@ class Decision:
             only up to an interval.
         q_high: the high ends of those intervals; empty where every probability is exact.
         orderings: the orderings scored: position -> index of the caller's chunk.
-        q_alone: probability of g = 1 for each chunk read by itself, in the caller's order of those that were read;
+        q_alone: probability of g = 1 for each chunk read alone, in the caller's order of those that were read;
             empty where the reference does not ask for it.
         q_bar: mean of q.
         q_lo: lowest q.
@@ -188,7 +188,7 @@ class Decision:
         """As `print` shows it, for somebody at a shell: advice names options of `isr-rag check`.
 
         Args:
-            chunks: the evidence that it was made on; the title of the nearest one is then told.
+            chunks: the evidence that it was made on; the title of the nearest one is then named.
         """
         return self._shown(_explain(self, chunks, at_shell=True))
 

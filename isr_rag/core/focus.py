@@ -102,7 +102,7 @@ class Reading:
         return tuple([tuple([self.places[i] for i in ordering]) for ordering in orderings])
 
     def left_out(self, chunks: int) -> tuple[int, ...]:
-        """The indices of the caller's chunks that are not read, of so many."""
+        """The indices of the caller's `chunks` chunks that are not read."""
         return tuple(sorted(set(range(chunks)).difference(self.places)))
 
 
@@ -161,7 +161,7 @@ def _size(chunk: Chunk) -> int:
 
 
 def first_words(text: str, most: int) -> str:
-    """A text up to so many words."""
+    """The first words of a text, `most` at most."""
     for count, word in enumerate(_WORD.finditer(text), start=1):
         if count == most:
             return text[: word.end()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from isr_rag.core.evidence import Chunk, neutralise, one_line, quote
 from isr_rag.core.prompt import Prompt
@@ -106,9 +106,9 @@ def evidence_alone(chunks: Sequence[Chunk]) -> Prompt:
 class _Binary:
     """A yes/no question about the texts in its fields: the label "1" means g = 1."""
 
-    target: ClassVar[int] = 0
-    label_names: ClassVar[tuple[str, ...]]
-    _ask: ClassVar[str]
+    target = 0
+    label_names = ("yes", "no")
+    _ask = ""
 
     def __post_init__(self) -> None:
         for name, text in self._texts().items():
@@ -153,8 +153,8 @@ class Supported(_Binary):
     question: str | None = None
     answer: str | None = None
     claim: str | None = None
-    label_names: ClassVar[tuple[str, ...]] = ("supported", "not supported")
-    _ask: ClassVar[str] = "Does the evidence support {}?"
+    label_names = ("supported", "not supported")
+    _ask = "Does the evidence support {}?"
 
     def __post_init__(self) -> None:
         if self.claim is not None and (self.question is not None or self.answer is not None):
@@ -186,9 +186,9 @@ class Refuted(_Binary):
     """
 
     claim: str
-    template: ClassVar[str] = "refuted-claim/1"
-    label_names: ClassVar[tuple[str, ...]] = ("refuted", "not refuted")
-    _ask: ClassVar[str] = "Does the evidence contradict {}?"
+    template = "refuted-claim/1"
+    label_names = ("refuted", "not refuted")
+    _ask = "Does the evidence contradict {}?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +201,9 @@ class Sufficient(_Binary):
     """
 
     question: str
-    template: ClassVar[str] = "sufficient/1"
-    label_names: ClassVar[tuple[str, ...]] = ("sufficient", "not sufficient")
-    _ask: ClassVar[str] = "Does the evidence hold the answer?"
+    template = "sufficient/1"
+    label_names = ("sufficient", "not sufficient")
+    _ask = "Does the evidence hold the answer?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Choice:
 
     question: str
     options: tuple[str, ...]
-    target: ClassVar[None] = None
+    target = None
 
     def __init__(self, question: str, options: Sequence[str]) -> None:
         object.__setattr__(self, "question", question)
@@ -266,7 +266,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A predicate of one's own: a topic to judge, what to ask about it, and the labels. Its template is `custom-NAME`.
+    """A predicate of your own: a topic to judge, what to ask about it, and the labels. Its template is `custom-NAME`.
 
     Args:
         name: identifies the wording (a calibration is tied to it); change it when the wording changes.

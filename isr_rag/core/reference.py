@@ -20,7 +20,7 @@ class Case:
         chunks: the evidence as the caller gave it (never cut).
         settings: of the gate; calibrations belong to them.
         q: probability of g = 1 for each ordering scored; empty when the reference does not need scores.
-        alone: probability of g = 1 for each chunk read by itself, in the order of those that were read; empty where
+        alone: probability of g = 1 for each chunk read alone, in the order of those that were read; empty where
             the reference does not ask for it (`CloseReference`) and where there is one chunk, which is read alone
             anyway.
         shown: the chunks as the scorer read them, cut to the gate's number of words; empty: `chunks` as they are.
@@ -93,7 +93,7 @@ class Reference(Protocol):
 
 @runtime_checkable
 class CloseReference(Reference, Protocol):
-    """A reference that also wants to know what the model says of each chunk by itself (`Case.alone`)."""
+    """A reference that also wants to know what the model says of each chunk alone (`Case.alone`)."""
 
     def reads_alone(self, predicate: str) -> bool:
         """Whether it does for this predicate's template; each chunk then costs a pass of its own."""

@@ -35,7 +35,7 @@ class Asked(TypedDict, total=False):
         question: with `answer`: does the evidence support the answer? Alone: does it suffice to answer?
         answer: a drafted answer to the question.
         claim: instead of a question: does the evidence support the claim?
-        predicate: a predicate of one's own, instead of question, answer and claim.
+        predicate: a predicate of your own, instead of question, answer and claim.
         reference: overrides the gate's reference for this item.
     """
 
@@ -160,7 +160,7 @@ class Work:
         scored: how many of them are scored.
         requests: what was asked of the scorer and not answered yet.
         estimate: the reference's; None before it was consulted.
-        alone: the probability of g = 1 for each chunk read by itself; empty where that was not asked.
+        alone: the probability of g = 1 for each chunk read alone; empty where that was not asked.
         decision: None while scores are missing.
     """
 
@@ -196,7 +196,7 @@ class Work:
         return next(stage for stage in stages(drawn, self.settings.orderings.cascade) if stage > self.scored)
 
     def requests_alone(self) -> list[ScoreRequest]:
-        """Requests for each chunk read by itself, where the reference wants them and there are several chunks."""
+        """Requests for each chunk read alone, where the reference wants them and there are several chunks."""
         reference, prompt = self.reference, self.prompt
         wants = isinstance(reference, CloseReference) and reference.reads_alone(self.predicate.template)
         if len(prompt.chunks) < 2 or not wants:

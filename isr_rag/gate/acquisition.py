@@ -94,8 +94,8 @@ def require_answerable(gate: ISRGate, rounds: int = 1, *, before: bool = False, 
 def gate_of_round(gate: ISRGate, rounds: int, predicate: str, reference: Reference | None = None) -> ISRGate:
     """The gate that decides at each round of a loop.
 
-    A calibration that was fitted on whole loops of so many rounds decides at h* at each of them. Any other reference
-    has its error budget split: each round decides at h* / rounds.
+    A calibration fitted on whole loops of that many rounds decides at h* in each of them. Any other reference has its
+    error budget split: each round decides at h* / rounds.
 
     Args:
         gate: its `h_star` is the budget of the whole loop.
@@ -143,8 +143,8 @@ def share_of_round(reference: Reference | None, predicate: str, h_star: float, r
 def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpack[Asked]) -> Trail:
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
-    Every round is a chance to answer wrongly. A calibration that was fitted on whole loops of so many rounds decides at
-    h* at each of them. Any other reference has its error budget split: each round decides at h* / rounds. That adds up,
+    Every round is a chance to answer wrongly. A calibration fitted on whole loops of that many rounds decides at h* in
+    each of them. Any other reference has its error budget split: each round decides at h* / rounds. That adds up,
     also for a calibrated rate, although a further round happens only where the gate refused: what a round would answer
     of *all* cases is wrong in at most its share of them, whatever came before, and each of them is answered by then.
     Evidence accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.

@@ -178,7 +178,7 @@ class ISRGate:
                 `question` with `answer`: does the evidence support the drafted answer?
                 `question` alone: does it suffice to answer?
                 `claim`: does the evidence support the claim?
-                `predicate`: a predicate of one's own, instead of question, answer and claim.
+                `predicate`: a predicate of your own, instead of question, answer and claim.
                 `reference`: overrides the gate's reference for this item.
 
         Raises:
