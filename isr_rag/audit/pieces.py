@@ -6,9 +6,10 @@ evidence. It reads whole pieces instead: those nearest to each statement, up to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from isr_rag._util.bm25 import Bm25
 from isr_rag._util.sentences import Span, sentence_spans, trimmed
@@ -127,25 +128,20 @@ def _piece(i: int, chunk: Chunk, start: int, end: int) -> Piece:
     return Piece(i, start, end, text, words(text.text) + words(chunk.title or ""))
 
 
-def _cut(whole: Piece, most: int) -> Iterator[Piece]:
+def _cut(whole: Piece, most: int) -> list[Piece]:
     """Cut a chunk into pieces of at most `most` words, between sentences unless a sentence is longer."""
     text = whole.text.text
-    title = words(whole.text.title or "")
-    room = max(most - title, most // 2, 1)
-    start, size = 0, 0
+    room = max(most - words(whole.text.title or ""), most // 2, 1)
+    starts, size = [0], 0
     for first, last in sentence_spans(text):
         more = words(text[first:last])
         if size and size + more > room:
-            yield from _of(whole, start, first)
-            start, size = first, 0
+            starts.append(first)
+            size = 0
         while more > room:  # a very long sentence
-            cut = first + len(first_words(text[first:last], room))
-            yield from _of(whole, start, cut)
-            start, first, more = cut, cut, words(text[cut:last])
+            first += len(first_words(text[first:last], room))
+            starts.append(first)
+            more = words(text[first:last])
         size += more
-    yield from _of(whole, start, len(text))
-
-
-def _of(whole: Piece, start: int, end: int) -> Iterator[Piece]:
-    if one_line(whole.text.text[start:end]):
-        yield _piece(whole.chunk, whole.text, start, end)
+    spans = pairwise([*starts, len(text)])
+    return [_piece(whole.chunk, whole.text, start, end) for start, end in spans if one_line(text[start:end])]
