@@ -146,15 +146,13 @@ def consult(reference: Reference, case: Case) -> Estimate:
         ReferenceFailedError: if the reference raises, or returns no probability or a label that is not there.
         ISRError: the package's own errors pass as they are.
     """
+    name = type(reference).__name__
     try:
-        estimate = reference.estimate(case)
+        given = cast(object, reference.estimate(case))
     except ISRError:
         raise
     except Exception as error:
-        raise ReferenceFailedError(
-            f"the reference {type(reference).__name__} raised {type(error).__name__}: {error}"
-        ) from error
-    name, given = type(reference).__name__, cast(object, estimate)
+        raise ReferenceFailedError(f"the reference {name} raised {type(error).__name__}: {error}") from error
     if not isinstance(given, Estimate):
         raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is not an Estimate")
     p_ref = probability(given.p_ref, name)
@@ -172,9 +170,8 @@ def target_of(predicate: Predicate, estimate: Estimate) -> int:
     """
     target = predicate.target if estimate.target is None else estimate.target
     if target is None:
-        raise ConfigurationError(
-            f"{type(predicate).__name__} needs a reference that names the right option: ToolReference(...)"
-        )
+        name = type(predicate).__name__
+        raise ConfigurationError(f"{name} needs a reference that names the right option: ToolReference(...)")
     return target
 
 

@@ -231,8 +231,7 @@ class _Loop:
         self.query, self.round = item.predicate.query, 0
         self.stop: Stop | None = None
         self._asked, self._rounds, self._h_star = asked, rounds, gate.h_star
-        self._evidence: list[EvidenceLike] = []
-        self._seen: set[tuple[str, str]] = set()
+        self._evidence: dict[tuple[str, str], EvidenceLike] = {}
         self._decisions: list[Decision] = []
 
     @property
@@ -245,15 +244,12 @@ class _Loop:
         before = len(self._evidence)
         given_chunks = list(chunks) if isinstance(chunks, Iterator) else chunks  # read twice
         for given, chunk in zip(given_chunks, as_chunks(given_chunks), strict=True):
-            key = (chunk.title or "", one_line(chunk.text))
-            if key not in self._seen:
-                self._seen.add(key)
-                self._evidence.append(given)
+            self._evidence.setdefault((chunk.title or "", one_line(chunk.text)), given)
         if self.round > 0 and len(self._evidence) == before:
             self.stop = "nothing_new"
             return None
         more = self.round + 1 < self._rounds
-        return Item(**self._asked, evidence=list(self._evidence), can_acquire=more)
+        return Item(**self._asked, evidence=list(self._evidence.values()), can_acquire=more)
 
     def decided(self, decision: Decision) -> None:
         """Note a decision, and whether the loop ends with it."""
@@ -287,4 +283,4 @@ class _Loop:
         last = self._decisions[-1]
         final = last if last.action is Action.ANSWER else replace(last, action=Action.ABSTAIN)
         decisions = (*self._decisions[:-1], final)
-        return Trail(final, decisions, tuple(self._evidence), self.stop, self._h_star, self.gate.h_star)
+        return Trail(final, decisions, tuple(self._evidence.values()), self.stop, self._h_star, self.gate.h_star)
