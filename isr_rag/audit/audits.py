@@ -27,7 +27,8 @@ from isr_rag.audit.redaction import Spending
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.audit.statement import Kind, Statement
 from isr_rag.core.decision import Decision
-from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks, one_line
+from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks
+from isr_rag.core.predicates import check_text
 from isr_rag.core.reference import Reference
 from isr_rag.core.settings import Settings
 from isr_rag.core.work import Item
@@ -208,17 +209,12 @@ def _checked(item: AuditItem | Mapping[str, Any]) -> tuple[str, str | None, tupl
     if unknown:
         raise InvalidInputError(f"unknown arguments {unknown}; an answer has {sorted(AuditItem.__annotations__)}")
     answer, question = item.get("answer"), item.get("question")
-    if not isinstance(answer, str):
-        raise InvalidTypeError(f"answer must be a string, not {type(answer).__name__}")
-    if not one_line(answer):
-        raise InvalidInputError("answer is empty or only white space: there is nothing to audit")
-    if question is not None and not isinstance(question, str):
-        raise InvalidTypeError(f"question must be a string or None, not {type(question).__name__}")
-    if question is not None and not one_line(question):
-        raise InvalidInputError("question is empty or only white space: leave it out where there is none")
+    check_text(answer, "answer")
+    if question is not None:
+        check_text(question, "question")
     if "evidence" not in item:
         raise InvalidInputError("an answer needs evidence: a list of chunks, which may be empty")
-    return answer, question, as_chunks(item["evidence"])
+    return str(answer), question, as_chunks(item["evidence"])
 
 
 @dataclass(frozen=True, slots=True)

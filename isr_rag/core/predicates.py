@@ -65,8 +65,8 @@ class Predicate(Protocol):
         ...
 
 
-def _check_text(value: object, name: str) -> str:
-    """A text of the caller on one line; an error if it is not a string, or says nothing."""
+def check_text(value: object, name: str) -> str:
+    """A text of the caller on one line; InvalidTypeError if it is not a string, InvalidInputError if it is empty."""
     if not isinstance(value, str):
         raise InvalidTypeError(f"{name} must be a string, not {type(value).__name__}")
     folded = one_line(value)
@@ -112,7 +112,7 @@ class _Binary:
 
     def __post_init__(self) -> None:
         for name, text in self._texts().items():
-            _check_text(text, name)
+            check_text(text, name)
 
     def _texts(self) -> dict[str, str]:
         """What is judged: names and texts, one line each."""
@@ -230,8 +230,8 @@ class Choice:
     def __init__(self, question: str, options: Sequence[str]) -> None:
         object.__setattr__(self, "question", question)
         object.__setattr__(self, "options", tuple(options))
-        _check_text(question, "question")
-        folded = [_check_text(option, f"options[{i}]") for i, option in enumerate(self.options)]
+        check_text(question, "question")
+        folded = [check_text(option, f"options[{i}]") for i, option in enumerate(self.options)]
         if not 2 <= len(folded) <= 26 or len(set(folded)) < len(folded):
             raise InvalidInputError(f"Choice needs 2 to 26 distinct options, got {folded}")
 
@@ -311,7 +311,7 @@ class Custom:
         if len(set(strings)) < len(strings):
             raise ConfigurationError(f"labels {self.labels!r} share a string, and could not be told apart by it")
         for name, value in (*self.fields.items(), ("ask", self.ask), ("name", self.name)):
-            _check_text(value, name)
+            check_text(value, name)
 
     def _strings(self) -> tuple[tuple[str, ...], ...]:
         """The strings that count for each label."""
