@@ -27,25 +27,20 @@ if TYPE_CHECKING:
     from isr_rag.scorers.transformers import TransformersScorer
 
 _HOMES = {
-    "Action": "isr_rag.core.decision",
-    "AnswerAudit": "isr_rag.audit.result",
-    "AuditAction": "isr_rag.audit.result",
-    "CachedScorer": "isr_rag.scorers.cache",
-    "Choice": "isr_rag.core.predicates",
-    "Chunk": "isr_rag.core.evidence",
-    "Custom": "isr_rag.core.predicates",
-    "Decision": "isr_rag.core.decision",
-    "ISRError": "isr_rag.errors",
-    "ISRGate": "isr_rag.gate",
-    "Reason": "isr_rag.core.decision",
-    "Refuted": "isr_rag.core.predicates",
-    "Sufficient": "isr_rag.core.predicates",
-    "Supported": "isr_rag.core.predicates",
-    "Trail": "isr_rag.gate.acquisition",
-    "TransformersScorer": "isr_rag.scorers.transformers",
-    "Verdict": "isr_rag.audit.statement",
-    "aacquire": "isr_rag.gate.acquisition",
-    "acquire": "isr_rag.gate.acquisition",
+    name: f"isr_rag.{module}"
+    for module, names in {
+        "audit.result": "AnswerAudit AuditAction",
+        "audit.statement": "Verdict",
+        "core.decision": "Action Decision Reason",
+        "core.evidence": "Chunk",
+        "core.predicates": "Choice Custom Refuted Sufficient Supported",
+        "errors": "ISRError",
+        "gate": "ISRGate",
+        "gate.acquisition": "Trail aacquire acquire",
+        "scorers.cache": "CachedScorer",
+        "scorers.transformers": "TransformersScorer",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [

@@ -11,10 +11,6 @@ from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError
 
-__all__ = [
-    "FixedScorer",
-]
-
 
 class FixedScorer:
     """A scorer with given probabilities.
@@ -28,6 +24,14 @@ class FixedScorer:
 
     Attributes:
         requests: every request received, in order.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(FixedScorer([0.9, 0.2]), Oracle(1.0))
+        >>> gate.decide(["Paris lies on the Seine.", "Lyon is a city."], claim="The Seine flows through Paris.").q
+        (0.9, 0.2)
     """
 
     def __init__(
@@ -53,22 +57,15 @@ class FixedScorer:
         return [self._one(request) for request in requests]
 
     def _one(self, request: ScoreRequest) -> Scores:
-        rows = [self._row(request, k) for k in range(len(request.orderings))]
+        others = len(request.prompt.labels) - 1
+        rows: list[Sequence[float]] = []
+        for ordering in request.orderings:
+            if callable(self._q):
+                value: float | Sequence[float] = self._q(request.prompt, ordering)
+            else:
+                with self._lock:  # how many other orderings of this prompt came before this one did first
+                    known = self._seen.setdefault(request.prompt, {})
+                    value = self._q[known.setdefault(ordering, len(known)) % len(self._q)]
+            rows.append(value if isinstance(value, Sequence) else [value] + [(1.0 - value) / others] * others)
         with np.errstate(divide="ignore"):
             return Scores(np.log(np.asarray(rows, dtype=np.float64)), passes=len(rows))
-
-    def _number(self, prompt: Prompt, ordering: Ordering) -> int:
-        """How many other orderings of this prompt came before this one did first."""
-        with self._lock:
-            known = self._seen.setdefault(prompt, {})
-            return known.setdefault(ordering, len(known))
-
-    def _row(self, request: ScoreRequest, k: int) -> list[float]:
-        labels = len(request.prompt.labels)
-        if callable(self._q):
-            value: float | Sequence[float] = self._q(request.prompt, request.orderings[k])
-        else:
-            value = self._q[self._number(request.prompt, request.orderings[k]) % len(self._q)]
-        if isinstance(value, Sequence):
-            return [float(p) for p in value]
-        return [float(value)] + [(1.0 - float(value)) / (labels - 1)] * (labels - 1)

@@ -160,6 +160,10 @@ class TestOrderings:
         )
         assert len(d.orderings) == len(d.q) == d.passes == drawn and d.m == m
 
+    def test_a_model_that_does_not_see_the_order_gets_one_of_any_family(self) -> None:
+        blind = gate(scorer=FixedScorer([0.9], layout="late"), orderings=Orderings(m=2, family="exhaustive"))
+        assert blind.decide(["a", "b", "c"], claim="d").orderings == ((0, 1, 2),)
+
     def test_the_banded_gate_reports_that_it_saw_one_ordering(self) -> None:
         d = gate([0.9], orderings=Orderings(family="banded")).decide([str(i) for i in range(5)], claim="c")
         assert d.orderings == ((0, 1, 2, 3, 4),) and d.settings.orderings.family == "banded"

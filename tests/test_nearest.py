@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from isr_rag import Chunk, Decision, ISRGate
-from isr_rag.core.nearest import nearest
+from isr_rag.core.focus import nearest
 from isr_rag.core.predicates import Sufficient, Supported
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer

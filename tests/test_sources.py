@@ -157,4 +157,4 @@ def test_a_directory_says_what_it_skipped(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     notes: list[str] = []
     assert [chunk.text for chunk in read_evidence([str(tmp_path)], note=notes.append)] == ["a.txt", "deep/b.MD"]
-    assert notes == [f"{tmp_path}: 2 files read, skipped 2 .csv, 1 .png, 1 without suffix, 1 empty"]
+    assert notes == [f"{tmp_path}: 2 files read, skipped 2 .csv, 1 .png, 1 empty, 1 without suffix"]

@@ -6,38 +6,29 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 
-@contextmanager
-def writing(path: Path) -> Generator[BinaryIO]:
-    """A binary file that replaces `path` when the block ends, complete and on disk; after an error nothing is left."""
+def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
+    """Write a file, and its folder, so that a reader sees the old content or the new, never a part of it.
+
+    Text, in one piece or several, is written as UTF-8 with its line ends as they are. After an error nothing is left.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
-            yield file
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                file.writelines(part.encode() for part in ([content] if isinstance(content, str) else content))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
-    """Write a file, and its folder, so that a reader sees the old content or the new, never a part of it.
-
-    Text, in one piece or several, is written as UTF-8 with its line ends as they are.
-    """
-    with writing(path) as file:
-        if isinstance(content, bytes):
-            file.write(content)
-        else:
-            file.writelines(part.encode() for part in ([content] if isinstance(content, str) else content))
 
 
 def write_json(path: Path, content: object, *, indent: int = 1) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from isr_rag._util import strict_json
 from isr_rag._util.files import write_json
-from isr_rag.errors import ISRError
 
 T = TypeVar("T")
 
@@ -24,7 +23,7 @@ class SealedFormat:
 
     kind: str
     version: int
-    error: type[ISRError]
+    error: type[Exception]
     remedy: str
 
     def seal(self, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +43,7 @@ class SealedFormat:
 
         Raises:
             FileNotFoundError: if the file does not exist.
-            ISRError: `error`, if it is not of this kind, was altered, or has another schema version.
+            Exception: `error`, if it is not of this kind, was altered, or has another schema version.
         """
         try:
             parsed: object = strict_json.loads(path.read_text("utf-8"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, cast
 
 SEGMENTED = 600
@@ -20,22 +19,23 @@ Span = tuple[int, int]
 """First character and the one after the last."""
 
 
-def parts(text: str) -> Iterator[Span]:
+def _parts(text: str) -> list[Span]:
     """A text in parts of at most `SEGMENTED` characters, cut where it disturbs least."""
     start = 0
+    found: list[Span] = []
     while len(text) - start > SEGMENTED:
         end = start + SEGMENTED
         for mark in ("\n\n", "\n", ". ", "。", " "):
-            found = text.rfind(mark, start + SEGMENTED // 2, end)
-            if found >= 0:
-                end = found + len(mark)
+            at = text.rfind(mark, start + SEGMENTED // 2, end)
+            if at >= 0:
+                end = at + len(mark)
                 break
-        yield start, end
+        found.append((start, end))
         start = end
-    yield start, len(text)
+    return [*found, (start, len(text))]
 
 
-def sentence_spans(text: str, *, prose: bool = False) -> Iterator[Span]:
+def sentence_spans(text: str, *, prose: bool = False) -> list[Span]:
     """The places of a text's sentences, which together cover it; white space belongs to the sentence before it.
 
     `prose` says that the text is known to have sentences, however short they are and however many brackets it has.
@@ -43,14 +43,23 @@ def sentence_spans(text: str, *, prose: bool = False) -> Iterator[Span]:
     import sentencex
 
     boundaries = sentencex.get_sentence_boundaries  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
-    for start, end in parts(text):
+    spans: list[Span] = []
+    for start, end in _parts(text):
         part = text[start:end]
         if not prose and _MOSTLY_ENCLOSING * len(_ENCLOSING.findall(part)) > len(part):
-            yield start, end
+            spans.append((start, end))
             continue
-        found = [(int(one["start_index"]), int(one["end_index"])) for one in cast(list[Any], boundaries("en", part))]
+        found = cast(list[Any], boundaries("en", part))
         if not prose and len(found) > MOST:
-            yield start, end
+            spans.append((start, end))
             continue
-        for first, last in found:
-            yield start + first, start + last
+        for one in found:
+            spans.append((start + int(one["start_index"]), start + int(one["end_index"])))
+    return spans
+
+
+def trimmed(text: str, first: int, last: int) -> Span:
+    """A span without white space at its ends; empty, and at its end, if it has nothing else."""
+    inner = text[first:last]
+    start = first + len(inner) - len(inner.lstrip())
+    return start, start + len(inner.strip())

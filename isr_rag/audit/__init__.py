@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from isr_rag.audit.audits import AuditItem, Audits
+from isr_rag.audit.audits import AuditItem, Audits, StreamedPart
 from isr_rag.audit.calibration import AuditCalibration, Budget
 from isr_rag.audit.redaction import LeftOut, Redaction
 from isr_rag.audit.result import AnswerAudit, AuditAction
 from isr_rag.audit.statement import Citation, Kind, Marker, MarkerStatus, Probabilities, Statement, Verdict
-from isr_rag.audit.streaming import StreamedPart
 
 __all__ = [
     "AnswerAudit",

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from isr_rag.audit.cutting import Part
-from isr_rag.core.items import Item
+from isr_rag.core.work import Item
 
 _FEW = 4
 """Words of the longest text that is read as a bare answer to the question."""

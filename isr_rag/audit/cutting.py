@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from isr_rag._util.sentences import sentence_spans
+from isr_rag._util.sentences import Span, sentence_spans, trimmed
 from isr_rag.audit.markers import Found, Markers
-from isr_rag.audit.statement import Kind, Span
+from isr_rag.audit.statement import Kind
 from isr_rag.core.evidence import one_line
 from isr_rag.core.focus import words
 
@@ -145,8 +145,9 @@ def cut(answer: str, markers: Markers) -> list[Part]:
 
 def _blocks(answer: str) -> Iterator[_Block]:
     """The blocks of a markdown text."""
-    starts = [match.start() for match in _LINE.finditer(answer) if match.group()] or [0]
-    lines = [match.group().rstrip("\r\n").replace("\0", "\ufffd") for match in _LINE.finditer(answer) if match.group()]
+    found = [match for match in _LINE.finditer(answer) if match.group()]
+    starts = [match.start() for match in found] or [0]
+    lines = [match.group().rstrip("\r\n").replace("\0", "\ufffd") for match in found]
     depth, table, heading = 0, False, False
     for token in _markdown().parse(answer.replace("\ud800", "\ufffd")):
         if token.type in ("table_open", "table_close"):
@@ -183,7 +184,7 @@ def _inline(token: Any, starts: list[int], lines: list[str], *, heading: bool, i
 
 
 def _whole(block: _Block, kind: Kind, markers: Markers) -> Part:
-    first, last = _trimmed(block.text, 0, len(block.text))
+    first, last = trimmed(block.text, 0, len(block.text))
     if first == last:
         return Part(kind, block.span(0, len(block.text)))
     plain = plain_text(block.text[first:last]) if kind is Kind.HEADING else ""
@@ -209,7 +210,7 @@ def _lines_of_sources(block: _Block, markers: Markers, sources: bool) -> Iterato
 
 
 def _source(block: _Block, first: int, last: int, markers: Markers) -> Part:
-    first, last = _trimmed(block.text, first, last)
+    first, last = trimmed(block.text, first, last)
     line = block.text[first:last]
     entry = markers.entry(line)
     found = (_moved(block, entry, first),) if entry is not None else ()
@@ -239,7 +240,7 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
             spans.append([start, end])
     whole = len(spans) == 1 and block.item
     for start, end in spans:
-        start, end = _balanced(text, *_trimmed(text, start, end))
+        start, end = _balanced(text, *trimmed(text, start, end))
         if start == end:
             continue
         own = [one for one in found if start <= one.start < end]
@@ -271,8 +272,7 @@ def kind_of(plain: str) -> Kind:
 
 def is_latin(plain: str) -> bool:
     """Whether at least half of the letters are Latin."""
-    letters = [c for c in plain if c.isalpha()]
-    return 2 * len(_LATIN.findall(plain)) >= len(letters)
+    return 2 * len(_LATIN.findall(plain)) >= sum(map(str.isalpha, plain))
 
 
 def _factual(plain: str) -> bool:
@@ -292,13 +292,6 @@ def _moved(block: _Block, found: Found, by: int = 0) -> Found:
     return Found(block.places[found.start + by], block.places[found.end + by - 1] + 1, found.chunks, found.apart)
 
 
-def _trimmed(text: str, first: int, last: int) -> Span:
-    inner = text[first:last]
-    stripped = inner.strip()
-    start = first + (inner.index(stripped) if stripped else len(inner))
-    return start, start + len(stripped)
-
-
 def _balanced(text: str, first: int, last: int) -> Span:
     """A sentence without an unpaired mark of emphasis at its beginning or end."""
     for mark in ("**", "__", "*", "_", "~~"):
@@ -308,19 +301,17 @@ def _balanced(text: str, first: int, last: int) -> Span:
                 first += len(mark)
             elif inner.endswith(mark):
                 last -= len(mark)
-    return _trimmed(text, first, last)
+    return trimmed(text, first, last)
 
 
 def plain_text(text: str) -> str:
     """The words of inline markdown, on one line."""
     found: list[str] = []
     for token in _markdown().parseInline(text.lstrip())[0].children or ():
-        if token.type in ("text", "code_inline"):
+        if token.type in ("text", "code_inline", "image"):
             found.append(token.content)
         elif token.type in ("softbreak", "hardbreak"):
             found.append(" ")
-        elif token.type == "image":
-            found.append(token.content)
     return one_line(_STRAY.sub("", "".join(found)))
 
 

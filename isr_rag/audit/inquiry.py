@@ -17,15 +17,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isr_rag._util.bm25 import Bm25
+from isr_rag._util.sentences import Span
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.cutting import Part
 from isr_rag.audit.pieces import Pieces
 from isr_rag.audit.redaction import at_target
-from isr_rag.audit.statement import Citation, Kind, Marker, MarkerStatus, Probabilities, Span, Statement, Verdict
+from isr_rag.audit.statement import Citation, Kind, Marker, MarkerStatus, Probabilities, Statement, Verdict
 from isr_rag.core.decision import Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.core.items import Item
 from isr_rag.core.predicates import Refuted
+from isr_rag.core.work import Item
 from isr_rag.references.direct import Oracle
 
 CARRIES = 0.5

@@ -6,19 +6,16 @@ evidence. It reads whole pieces instead: those nearest to each statement, up to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import numpy as np
+from itertools import pairwise
 
 from isr_rag._util.bm25 import Bm25
-from isr_rag._util.sentences import sentence_spans
+from isr_rag._util.sentences import Span, sentence_spans, trimmed
 from isr_rag.audit.context import Context
-from isr_rag.audit.statement import Span
-from isr_rag.core.decision import Focus
 from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.core.focus import first_words, words
+from isr_rag.core.focus import Focus, first_words, words
 
 WHOLE = 200
 """Words of the longest chunk that is read whole. Longer ones are cut when the evidence exceeds the gate's limit."""
@@ -59,13 +56,10 @@ class Pieces:
         whole = [_piece(i, chunk, 0, len(chunk.text)) for i, chunk in enumerate(chunks)]
         self.total = sum(one.size for one in whole)
         self._budget = budget if budget is not None and self.total > budget else None
-        if self._budget is None:
-            self.pieces = whole
-        else:
-            most = min(WHOLE, self._budget)
-            cut = (one for piece in whole for one in ([piece] if piece.size <= most else _cut(piece, min(PIECE, most))))
-            self.pieces = list(cut)
-
+        most = self.total if self._budget is None else min(WHOLE, self._budget)
+        self.pieces = [
+            one for piece in whole for one in ([piece] if piece.size <= most else _cut(piece, min(PIECE, most)))
+        ]
         self._alone: dict[int, dict[Span, str]] = {}
 
     @cached_property
@@ -74,7 +68,7 @@ class Pieces:
 
     def ranked(self, query: str) -> list[int]:
         """All pieces, the nearest to a query first."""
-        return [int(i) for i in np.argsort(-self._index.scores(one_line(query)), kind="stable")]
+        return self._index.best(one_line(query), len(self.pieces))
 
     def read(self, query: str, first: Collection[int] = ()) -> tuple[int, ...]:
         """Indices of the pieces to read for a query, in the order of the evidence.
@@ -107,14 +101,8 @@ class Pieces:
     def sentences(self, piece: Piece) -> list[Span]:
         """The sentences of a piece, in characters of its chunk's text."""
         text = self.chunks[piece.chunk].text[piece.start : piece.end]
-        found: list[Span] = []
-        for first, last in sentence_spans(text):
-            inner = text[first:last]
-            trimmed = inner.strip()
-            if trimmed:
-                start = piece.start + first + inner.index(trimmed)
-                found.append((start, start + len(trimmed)))
-        return found
+        spans = (trimmed(text, first, last) for first, last in sentence_spans(text))
+        return [(piece.start + first, piece.start + last) for first, last in spans if first < last]
 
     def by_themselves(self, chunk: int) -> dict[Span, str]:
         """The sentences of a chunk in words that stand alone, by their characters in its text."""
@@ -131,8 +119,7 @@ class Pieces:
     def without(self, piece: Piece, spans: Collection[Span]) -> Chunk | None:
         """A piece without some of its sentences; None if nothing is left."""
         text = self.chunks[piece.chunk].text
-        left = [text[a:b] for a, b in self.sentences(piece) if (a, b) not in spans]
-        joined = " ".join(left)
+        joined = " ".join(text[a:b] for a, b in self.sentences(piece) if (a, b) not in spans)
         return Chunk(joined, piece.text.title) if one_line(joined) else None
 
 
@@ -141,25 +128,20 @@ def _piece(i: int, chunk: Chunk, start: int, end: int) -> Piece:
     return Piece(i, start, end, text, words(text.text) + words(chunk.title or ""))
 
 
-def _cut(whole: Piece, most: int) -> Iterator[Piece]:
+def _cut(whole: Piece, most: int) -> list[Piece]:
     """Cut a chunk into pieces of at most `most` words, between sentences unless a sentence is longer."""
     text = whole.text.text
-    title = words(whole.text.title or "")
-    room = max(most - title, most // 2, 1)
-    start, size = 0, 0
+    room = max(most - words(whole.text.title or ""), most // 2, 1)
+    starts, size = [0], 0
     for first, last in sentence_spans(text):
         more = words(text[first:last])
         if size and size + more > room:
-            yield from _of(whole, start, first)
-            start, size = first, 0
+            starts.append(first)
+            size = 0
         while more > room:  # a very long sentence
-            cut = first + len(first_words(text[first:last], room))
-            yield from _of(whole, start, cut)
-            start, first, more = cut, cut, words(text[cut:last])
+            first += len(first_words(text[first:last], room))
+            starts.append(first)
+            more = words(text[first:last])
         size += more
-    yield from _of(whole, start, len(text))
-
-
-def _of(whole: Piece, start: int, end: int) -> Iterator[Piece]:
-    if one_line(whole.text.text[start:end]):
-        yield _piece(whole.chunk, whole.text, start, end)
+    spans = pairwise([*starts, len(text)])
+    return [_piece(whole.chunk, whole.text, start, end) for start, end in spans if one_line(text[start:end])]

@@ -63,8 +63,8 @@ class Redaction:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        left_out = [dataclasses.asdict(one) for one in self.left_out]
-        return {**dataclasses.asdict(self), "kept": list(self.kept), "left_out": left_out}
+        plain = dataclasses.asdict(self)
+        return {**plain, "kept": list(self.kept), "left_out": list(plain["left_out"])}
 
     def __str__(self) -> str:
         lines = [self.text] if self.text else []
@@ -94,9 +94,14 @@ def redact(
     beside = _beside(answer, statements, kept)
     left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in beside]
     left_out.sort(key=lambda one: one.statement)
-    cited = dict(_added(statements[i]) for i in kept if cite and _cites_nothing(statements[i]))
+    uncited = [
+        one
+        for one in (statements[i] for i in sorted(kept) if cite)
+        if one.citations and all(marker.status is not MarkerStatus.RIGHT for marker in one.markers)
+    ]
+    markers = dict(map(_added, uncited))
     return Redaction(
-        text=_text(answer, [statements[one.statement].span for one in left_out], cited) if kept else "",
+        text=_text(answer, [statements[one.statement].span for one in left_out], markers) if kept else "",
         kept=tuple(sorted(kept)),
         left_out=tuple(left_out),
         h_star=h_star,
@@ -150,7 +155,7 @@ def at_target(decision: Decision, h_star: float) -> Decision:
     settings = replace(decision.settings, h_star=h_star)
     if decision.h_star == h_star or decision.p_ref is None or not decision.q:
         return decision if decision.h_star == h_star else replace(decision, settings=settings)
-    verdict = weigh(decision.q, decision.p_ref, settings, decision.q_high or None)
+    verdict = weigh(decision.q, decision.p_ref, settings, decision.q_high)
     reason, reached = verdict.reason, decision.threshold_reached
     if verdict.answers and (reached is False or (reached and h_star < decision.h_star)):
         reason = Reason.CUT_NOT_REACHED
@@ -217,11 +222,6 @@ def _level(answer: str, one: Statement) -> int:
     return len(found.group()) if found else 7
 
 
-def _cites_nothing(one: Statement) -> bool:
-    """Whether a statement has citations but no marker that is right."""
-    return bool(one.citations) and not any(marker.status is MarkerStatus.RIGHT for marker in one.markers)
-
-
 def _added(one: Statement) -> tuple[int, str]:
     """Position and text of the markers to add: before the full stop, counted from 1."""
     stated = _END.sub("", one.text)
@@ -251,9 +251,8 @@ def _text(answer: str, gone: list[tuple[int, int]], added: Mapping[int, str]) ->
             continue
         inner = line.rstrip("\r\n")
         ending = line[len(inner) :]
-        kept = (more.get(i, "") + ("" if away else c) for i, (c, away) in enumerate(zip(inner, part, strict=False)))
-        left = "".join(kept) + more.get(len(inner), "")
-        left = _EMPTY_MARKS.sub("", left)
+        kept = (more.get(i, "") + ("" if part[i] else c) for i, c in enumerate(inner))
+        left = _EMPTY_MARKS.sub("", "".join(kept) + more.get(len(inner), ""))
         if _BULLET.match(_HEADING.sub("", left.lstrip()) if left.lstrip().startswith("#") else left):
             continue
         indent = line[: len(line) - len(line.lstrip())]

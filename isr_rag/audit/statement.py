@@ -10,10 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from isr_rag._util.sealed import from_plain
+from isr_rag._util.sentences import Span
 from isr_rag.core.decision import Decision
-
-Span = tuple[int, int]
-"""First character and the one after the last."""
 
 
 class Verdict(StrEnum):
@@ -39,7 +37,6 @@ class Kind(StrEnum):
     GREETING = "greeting"
     """A greeting, thanks, or words about the answer itself."""
     QUESTION = "question"
-    """A question."""
     OPINION = "opinion"
     """An opinion that states no fact."""
     REFUSAL = "refusal"
@@ -49,13 +46,10 @@ class Kind(StrEnum):
     MARKS = "marks"
     """Marks without words."""
     CODE = "code"
-    """A block of code."""
     TABLE = "table"
-    """A table."""
     FORMULA = "formula"
     """A formula set apart."""
     HTML = "html"
-    """A block of HTML."""
     SCRIPT = "script"
     """Text in a script that the model was not calibrated for."""
     TOO_LONG = "too_long"

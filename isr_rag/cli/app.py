@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isr_rag import __version__
-from isr_rag.cli import audit, deciding, preparing
+from isr_rag.cli import deciding, preparing
 from isr_rag.errors import MissingDependencyError
 
 EXIT_CODES = (
@@ -40,7 +40,7 @@ def _examples(lines: tuple[str, ...], exit_codes: str = "") -> str:
 
 app.command(epilog=_examples(deciding.CHECK_EXAMPLES, EXIT_CODES))(deciding.check)
 app.command(epilog=_examples(deciding.BATCH_EXAMPLES, EXIT_CODES))(deciding.batch)
-app.command(epilog=_examples(audit.EXAMPLES, EXIT_CODES))(audit.audit)
+app.command(epilog=_examples(deciding.AUDIT_EXAMPLES, EXIT_CODES))(deciding.audit)
 calibrating = typer.Typer(rich_markup_mode="rich", epilog=_examples(preparing.CALIBRATE_EXAMPLES))
 calibrating.callback(invoke_without_command=True)(preparing.calibrate)
 app.add_typer(calibrating, name="calibrate")

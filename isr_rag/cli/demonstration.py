@@ -13,8 +13,8 @@ from rich.console import Console
 from isr_rag._util.bm25 import Bm25
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk
-from isr_rag.core.items import Asked
 from isr_rag.core.settings import Orderings
+from isr_rag.core.work import Asked
 from isr_rag.errors import InvalidInputError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.acquisition import acquire

@@ -11,10 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from isr_rag import __version__
-from isr_rag.core.evidence import Chunk
-from isr_rag.core.orderings import draw_orderings
-from isr_rag.core.predicates import Supported
-from isr_rag.core.scorer import Scorer, ScoreRequest
 from isr_rag.errors import ISRError, install_command
 from isr_rag.scorers.machine import usable_cores
 
@@ -26,7 +22,6 @@ _OPTIONAL = {
     "matplotlib": ("plots", "plot"),
     "sklearn": ("calibrating", "calibrate"),
     "venn_abers": ("calibrating", "calibrate"),
-    "peft": ("training", "train"),
     "typer": ("the command line", "cli"),
     "pypdf": ("evidence from PDF", "documents"),
     "trafilatura": ("evidence from HTML", "documents"),
@@ -35,12 +30,6 @@ _OPTIONAL = {
     "opentelemetry": ("telling OpenTelemetry of decisions", "otel"),
 }
 """Packages with what they are for and the extra that installs them."""
-
-_CASES = (
-    ("The Seine flows through Paris.", "The Seine flows through Paris.", "The Loire is a river.", "Lyon is a city."),
-    ("Berlin lies on the Rhine.", "Berlin lies on the Spree.", "Cologne lies on the Rhine.", "The Main is a river."),
-    ("Kepler found the harmonic law.", "Kepler published it in 1619.", "Tycho was Danish.", "Mars is a planet."),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +90,15 @@ def _default_model() -> Iterator[Finding]:
     except ISRError as error:
         yield Finding(f"default model: {error}", healthy=False)
         return
-    yield Finding(f"  linear layers in {str(scorer.engine.network.dtype).removeprefix('torch.')}")
     floor = "unknown" if scorer.noise_floor is None else f"{scorer.noise_floor:.2e}"
+    yield Finding(f"  linear layers in {str(scorer.engine.network.dtype).removeprefix('torch.')}")
     yield Finding(f"  noise floor: {floor} in log-odds between equal ways to compute a score")
-    yield Finding(
-        f"  memory: at most {scorer.bytes_per_token / 1e3:.0f} MB for 1,000 tokens of a forward pass, "
-        f"{scorer.memory / 1e9:.1f} GB allowed"
-    )
+    tokens, allowed = f"{scorer.bytes_per_token / 1e3:.0f} MB for 1,000 tokens", f"{scorer.memory / 1e9:.1f} GB allowed"
+    yield Finding(f"  memory: at most {tokens} of a forward pass, {allowed}")
 
 
-def diagnose_server(
-    url: str, *, model: str | None = None, tokenizer: str | None = None, local: Scorer | None = None
-) -> Iterator[Finding]:
-    """Findings about an inference server, from the one question that a scorer asks when it is made.
-
-    `url`, `model` and `tokenizer` are those of `isr_rag.scorers.remote.remote_scorer`; `local` is a scorer of the same
-    model in this process, to compare with.
-    """
+def diagnose_server(url: str, *, model: str | None = None, tokenizer: str | None = None) -> Iterator[Finding]:
+    """Findings about an inference server, from the one question that `isr_rag.scorers.remote.remote_scorer` asks."""
     from isr_rag.scorers.remote import remote_scorer
 
     try:
@@ -132,22 +113,5 @@ def diagnose_server(
             yield Finding(
                 f"it takes a claim that the evidence repeats to hold with {least[0, 0]:.3f} to {most[0, 0]:.3f}"
             )
-            if local is not None:
-                yield _agreement(scorer, local)
     except ISRError as error:
         yield Finding(f"server: {error}", healthy=False)
-
-
-def _agreement(remote: Scorer, local: Scorer) -> Finding:
-    requests = [
-        ScoreRequest(Supported(claim=claim).render([Chunk(text) for text in texts]), draw_orderings(len(texts), 6))
-        for claim, *texts in _CASES
-    ]
-    there, here = (
-        np.concatenate([np.exp(scores.logprobs[:, 0]) for scores in scorer.score(requests)])
-        for scorer in (remote, local)
-    )
-    return Finding(
-        f"agreement with {local.identity}: probabilities of {len(here)} prompts differ by up to "
-        f"{np.abs(there - here).max():.2e}"
-    )

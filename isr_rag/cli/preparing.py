@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import Progress
@@ -102,29 +102,17 @@ def doctor(
     tokenizer: Annotated[
         str | None, typer.Option(help="The model's tokenizer (Hub name, folder, .gguf): prompts are rendered here.")
     ] = None,
-    local: Annotated[
-        str | None, typer.Option(help="The same model here (Hub name, folder, .gguf), to compare the scores with.")
-    ] = None,
 ) -> None:
     """Say what is installed, what is missing and how to get it, and how exact this machine is; or examine a server.
 
     The key of a server is read from the variable ISR_RAG_API_KEY.
     """
-    if server is None and (model or tokenizer or local):
-        raise typer.BadParameter("--model, --tokenizer and --local belong to --server")
+    if server is None and (model or tokenizer):
+        raise typer.BadParameter("--model and --tokenizer belong to --server")
     from isr_rag.cli.diagnosis import diagnose, diagnose_server
 
-    if server is None:
-        findings = diagnose()
-    else:
-        here: Any = None
-        if local is not None:
-            from isr_rag.scorers.transformers import TransformersScorer
-
-            here = TransformersScorer(local)
-        findings = diagnose_server(server, model=model, tokenizer=tokenizer, local=here)
     healthy = True
-    for line in findings:
+    for line in diagnose() if server is None else diagnose_server(server, model=model, tokenizer=tokenizer):
         say(line.text)
         healthy &= line.healthy
     raise typer.Exit(0 if healthy else EXIT_BAD)

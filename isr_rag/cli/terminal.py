@@ -69,22 +69,17 @@ def over_file(
     `run` gets a function to call with the number of lines done and of all lines; `describe` puts the good lines into
     words; `after` says how to go on after Ctrl-C.
     """
-    begun, done, total = perf_counter(), 0, 0
+    begun, bar = perf_counter(), Progress(*columns(doing), console=console)
+    task = bar.add_task("", total=None)
     try:
-        with Progress(*columns(doing), console=console) as bar:
-            task = bar.add_task("", total=None)
-
-            def progress(finished: int, items: int) -> None:
-                nonlocal done, total
-                done, total = finished, items
-                bar.update(task, completed=done, total=total)
-
-            summary = run(progress)
+        with bar:
+            summary = run(lambda done, total: bar.update(task, completed=done, total=total))
     except KeyboardInterrupt:
-        note(f"stopped at {done} of {total}; {after}")
+        note(f"stopped at {bar.tasks[0].completed:.0f} of {bar.tasks[0].total or 0:.0f}; {after}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    seconds, lines = perf_counter() - begun, summary.decided + summary.bad
     before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
-    tell(f"{total} lines in {perf_counter() - begun:.1f} s{before}: {describe(summary)}, {summary.bad} bad")
+    tell(f"{lines} lines in {seconds:.1f} s{before}: {describe(summary)}, {summary.bad} bad")
     return EXIT_LINES if summary.bad else 0
 
 
@@ -98,15 +93,9 @@ def run_app(app: typer.Typer) -> None:
     except BrokenPipeError:  # whoever read the output has seen enough
         sys.stderr.close()
         sys.exit(EXIT_BAD)
-    except (ScorerError, ReferenceFailedError) as error:
+    except (ISRError, OSError, sqlite3.Error) as error:
         _complain(f"error: {error}", error)
-        sys.exit(EXIT_STOPPED)
-    except ISRError as error:  # some are OSErrors as well, such as that of a model that is not there
-        _complain(f"error: {error}", error)
-        sys.exit(EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_BAD)
-    except (OSError, sqlite3.Error) as error:
-        _complain(f"error: {error}", error)
-        sys.exit(EXIT_BAD if getattr(error, "errno", None) in _WRONG_PATH else EXIT_STOPPED)
+        sys.exit(_exit_code(error))
     except Exception as error:
         usage = getattr(error, "format_message", None)  # of the command line itself: typer carries its own click
         if usage is None:
@@ -117,6 +106,14 @@ def run_app(app: typer.Typer) -> None:
             _complain(f"  {context.command_path} --help lists the options")
         sys.exit(getattr(error, "exit_code", EXIT_USAGE))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, (ScorerError, ReferenceFailedError)):
+        return EXIT_STOPPED
+    if isinstance(error, ISRError):  # some are OSErrors as well, such as that of a model that is not there
+        return EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_BAD
+    return EXIT_BAD if getattr(error, "errno", None) in _WRONG_PATH else EXIT_STOPPED
 
 
 def _complain(text: str, error: BaseException | None = None) -> None:

@@ -1,13 +1,27 @@
-"""Algorithm 1 (Section 2.5 of the paper) for one item: `plan` says what to score next, `decide` what follows."""
+"""Algorithm 1 (Section 2.5 of the paper): `plan` says what to score next for an item, `decide` what follows.
+
+Below them are the same two for a batch (`wanted`, `settle`) and the calls of the scorer. The failure of one item does
+not spoil the others.
+"""
 
 from __future__ import annotations
 
-from isr_rag.core.cascade import far_from_boundary, hopeless
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from isr_rag._util.printable import printable
 from isr_rag.core.decision import Decision
-from isr_rag.core.reference import consult, target_of
-from isr_rag.core.scorer import ScoreRequest
-from isr_rag.core.verdict import weigh
-from isr_rag.core.work import Work
+from isr_rag.core.reference import Reference, consult, target_of
+from isr_rag.core.scorer import AsyncScorer, PartialScoresError, Scorer, ScoreRequest, Scores
+from isr_rag.core.settings import OnError, Settings
+from isr_rag.core.verdict import Reason, far_from_boundary, hopeless, weigh
+from isr_rag.core.work import CheckedItem, Item, Work, read_item
+from isr_rag.errors import ISRError, PromptTooLongError, ReferenceFailedError, ScorerError
+
+ScoresOrError: TypeAlias = Scores | ISRError
+"""What came of one request."""
 
 
 def plan(work: Work) -> list[ScoreRequest]:
@@ -26,14 +40,159 @@ def decide(work: Work) -> Decision | None:
     estimate = work.estimate
     if estimate is None or work.reference.needs_scores:
         estimate = work.estimate = consult(work.reference, work.case())
-    if estimate.outside:
-        return work.outside(estimate)
+    if estimate.outside:  # its p_ref means nothing
+        return work.decided(Reason.OUTSIDE_CALIBRATION, work.case().q, detail=estimate.outside)
     # lines 4 to 9: the budget against the bits to trust; q is an interval where a scorer knows no more
     q, q_high = work.q(target_of(work.predicate, estimate))
     verdict = weigh(q, estimate.p_ref, settings, q_high)
     # lines 10 to 14: answer or abstain, once no further ordering is wanted
     exact = work.scored == drawn or hopeless(q, drawn, estimate.p_ref, work.ceiling(), settings, q_high)
     # a calibration belongs to one m, which is why fewer orderings may stop only where the stop is exact
-    if exact or (not work.reference.needs_scores and far_from_boundary(q, verdict, settings, q_high)):
-        return work.conclude(verdict, estimate, q, q_high, m=settings.orderings.m if exact else work.scored)
-    return None
+    if not exact and (work.reference.needs_scores or not far_from_boundary(q, verdict, settings, q_high)):
+        return None
+    m = settings.orderings.m if exact else work.scored
+    if verdict.answers and estimate.guaranteed is not False:
+        return work.decided(Reason.SUFFICIENT, q, q_high, verdict, m=m)
+    reason = Reason.CUT_NOT_REACHED if verdict.answers else verdict.reason
+    return work.decided(reason, q, q_high, verdict, m=m, detail=estimate.remark)
+
+
+def note_position(error: ISRError, position: int, size: int) -> None:
+    """Add to an error which item of a batch it is about."""
+    if size > 1:
+        error.add_note(f"in item {position} of the batch of {size}")
+
+
+def read_items(items: Sequence[Item | Mapping[str, Any]], default: Reference | None) -> list[CheckedItem]:
+    """Check the items of one call.
+
+    Raises:
+        ISRError: as `read_item`, for the first bad item; a note names its position.
+    """
+    checked: list[CheckedItem] = []
+    for position, item in enumerate(items):
+        try:
+            checked.append(read_item(item, default))
+        except ISRError as error:
+            note_position(error, position, len(items))
+            raise
+    return checked
+
+
+def wanted(works: Sequence[Work]) -> list[ScoreRequest]:
+    """What the undecided items want scored next; nothing once all are decided."""
+    requests: list[ScoreRequest] = []
+    for work in works:
+        if work.decision is None:
+            work.requests = plan(work)
+            requests += work.requests
+    return requests
+
+
+def settle(works: Sequence[Work], results: Sequence[ScoresOrError], on_error: OnError) -> None:
+    """Take in what came of the wanted requests, in their order, and decide the items that need no more.
+
+    Raises:
+        ISRError: for the first item that cannot be decided; a note names its position. With `on_error="abstain"` a
+            scorer or reference that fails makes an abstention instead.
+    """
+    remaining = iter(results)
+    for position, work in enumerate(works):
+        if work.decision is not None:
+            continue
+        try:
+            _settle(work, [next(remaining) for _ in work.requests], on_error)
+        except ISRError as error:
+            note_position(error, position, len(works))
+            raise
+
+
+def _settle(work: Work, results: Sequence[ScoresOrError], on_error: OnError) -> None:
+    try:
+        work.add(raise_failures(results))
+        work.decision = decide(work)
+    except PromptTooLongError as error:
+        if not error.without:
+            raise
+        work.read(work.reading.without(error.without), printable(str(error)))
+    except (ScorerError, ReferenceFailedError) as error:
+        if on_error == "raise":
+            raise
+        reason = Reason.SCORER_FAILED if isinstance(error, ScorerError) else Reason.REFERENCE_FAILED
+        work.decision = work.failed(reason, error)
+
+
+def raise_failures(results: Sequence[ScoresOrError]) -> list[Scores]:
+    """The scores of all requests.
+
+    Raises:
+        ISRError: the first failure among them.
+    """
+    found: list[Scores] = []
+    for result in results:
+        if isinstance(result, ISRError):
+            raise result
+        found.append(result)
+    return found
+
+
+def score(scorer: Scorer, requests: Sequence[ScoreRequest]) -> Sequence[ScoresOrError]:
+    """Score requests together; where that fails, score each alone."""
+    try:
+        results = scorer.score(requests)
+        if len(results) != len(requests):
+            raise ScorerError(f"the scorer returned {len(results)} results for {len(requests)} requests")
+        return results
+    except PartialScoresError as error:
+        if len(error.outcomes) == len(requests):
+            return error.outcomes
+        return [as_scorer_error(error)] * len(requests)
+    except Exception as error:
+        if len(requests) == 1:
+            return [as_scorer_error(error)]
+        return [score(scorer, [request])[0] for request in requests]
+
+
+async def ascore(scorer: AsyncScorer, request: ScoreRequest) -> ScoresOrError:
+    """Score one request without blocking the event loop."""
+    try:
+        results = await scorer.ascore([request])
+        if len(results) != 1:
+            raise ScorerError(f"the scorer returned {len(results)} results for 1 request")
+        return results[0]
+    except PartialScoresError as error:
+        return error.outcomes[0] if len(error.outcomes) == 1 else error
+    except Exception as error:
+        return as_scorer_error(error)
+
+
+def as_scorer_error(error: Exception) -> ISRError:
+    """What a scorer raised, as an error of this package."""
+    if isinstance(error, ISRError):
+        return error
+    wrapped = ScorerError(f"the scorer raised {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+_preparing = threading.Lock()
+
+
+def prepare(settings: Settings, scorer: Scorer, items: Sequence[CheckedItem]) -> tuple[list[Work], list[ScoreRequest]]:
+    """Begin a batch in a thread of its own: its items, and what they want scored first.
+
+    One batch at a time: several threads that compute in Python at once would starve the event loop.
+    """
+    with _preparing:
+        works = [Work(settings, scorer, item) for item in items]
+        return works, wanted(works)
+
+
+def _renew_lock() -> None:
+    """A fork may find the lock taken by a thread that it does not have."""
+    global _preparing
+    _preparing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

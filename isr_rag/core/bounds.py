@@ -15,21 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.errors import InvalidInputError
 
-__all__ = [
-    "EPS",
-    "TOLERANCE",
-    "Float",
-    "bernoulli_kl",
-    "bits_to_trust",
-    "budget",
-    "budget_terms",
-    "information_sufficiency_ratio",
-    "js_certificate",
-    "js_divergence",
-    "p_max",
-    "risk_of_hallucination",
-]
-
 Float: TypeAlias = NDArray[np.float64]
 
 EPS = 1e-9
@@ -58,11 +43,6 @@ def checked_orderings(value: ArrayLike, name: str) -> Float:
     return array
 
 
-def _mean(array: Float) -> Float:
-    """Mean over the orderings."""
-    return np.asarray(array.mean(axis=-1), dtype=np.float64)
-
-
 def checked_at_least(value: ArrayLike, name: str, least: float, *, strict: bool = False) -> Float:
     """Numbers of at least (or, with `strict`, above) a limit, as float64; raises InvalidInputError otherwise."""
     array = np.asarray(value, dtype=np.float64)
@@ -82,18 +62,22 @@ def bernoulli_kl(p: ArrayLike, q: ArrayLike, *, eps: float = EPS) -> Float:
     Returns:
         Divergence >= 0, of the broadcast shape.
     """
-    p_, q_ = np.broadcast_arrays(_probability(p, "p"), _probability(q, "q"))
-    if eps:
-        p_, q_ = np.clip(p_, eps, 1.0 - eps), np.clip(q_, eps, 1.0 - eps)
-    return _kl(p_, q_)
+    return _kl(_probability(p, "p"), _probability(q, "q"), eps)
 
 
-def _kl(p: Float, q: Float) -> Float:
+def log_odds(p: ArrayLike, *, eps: float = EPS) -> Float:
+    """ln(p / (1 - p)) of probabilities, kept in [eps, 1 - eps]."""
+    inside = np.clip(np.asarray(p, dtype=np.float64), eps, 1.0 - eps)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
+
+
+def _kl(p: Float, q: Float, eps: float = EPS) -> Float:
     """KL(Ber(p) || Ber(q)) of arrays that are known to be probabilities: sum of a log(a / b), with 0 log(0 / b) = 0.
 
     Near a = b the logarithm is taken of 1 + (b - a) / a: the difference of two logarithms would leave an error of
     1e-16 in a divergence of order (b - a)^2, and so one of 1e-8 in p_max.
     """
+    p, q = np.broadcast_arrays(np.clip(p, eps, 1.0 - eps), np.clip(q, eps, 1.0 - eps))
     a, step = np.stack([p, 1.0 - p]), np.stack([q - p, p - q])
     b = np.stack([q, 1.0 - q])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -124,8 +108,8 @@ def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
         p = np.maximum(np.minimum(q + np.sqrt(0.5 * b), 1.0 - 2.0**-53), q)
         for _ in range(100):
             slope = np.log(p) - np.log(q) - np.log1p(-p) + np.log1p(-q)
-            lower = np.clip(np.where(slope > 0.0, p - (_kl(p, q) - b) / slope, p), q, p)
-            done = np.all(p - lower <= 1e-13 * p)
+            lower = np.clip(np.where(slope > 0.0, p - (_kl(p, q, 0.0) - b) / slope, p), q, p)
+            done = np.all(certain | (p - lower <= 1e-13 * p))
             p = lower
             if done:
                 break
@@ -146,13 +130,19 @@ def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
         Terms in [0, clip], shape (..., m).
     """
     limit = checked_at_least(clip, "clip", 0.0, strict=True)
-    terms = bernoulli_kl(np.expand_dims(np.asarray(p_ref, dtype=np.float64), -1), checked_orderings(q, "q"))
+    terms = _kl(np.expand_dims(_probability(p_ref, "p_ref"), -1), checked_orderings(q, "q"))
     return np.minimum(terms, limit)
 
 
 def budget(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
-    """The information budget: mean over orderings of `budget_terms`, in nats, shape (...)."""
-    return _mean(budget_terms(p_ref, q, clip=clip))
+    """The information budget: mean over orderings of `budget_terms`, in nats, shape (...).
+
+    Examples:
+        >>> from isr_rag.core.bounds import budget
+        >>> print(budget(0.95, [0.9, 0.8, 0.6]).round(3))
+        0.148
+    """
+    return np.asarray(budget_terms(p_ref, q, clip=clip).mean(axis=-1))
 
 
 def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True) -> Float:
@@ -163,9 +153,15 @@ def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True)
         q_lo: lowest probability over the orderings, broadcast against p_star.
         one_sided: 0 where q_lo >= p* (this project's convention, and Appendix F's last row); False for the paper's
             literal rule, which asks for bits even when the model is surer than the target.
+
+    Examples:
+        >>> from isr_rag.core.bounds import bits_to_trust, budget, information_sufficiency_ratio
+        >>> needed = bits_to_trust(0.95, 0.6)
+        >>> print(needed.round(3), information_sufficiency_ratio(budget(0.97, [0.9, 0.8, 0.6]), needed).round(3))
+        0.333 0.556
     """
     target, low = _probability(p_star, "p_star"), _probability(q_lo, "q_lo")
-    needed = bernoulli_kl(target, low)
+    needed = _kl(target, low)
     return np.where(low >= target - TOLERANCE, 0.0, needed) if one_sided else needed
 
 
@@ -186,15 +182,12 @@ def risk_of_hallucination(budget: ArrayLike, q_bar: ArrayLike) -> Float:
     return 1.0 - p_max(budget, q_bar)
 
 
-def js_divergence(q: ArrayLike) -> Float:
-    """Generalised Jensen-Shannon divergence E KL(S_pi || S_bar) of the Bernoulli predictions, in nats.
+def js_certificate(q: ArrayLike) -> Float:
+    """sqrt(JSD / 2), an assumption-free upper bound on the mean absolute residual (Proposition 2.9).
 
-    q of shape (..., m), result of shape (...).
+    JSD is the generalised Jensen-Shannon divergence E KL(S_pi || S_bar) of the Bernoulli predictions; q of shape
+    (..., m), result of shape (...).
     """
     q_ = checked_orderings(q, "q")
-    return _mean(bernoulli_kl(q_, q_.mean(axis=-1, keepdims=True), eps=0.0))
-
-
-def js_certificate(q: ArrayLike) -> Float:
-    """sqrt(JSD / 2), an assumption-free upper bound on the mean absolute residual (Proposition 2.9)."""
-    return np.sqrt(0.5 * js_divergence(q))
+    divergence = _kl(q_, q_.mean(axis=-1, keepdims=True), 0.0).mean(axis=-1)
+    return np.asarray(np.sqrt(0.5 * divergence))

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from isr_rag._util.printable import printable
 from isr_rag._util.sealed import from_plain
 from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.focus import Focus, Nearest
 from isr_rag.core.pictures import plot, strip
-from isr_rag.core.reason import Action as Action
-from isr_rag.core.reason import DecidedBy as DecidedBy
-from isr_rag.core.reason import Reason as Reason
 from isr_rag.core.settings import Settings
+from isr_rag.core.verdict import Action as Action
+from isr_rag.core.verdict import DecidedBy as DecidedBy
+from isr_rag.core.verdict import Reason as Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -34,39 +35,6 @@ _MORE_EVIDENCE = "evidence that states it more directly"
 
 
 @dataclass(frozen=True, slots=True)
-class Focus:
-    """How much of the evidence was read when it was cut to the sentences that matter.
-
-    Attributes:
-        words_read: words kept over all chunks, titles included.
-        words_total: words the chunks had, titles included.
-        budget: the limit in words that was applied.
-    """
-
-    words_read: int
-    words_total: int
-    budget: int
-
-
-@dataclass(frozen=True, slots=True)
-class Nearest:
-    """The sentence of the evidence whose words are nearest to what was judged.
-
-    It says where to look, by words alone; the model and the reference did not see it.
-
-    Attributes:
-        chunk: index of the caller's chunk.
-        sentence: at most 60 words of it, on one line.
-        lacking: words of the claim that neither it nor its title has; at most six. Empty for drafted answers, whose
-            words go nowhere before they are released.
-    """
-
-    chunk: int
-    sentence: str
-    lacking: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """One decision and every number behind it (Algorithm 1, Box 1). Information quantities are in nats.
 
@@ -80,7 +48,7 @@ class Decision:
             only up to an interval.
         q_high: the high ends of those intervals; empty where every probability is exact.
         orderings: the orderings scored: position -> index of the caller's chunk.
-        q_alone: probability of g = 1 for each chunk read by itself, in the caller's order of those that were read;
+        q_alone: probability of g = 1 for each chunk read alone, in the caller's order of those that were read;
             empty where the reference does not ask for it.
         q_bar: mean of q.
         q_lo: lowest q.
@@ -208,12 +176,9 @@ class Decision:
             InvalidInputError: if the text is not a JSON object of a decision.
         """
         try:
-            plain = json.loads(text)
+            return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
             raise InvalidInputError(f"this is not JSON: {error}") from error
-        if not isinstance(plain, dict):
-            raise InvalidInputError("this is not a decision as to_json writes it")
-        return cls.from_dict(plain)
 
     def explain(self) -> str:
         """The decision in words: what is trusted at how much, what is needed, where to look, what would change it."""
@@ -223,12 +188,12 @@ class Decision:
         """As `print` shows it, for somebody at a shell: advice names options of `isr-rag check`.
 
         Args:
-            chunks: the evidence that it was made on; the title of the nearest one is then told.
+            chunks: the evidence that it was made on; the title of the nearest one is then named.
         """
-        return self._shown(_explain(self, chunks=chunks, at_shell=True))
+        return self._shown(_explain(self, chunks, at_shell=True))
 
     def __str__(self) -> str:
-        return self._shown(self.explain())
+        return self._shown(_explain(self))
 
     def _shown(self, explanation: str) -> str:
         lines = [f"{self.action.name}: {explanation} ({self.reason.value})"]
@@ -294,42 +259,45 @@ class Decision:
         """
         if not self.q:
             raise InvalidInputError("nothing was scored, so there is nothing to plot")
-        title = f"{self.action.name}: {headline(self.reason)}"
+        title = f"{self.action.name}: {_HEADLINES[self.reason]}"
         return plot(self.q, self.p_star, self.p_ref, title, invariant=self.settings.invariant, ax=ax)
 
 
-def headline(reason: Reason) -> str:
-    """One clause that says why, for titles."""
-    return {
-        Reason.SUFFICIENT: "the evidence carries it",
-        Reason.REFERENCE_BELOW_TARGET: "it is not trusted enough",
-        Reason.ORDER_SENSITIVE: "the model's belief depends on the order of the evidence",
-        Reason.INSUFFICIENT_INFORMATION: "the evidence does not bring the model near the target",
-        Reason.CUT_NOT_REACHED: "the calibrated cut is not reached",
-        Reason.OUTSIDE_CALIBRATION: "the case lies outside of what the reference was calibrated for",
-        Reason.NO_EVIDENCE: "there is no evidence",
-        Reason.REFERENCE_FAILED: "the reference failed",
-        Reason.SCORER_FAILED: "the scorer failed",
-        Reason.RETRIEVER_FAILED: "the retriever failed",
-        Reason.SHIFTED: "live cases no longer look like those that the calibration was made on",
-    }[reason]
+_HEADLINES = {
+    Reason.SUFFICIENT: "the evidence carries it",
+    Reason.REFERENCE_BELOW_TARGET: "it is not trusted enough",
+    Reason.ORDER_SENSITIVE: "the model's belief depends on the order of the evidence",
+    Reason.INSUFFICIENT_INFORMATION: "the evidence does not bring the model near the target",
+    Reason.CUT_NOT_REACHED: "the calibrated cut is not reached",
+    Reason.OUTSIDE_CALIBRATION: "the case lies outside of what the reference was calibrated for",
+    Reason.NO_EVIDENCE: "there is no evidence",
+    Reason.REFERENCE_FAILED: "the reference failed",
+    Reason.SCORER_FAILED: "the scorer failed",
+    Reason.RETRIEVER_FAILED: "the retriever failed",
+    Reason.SHIFTED: "live cases no longer look like those that the calibration was made on",
+}
+"""One clause that says why, for titles."""
+
+_CHANGES = {
+    Reason.ORDER_SENSITIVE: "fewer chunks that distract from or contradict the one that carries it",
+    Reason.INSUFFICIENT_INFORMATION: _MORE_EVIDENCE,
+    Reason.CUT_NOT_REACHED: f"{_MORE_EVIDENCE}, or more labelled data, which allow a lower cut",
+    Reason.OUTSIDE_CALIBRATION: "a calibration on labelled data of your own that covers such cases",
+    Reason.NO_EVIDENCE: "retrieving some",
+    Reason.SHIFTED: "a calibration on labels of the new cases",
+}
+"""What would change an abstention; where the reference is below its target, see `_trusted_more`."""
 
 
-def _explain(decision: Decision, *, chunks: Sequence[Chunk] = (), at_shell: bool = False) -> str:
-    """Two or three sentences for a reader who does not know the method.
-
-    They say how much the case is trusted and how much is needed, and for an abstention what would change it. The
-    numbers are those of the decision (Section 2.5, Algorithm 1).
-
-    Args:
-        decision: what is explained.
-        chunks: the evidence that it was made on, whose titles are then told.
-        at_shell: advice names options of `isr-rag check`, not arguments of a gate.
-    """
+def _explain(decision: Decision, chunks: Sequence[Chunk] = (), *, at_shell: bool = False) -> str:
+    """Two or three sentences for a reader who does not know the method."""
     trusted = _trusted(decision)
-    parts = [*trusted, *_numbers_of_the_model(decision)]
+    parts = [trusted] if trusted else []
+    if decision.reason in (Reason.ORDER_SENSITIVE, Reason.INSUFFICIENT_INFORMATION) and decision.q:
+        mean = f"The model gives it {decision.q_bar:.2g} on average"
+        parts.append(f"{mean} over the orders of the chunks, and {decision.q_lo:.2g} in the worst.")
     if decision.reason is not Reason.REFERENCE_BELOW_TARGET or not trusted:  # the numbers alone say that one
-        first = headline(decision.reason)
+        first = _HEADLINES[decision.reason]
         parts.insert(0, f"{first[0].upper()}{first[1:]}.")
     if decision.detail:
         detail = decision.detail.rstrip(". ")
@@ -337,8 +305,11 @@ def _explain(decision: Decision, *, chunks: Sequence[Chunk] = (), at_shell: bool
     if decision.lowest_h_star is not None:
         choose = "--h-star " if at_shell else "h_star >= "
         parts.append(f"Choose {choose}{decision.lowest_h_star:.2g}, or calibrate on more labelled items.")
-    parts += _where_to_look(decision, chunks)
-    if change := _what_would_change_it(decision, "--h-star " if at_shell else "h_star="):
+    if decision.nearest is not None:
+        parts.append(_where_to_look(decision, decision.nearest, chunks))
+    below = decision.reason is Reason.REFERENCE_BELOW_TARGET
+    change = _trusted_more(decision, "--h-star " if at_shell else "h_star=") if below else _CHANGES.get(decision.reason)
+    if change:
         parts.append(f"What would change it: {change}.")
     return " ".join(parts)
 
@@ -354,61 +325,35 @@ def percent(value: float, beside: float) -> tuple[str, str]:
     return f"{value:.4%}", f"{beside:.4%}"
 
 
-def _trusted(decision: Decision) -> list[str]:
+def _trusted(decision: Decision) -> str:
     if decision.p_ref is None:
-        return []
+        return ""
     trusted, needed = percent(decision.p_ref, decision.p_star)
     if decision.settings.rule.convention == "paper":
-        return [f"It is trusted at {trusted}, of which the paper's rule asks nothing (h* = {decision.h_star:g})."]
+        return f"It is trusted at {trusted}, of which the paper's rule asks nothing (h* = {decision.h_star:g})."
     if decision.guarantee == "selective":  # the class is all cases at least as sure
         said = f"{trusted} of the cases at least as sure as this one hold; {needed} must (h* = {decision.h_star:g})."
-        return [f"By its calibration, {said}"]
-    return [f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."]
+        return f"By its calibration, {said}"
+    return f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."
 
 
-def _numbers_of_the_model(decision: Decision) -> list[str]:
-    unsure = decision.reason in (Reason.ORDER_SENSITIVE, Reason.INSUFFICIENT_INFORMATION)
-    if not unsure or decision.q_bar is None:
-        return []
-    assert decision.q_lo is not None
-    mean = f"The model gives it {decision.q_bar:.2g} on average"
-    return [f"{mean} over the orders of the chunks, and {decision.q_lo:.2g} in the worst."]
-
-
-def _where_to_look(decision: Decision, chunks: Sequence[Chunk]) -> list[str]:
+def _where_to_look(decision: Decision, nearest: Nearest, chunks: Sequence[Chunk]) -> str:
     """The sentence nearest to the claim, and for an abstention the claim's words that it lacks."""
-    nearest = decision.nearest
-    if nearest is None:
-        return []
     end = "" if nearest.sentence[-1:] in ".!?" else "."
     title = chunks[nearest.chunk].title if chunks else None
     place = f"chunk {nearest.chunk + 1}{f' ({one_line(title)})' if title else ''}"
     said = f"The nearest sentence is in {place}: “{nearest.sentence}”{end}"
     if decision.answered or not nearest.lacking:
-        return [said]
+        return said
     lacking = ", ".join(f"“{word}”" for word in nearest.lacking)
-    return [f"{said} It does not have {lacking}."]
+    return f"{said} It does not have {lacking}."
 
 
-def _what_would_change_it(decision: Decision, setting: str) -> str:
-    if decision.reason is Reason.REFERENCE_BELOW_TARGET:
-        wider = _wider_target(decision, setting)
-        more = [_MORE_EVIDENCE] if decision.lowest_h_star is None else []
-        *first, last = [*more, *wider, "a calibration on labelled data of your own"]
-        return f"{', '.join(first)}, or {last}" if first else last
-    return {
-        Reason.ORDER_SENSITIVE: "fewer chunks that distract from or contradict the one that carries it",
-        Reason.INSUFFICIENT_INFORMATION: _MORE_EVIDENCE,
-        Reason.CUT_NOT_REACHED: f"{_MORE_EVIDENCE}, or more labelled data, which allow a lower cut",
-        Reason.OUTSIDE_CALIBRATION: "a calibration on labelled data of your own that covers such cases",
-        Reason.NO_EVIDENCE: "retrieving some",
-        Reason.SHIFTED: "a calibration on labels of the new cases",
-    }.get(decision.reason, "")
-
-
-def _wider_target(decision: Decision, setting: str) -> list[str]:
-    """The least wider target that the case would reach; none where each target needs a calibrated threshold."""
-    if decision.p_ref is None or decision.threshold_reached is not None:
-        return []
-    reached = [h for h in _WIDER if h > decision.h_star and decision.p_ref >= 1.0 - h]
-    return [f"{setting}{reached[0]:g} where {reached[0]:.0%} wrong among the answered will do"] if reached else []
+def _trusted_more(decision: Decision, setting: str) -> str:
+    """What would bring p_ref to its target, or the target to p_ref; the least wider one that the case would reach."""
+    found = [_MORE_EVIDENCE] if decision.lowest_h_star is None else []
+    if decision.p_ref is not None and decision.threshold_reached is None:  # else each target needs a threshold
+        reached = [h for h in _WIDER if h > decision.h_star and decision.p_ref >= 1.0 - h]
+        found += [f"{setting}{h:g} where {h:.0%} wrong among the answered will do" for h in reached[:1]]
+    last = "a calibration on labelled data of your own"
+    return f"{', '.join(found)}, or {last}" if found else last

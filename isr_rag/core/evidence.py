@@ -6,21 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from typing import cast
 
 from isr_rag._util.printable import well_formed
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 
-__all__ = [
-    "Chunk",
-    "EvidenceLike",
-    "as_chunks",
-    "neutralise",
-    "one_line",
-    "quote",
-]
-
-_WHITESPACE = re.compile(r"\s+")
 # Zero-width and bidirectional-control characters: invisible to a person, and able to split or hide a token.
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 # Known markers, and what is written as control tokens usually are: a word in angle brackets that is not a tag of
@@ -81,7 +72,7 @@ def as_chunks(evidence: Sequence[EvidenceLike]) -> tuple[Chunk, ...]:
             f"evidence must be a list of chunks in the retriever's order, not {type(evidence).__name__}: "
             "wrap a single chunk in a list"
         )
-    return tuple([_as_chunk(item, position) for position, item in enumerate(evidence)])
+    return tuple(map(_as_chunk, evidence, count()))
 
 
 def _as_chunk(item: object, position: int) -> Chunk:
@@ -112,7 +103,7 @@ def _as_chunk(item: object, position: int) -> Chunk:
 
 def one_line(text: str) -> str:
     """Fold every run of white space to one space and drop invisible characters: no text can start a line."""
-    return _WHITESPACE.sub(" ", _INVISIBLE.sub("", well_formed(text))).strip()
+    return " ".join((text if text.isascii() else _INVISIBLE.sub("", well_formed(text))).split())
 
 
 def neutralise(text: str, control_tokens: Iterable[str] = ()) -> str:

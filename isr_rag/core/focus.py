@@ -1,10 +1,10 @@
-"""Choosing what is read: whole chunks, or the sentences that matter for the question, under a budget of words.
+"""What is read of the evidence: whole chunks, or the sentences that matter for the question, under a budget of words.
 
 The chunks that people retrieve are long, and a small model on a CPU cannot read thirty of them in a second. Sentences
 are ranked by BM25 (k1 = 1.2, b = 0.75) against the predicate's words. The best sentence of each chunk comes first, as
 long as the budget lasts; the rest of the budget goes to the best sentences anywhere. Chunks keep their places. What is
 left out of the middle is marked with an ellipsis, and the decision says how much was read and which chunks were not.
-Every step takes time in proportion to the text.
+Every step takes time in proportion to the text. `nearest` finds the sentence that a person should look at first.
 """
 
 from __future__ import annotations
@@ -13,22 +13,66 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from isr_rag._util.bm25 import Bm25
 from isr_rag._util.printable import well_formed
 from isr_rag._util.sentences import sentence_spans
-from isr_rag.core.decision import Focus
 from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.predicates import Predicate, Supported
 from isr_rag.core.prompt import Ordering
 
 _LONGEST = 60
 """Words after which text without a sentence end (tables, code) is cut all the same."""
 
+_MOST_LACKING = 6
+"""Most words of a claim that are shown as lacking in the nearest sentence."""
+
 # Scripts written without spaces (Thai to Khmer, kana, Han): each character counts. Elsewhere a run of more than 24
 # characters without a space (an encoded file, a long address) counts as several words.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,24}}")
+
+# What words of a claim and a sentence are compared by: in any case, by their first letters, numbers as they are.
+_TERM = re.compile(r"\w+(?:[.,:]\d+)*")  # 1,200 and 3.5 are one word
+_DIGIT = re.compile(r"\d")
+_STEM = 6
+_COMMON = (
+    "a an and are as at be but by for from had has have if in into is it its of on or that the their then there these "
+    "they this to was were which will with"
+)
+_STOP = frozenset(_COMMON.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """How much of the evidence was read when it was cut to the sentences that matter.
+
+    Attributes:
+        words_read: words kept over all chunks, titles included.
+        words_total: words the chunks had, titles included.
+        budget: the limit in words that was applied.
+    """
+
+    words_read: int
+    words_total: int
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The sentence of the evidence whose words are nearest to what was judged.
+
+    It says where to look, by words alone; the model and the reference did not see it.
+
+    Attributes:
+        chunk: index of the caller's chunk.
+        sentence: at most 60 words of it, on one line.
+        lacking: words of the claim that neither it nor its title has; at most six. Empty for drafted answers, whose
+            words go nowhere before they are released.
+    """
+
+    chunk: int
+    sentence: str
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +102,7 @@ class Reading:
         return tuple([tuple([self.places[i] for i in ordering]) for ordering in orderings])
 
     def left_out(self, chunks: int) -> tuple[int, ...]:
-        """The indices of the caller's chunks that are not read, of so many."""
+        """The indices of the caller's `chunks` chunks that are not read."""
         return tuple(sorted(set(range(chunks)).difference(self.places)))
 
 
@@ -86,8 +130,8 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
     sentences = [list(split_sentences(chunk.text)) for chunk in chunks]
     sizes = [[words(sentence) for sentence in row] for row in sentences]
     places = [(c, s) for c, row in enumerate(sentences) for s in range(len(row))]
-    scores = Bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places]).scores(one_line(query))
-    ranked = [places[int(i)] for i in np.argsort(-scores, kind="stable")]
+    index = Bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places])
+    ranked = [places[i] for i in index.best(one_line(query), len(places))]
 
     left = budget
     best: dict[int, int] = {}
@@ -117,7 +161,7 @@ def _size(chunk: Chunk) -> int:
 
 
 def first_words(text: str, most: int) -> str:
-    """A text up to so many words."""
+    """The first words of a text, `most` at most."""
     for count, word in enumerate(_WORD.finditer(text), start=1):
         if count == most:
             return text[: word.end()]
@@ -141,3 +185,47 @@ def _joined(sentences: list[str], kept: list[int]) -> str:
             parts.append("…")
         parts.append(sentences[s])
     return " ".join(parts)
+
+
+def nearest(predicate: Predicate, chunks: Sequence[Chunk], places: Sequence[int]) -> Nearest | None:
+    """Find the sentence that shares most words with what is judged; a title counts with each sentence of its chunk.
+
+    Words such as “the” and “was” do not count. This is about words alone: it says where to look, not what the model
+    saw.
+
+    Args:
+        predicate: what is judged.
+        chunks: what was read of the evidence.
+        places: the index of each of them in the caller's evidence.
+
+    Returns:
+        None where no sentence shares a word with it. Of sentences with equally many, the shortest.
+    """
+    wanted = _keys(predicate.query).keys()
+    best: tuple[int, int, str] | None = None
+    found: tuple[int, str, set[str]] | None = None
+    for place, chunk in zip(places, chunks, strict=True):
+        title = _keys(chunk.title or "").keys()
+        text = well_formed(chunk.text)
+        for start, end in sentence_spans(text):
+            sentence = " ".join(text[start:end].split())
+            has = title | _keys(sentence).keys()
+            rank = (-len(wanted & has), len(sentence), sentence)
+            if rank[0] and (best is None or rank < best):
+                best, found = rank, (place, sentence, has)
+    if found is None:
+        return None
+    place, sentence, has = found
+    claim = predicate.claim if isinstance(predicate, Supported) else None  # a draft's words stay out of decisions
+    lacking = [word for key, word in _keys(claim or "").items() if key not in has]
+    return Nearest(place, first_words(one_line(sentence), _LONGEST), tuple(lacking[:_MOST_LACKING]))
+
+
+def _keys(text: str) -> dict[str, str]:
+    """What the words that count are compared by, each with the first word of it."""
+    found: dict[str, str] = {}
+    for word in _TERM.findall(text):
+        folded = word.casefold()
+        if folded not in _STOP:
+            found.setdefault(folded if _DIGIT.search(folded) else folded[:_STEM], word)
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol, cast, runtime_checkable
 
 from isr_rag.core.evidence import Chunk, neutralise, one_line, quote
@@ -65,7 +65,8 @@ class Predicate(Protocol):
         ...
 
 
-def _topic(value: object, name: str) -> str:
+def check_text(value: object, name: str) -> str:
+    """A text of the caller on one line; InvalidTypeError if it is not a string, InvalidInputError if it is empty."""
     if not isinstance(value, str):
         raise InvalidTypeError(f"{name} must be a string, not {type(value).__name__}")
     folded = one_line(value)
@@ -103,28 +104,30 @@ def evidence_alone(chunks: Sequence[Chunk]) -> Prompt:
 
 @dataclass(frozen=True, slots=True)
 class _Binary:
-    """A yes/no question: the label "1" means g = 1."""
+    """A yes/no question about the texts in its fields: the label "1" means g = 1."""
 
-    def _lines(self) -> tuple[tuple[str, str], ...]:
-        """What is judged: names and texts, one line each."""
-        raise NotImplementedError
+    target = 0
+    label_names = ("yes", "no")
+    _ask = ""
 
     def __post_init__(self) -> None:
-        for name, text in self._lines():
-            _topic(text, name)
+        for name, text in self._texts().items():
+            check_text(text, name)
 
-    @property
-    def target(self) -> int:
-        """The label "1"."""
-        return 0
+    def _texts(self) -> dict[str, str]:
+        """What is judged: names and texts, one line each."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def query(self) -> str:
         """The texts that are judged."""
-        return " ".join([text for _, text in self._lines()])
+        return " ".join(self._texts().values())
 
-    def _render(self, chunks: Sequence[Chunk], ask: str, *, topic_first: bool) -> Prompt:
-        topic = "\n".join([f"{name.capitalize()}: {one_line(text)}" for name, text in self._lines()])
+    def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
+        """The prompt in segments."""
+        texts = self._texts()
+        topic = "\n".join([f"{name.capitalize()}: {one_line(text)}" for name, text in texts.items()])
+        ask = self._ask.format("the claim" if "claim" in texts else "this answer")
         return _prompt(chunks, topic, f"{ask} Reply 1 or 0.", topic_first=topic_first)
 
 
@@ -132,20 +135,26 @@ class _Binary:
 class Supported(_Binary):
     """Does the evidence support this claim, or this drafted answer to this question?
 
-    Give either `claim` alone, or `question` with `answer`.
-
-    ```python
-    gate.decide(chunks, predicate=Supported(claim="The Seine flows through Paris."))
-    ```
+    Give either `claim` alone, or `question` with `answer`. The template is `supported-claim/1` or
+    `supported-answer/1`.
 
     Raises:
         InvalidInputError: if a text is empty, or neither or both forms are given.
         InvalidTypeError: if a text is not a string.
+
+    Examples:
+        >>> from isr_rag import Supported
+        >>> Supported(claim="The Seine flows through Paris.").template
+        'supported-claim/1'
+        >>> Supported(question="Which river?", answer="The Seine.").query
+        'Which river? The Seine.'
     """
 
     question: str | None = None
     answer: str | None = None
     claim: str | None = None
+    label_names = ("supported", "not supported")
+    _ask = "Does the evidence support {}?"
 
     def __post_init__(self) -> None:
         if self.claim is not None and (self.question is not None or self.answer is not None):
@@ -154,30 +163,20 @@ class Supported(_Binary):
             raise InvalidInputError("Supported needs a claim, or a question together with an answer")
         _Binary.__post_init__(self)
 
-    def _lines(self) -> tuple[tuple[str, str], ...]:
+    def _texts(self) -> dict[str, str]:
         if self.claim is not None:
-            return (("claim", self.claim),)
-        return (("question", cast(str, self.question)), ("answer", cast(str, self.answer)))
+            return {"claim": self.claim}
+        return {"question": cast(str, self.question), "answer": cast(str, self.answer)}
 
     @property
     def template(self) -> str:
         """`supported-claim/1` or `supported-answer/1`."""
         return "supported-claim/1" if self.claim is not None else "supported-answer/1"
 
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """What the labels stand for."""
-        return ("supported", "not supported")
-
-    def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
-        """The prompt in segments."""
-        what = "the claim" if self.claim is not None else "this answer"
-        return self._render(chunks, f"Does the evidence support {what}?", topic_first=topic_first)
-
 
 @dataclass(frozen=True, slots=True)
 class Refuted(_Binary):
-    """Does the evidence contradict this claim?
+    """Does the evidence contradict this claim? The template is `refuted-claim/1`.
 
     Together with `Supported(claim=...)` it tells three verdicts apart: supported, refuted, and neither.
 
@@ -187,28 +186,14 @@ class Refuted(_Binary):
     """
 
     claim: str
-
-    def _lines(self) -> tuple[tuple[str, str], ...]:
-        return (("claim", self.claim),)
-
-    @property
-    def template(self) -> str:
-        """`refuted-claim/1`."""
-        return "refuted-claim/1"
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """What the labels stand for."""
-        return ("refuted", "not refuted")
-
-    def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
-        """The prompt in segments."""
-        return self._render(chunks, "Does the evidence contradict the claim?", topic_first=topic_first)
+    template = "refuted-claim/1"
+    label_names = ("refuted", "not refuted")
+    _ask = "Does the evidence contradict {}?"
 
 
 @dataclass(frozen=True, slots=True)
 class Sufficient(_Binary):
-    """Does the evidence hold enough to answer this question?
+    """Does the evidence hold enough to answer this question? The template is `sufficient/1`.
 
     Raises:
         InvalidInputError: if the question is empty.
@@ -216,23 +201,9 @@ class Sufficient(_Binary):
     """
 
     question: str
-
-    def _lines(self) -> tuple[tuple[str, str], ...]:
-        return (("question", self.question),)
-
-    @property
-    def template(self) -> str:
-        """`sufficient/1`."""
-        return "sufficient/1"
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """What the labels stand for."""
-        return ("sufficient", "not sufficient")
-
-    def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
-        """The prompt in segments."""
-        return self._render(chunks, "Does the evidence hold the answer?", topic_first=topic_first)
+    template = "sufficient/1"
+    label_names = ("sufficient", "not sufficient")
+    _ask = "Does the evidence hold the answer?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,21 +211,27 @@ class Choice:
     """Which of K options does the evidence support (Section 2.5.1, instantiation ii)?
 
     A reference names the right option; g is "the model picks it", so `q` is that option's renormalised
-    probability. At most 26 options, labelled A, B, C, ...
+    probability. At most 26 options, labelled A, B, C, ... The template is `choice-K/1`.
 
     Raises:
         InvalidInputError: if the question or an option is empty, or there are not 2 to 26 distinct options.
         InvalidTypeError: if a text is not a string.
+
+    Examples:
+        >>> from isr_rag import Choice
+        >>> Choice("Which river flows through Paris?", ["Seine", "Loire"]).template
+        'choice-2/1'
     """
 
     question: str
     options: tuple[str, ...]
+    target = None
 
     def __init__(self, question: str, options: Sequence[str]) -> None:
         object.__setattr__(self, "question", question)
         object.__setattr__(self, "options", tuple(options))
-        _topic(question, "question")
-        folded = [_topic(option, f"options[{i}]") for i, option in enumerate(self.options)]
+        check_text(question, "question")
+        folded = [check_text(option, f"options[{i}]") for i, option in enumerate(self.options)]
         if not 2 <= len(folded) <= 26 or len(set(folded)) < len(folded):
             raise InvalidInputError(f"Choice needs 2 to 26 distinct options, got {folded}")
 
@@ -269,32 +246,27 @@ class Choice:
         return " ".join((self.question, *self.options))
 
     @property
-    def target(self) -> int | None:
-        """None: the reference says which option is right."""
-        return None
-
-    @property
     def label_names(self) -> tuple[str, ...]:
         """The options."""
         return self.options
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
         """The prompt in segments."""
-        letters = string.ascii_uppercase
-        options = "\n".join(f"{letters[i]}. {one_line(option)}" for i, option in enumerate(self.options))
+        lettered = list(zip(string.ascii_uppercase, self.options, strict=False))
+        options = "\n".join(f"{letter}. {one_line(option)}" for letter, option in lettered)
         return _prompt(
             chunks,
             f"Question: {one_line(self.question)}\n{options}",
             "Which option does the evidence support? Reply with its letter.",
             topic_first=topic_first,
             instruction=_CHOICE_INSTRUCTION,
-            labels=tuple((letters[i],) for i in range(len(self.options))),
+            labels=tuple((letter,) for letter, _ in lettered),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A predicate of one's own: a topic to judge, what to ask about it, and the labels.
+    """A predicate of your own: a topic to judge, what to ask about it, and the labels. Its template is `custom-NAME`.
 
     Args:
         name: identifies the wording (a calibration is tied to it); change it when the wording changes.
@@ -308,6 +280,12 @@ class Custom:
     Raises:
         ConfigurationError: if the template and fields do not fit, or labels are fewer than two.
         InvalidInputError: if a field is empty.
+
+    Examples:
+        >>> from isr_rag import Custom
+        >>> polite = Custom("polite", "Letter: {text}", "Is the letter polite? Reply 1 or 0.", {"text": "Dear Anne"})
+        >>> polite.query
+        'Dear Anne'
     """
 
     name: str
@@ -329,13 +307,15 @@ class Custom:
             )
         if len(self.labels) < 2 or not all(self.labels) or not 0 <= self.target < len(self.labels):
             raise ConfigurationError(f"labels {self.labels!r} with target {self.target} do not make a predicate")
-        strings = [part for label in self.labels for part in ((label,) if isinstance(label, str) else label)]
+        strings = [text for label in self._strings() for text in label]
         if len(set(strings)) < len(strings):
             raise ConfigurationError(f"labels {self.labels!r} share a string, and could not be told apart by it")
-        for name, value in self.fields.items():
-            _topic(value, name)
-        _topic(self.ask, "ask")
-        _topic(self.name, "name")
+        for name, value in (*self.fields.items(), ("ask", self.ask), ("name", self.name)):
+            check_text(value, name)
+
+    def _strings(self) -> tuple[tuple[str, ...], ...]:
+        """The strings that count for each label."""
+        return tuple((label,) if isinstance(label, str) else label for label in self.labels)
 
     @property
     def template(self) -> str:
@@ -350,7 +330,7 @@ class Custom:
     @property
     def label_names(self) -> tuple[str, ...]:
         """The first string of each label."""
-        return tuple(label if isinstance(label, str) else label[0] for label in self.labels)
+        return tuple(strings[0] for strings in self._strings())
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
         """The prompt in segments."""
@@ -361,7 +341,7 @@ class Custom:
             self.ask.strip(),
             topic_first=topic_first,
             instruction=self.instruction,
-            labels=tuple((label,) if isinstance(label, str) else label for label in self.labels),
+            labels=self._strings(),
         )
 
 

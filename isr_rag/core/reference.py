@@ -20,7 +20,7 @@ class Case:
         chunks: the evidence as the caller gave it (never cut).
         settings: of the gate; calibrations belong to them.
         q: probability of g = 1 for each ordering scored; empty when the reference does not need scores.
-        alone: probability of g = 1 for each chunk read by itself, in the order of those that were read; empty where
+        alone: probability of g = 1 for each chunk read alone, in the order of those that were read; empty where
             the reference does not ask for it (`CloseReference`) and where there is one chunk, which is read alone
             anyway.
         shown: the chunks as the scorer read them, cut to the gate's number of words; empty: `chunks` as they are.
@@ -93,7 +93,7 @@ class Reference(Protocol):
 
 @runtime_checkable
 class CloseReference(Reference, Protocol):
-    """A reference that also wants to know what the model says of each chunk by itself (`Case.alone`)."""
+    """A reference that also wants to know what the model says of each chunk alone (`Case.alone`)."""
 
     def reads_alone(self, predicate: str) -> bool:
         """Whether it does for this predicate's template; each chunk then costs a pass of its own."""
@@ -146,15 +146,13 @@ def consult(reference: Reference, case: Case) -> Estimate:
         ReferenceFailedError: if the reference raises, or returns no probability or a label that is not there.
         ISRError: the package's own errors pass as they are.
     """
+    name = type(reference).__name__
     try:
-        estimate = reference.estimate(case)
+        given = cast(object, reference.estimate(case))
     except ISRError:
         raise
     except Exception as error:
-        raise ReferenceFailedError(
-            f"the reference {type(reference).__name__} raised {type(error).__name__}: {error}"
-        ) from error
-    name, given = type(reference).__name__, cast(object, estimate)
+        raise ReferenceFailedError(f"the reference {name} raised {type(error).__name__}: {error}") from error
     if not isinstance(given, Estimate):
         raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is not an Estimate")
     p_ref = probability(given.p_ref, name)
@@ -172,9 +170,8 @@ def target_of(predicate: Predicate, estimate: Estimate) -> int:
     """
     target = predicate.target if estimate.target is None else estimate.target
     if target is None:
-        raise ConfigurationError(
-            f"{type(predicate).__name__} needs a reference that names the right option: ToolReference(...)"
-        )
+        name = type(predicate).__name__
+        raise ConfigurationError(f"{name} needs a reference that names the right option: ToolReference(...)")
     return target
 
 
@@ -205,14 +202,3 @@ def below_target(predicate: str, highest: float, h_star: float) -> str:
     """That a target is out of reach, and what to do."""
     fact = out_of_reach(predicate, highest, h_star)
     return f"{fact}. Choose h_star >= {1.0 - highest:.2g}, or calibrate on more labelled items"
-
-
-def loop_below_target(predicate: str, single: float, whole: float | None, h_star: float, rounds: int) -> str:
-    """That a loop's target is out of reach, and what to do."""
-    reached = min(rounds * (1.0 - single), 1.0 if whole is None else 1.0 - whole)
-    return (
-        f"no evidence can bring a loop of {rounds} rounds to h* = {h_star:g} for {predicate}: each round may spend "
-        f"{h_star / rounds:.3g}, and the highest p_ref of its calibration is {single:.4f}. Choose h_star >= "
-        f"{reached:.2g}, fewer rounds, or calibrate on more labelled items "
-        "(whole loops: isr_rag.gate.labelled.score_loops)"
-    )

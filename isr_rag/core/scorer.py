@@ -16,23 +16,6 @@ from numpy.typing import NDArray
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ISRError, ScorerError
 
-__all__ = [
-    "AsyncScorer",
-    "FocusedScorer",
-    "IndexingScorer",
-    "KeepingScorer",
-    "Layout",
-    "MeasuredScorer",
-    "PartialScoresError",
-    "ScoreRequest",
-    "Scorer",
-    "Scores",
-    "checked_probabilities",
-    "focus_words_of",
-    "kept_bytes_of",
-    "noise_floor_of",
-]
-
 Layout = Literal["full", "set", "late"]
 """How a model sees the evidence.
 
@@ -96,6 +79,10 @@ class Scorer(Protocol):
     `identity` names everything that a score depends on beyond the request (model, revision, adapter, dtype,
     chat template): calibrations and caches are tied to it. `layout` other than `"full"` promises scores that do
     not depend on the ordering at all.
+
+    A scorer may have further members. `focus_words` is the number of words of evidence that a gate should let it read
+    with `max_words="auto"`, `noise_floor` its numerical noise in log-odds, and `kept_bytes` the bytes of chunk states
+    that it has in memory (see `IndexingScorer`); each is None where there is no such number.
     """
 
     @property
@@ -131,53 +118,23 @@ class IndexingScorer(Scorer, Protocol):
         ...
 
 
-@runtime_checkable
-class KeepingScorer(IndexingScorer, Protocol):
-    """A scorer that says how much it keeps of what it computed ahead."""
-
-    @property
-    def kept_bytes(self) -> int | None:
-        """Bytes of chunk states in memory; None where it keeps none, and `index` is refused."""
-        ...
-
-
-@runtime_checkable
-class FocusedScorer(Scorer, Protocol):
-    """A scorer that states how much evidence a gate should let it read, which `ISRGate(max_words="auto")` takes."""
-
-    @property
-    def focus_words(self) -> int | None:
-        """Words of evidence to read; None for all of it."""
-        ...
-
-
-@runtime_checkable
-class MeasuredScorer(Scorer, Protocol):
-    """A scorer that knows its own numerical noise, from which a gate tells whether orderings really differ."""
-
-    @property
-    def noise_floor(self) -> float | None:
-        """Numerical noise of a score in log-odds; None where it was not measured."""
-        ...
-
-
 def focus_words_of(scorer: Scorer) -> int | None:
     """Words of evidence that a scorer asks for; None where it sets no limit."""
-    return scorer.focus_words if isinstance(scorer, FocusedScorer) else None
+    return getattr(scorer, "focus_words", None)
 
 
 def kept_bytes_of(scorer: Scorer) -> int | None:
     """Bytes of chunk states that a scorer has in memory; None where it keeps none or does not say."""
-    return scorer.kept_bytes if isinstance(scorer, KeepingScorer) else None
+    return getattr(scorer, "kept_bytes", None)
 
 
 def noise_floor_of(scorer: Scorer) -> float | None:
     """A scorer's numerical noise in log-odds; None where it does not know it."""
-    return scorer.noise_floor if isinstance(scorer, MeasuredScorer) else None
+    return getattr(scorer, "noise_floor", None)
 
 
 def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
-    """Label probabilities as plain floats, renormalised: the least and the most they can be.
+    """Label probabilities as plain floats, renormalised: the least and the most they can be, one row per ordering.
 
     Raises:
         ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
@@ -200,33 +157,3 @@ def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[lis
     if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
         raise ScorerError("the scorer returned bounds that are not intervals of probabilities")
     return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())
-
-
-class LabelProbabilities:
-    """The label probabilities of orderings, as they come in.
-
-    Attributes:
-        rows: for each ordering scored the least that each label's probability can be.
-        tops: the most; the same as the rows where every probability is exact.
-        passes: forward passes spent.
-    """
-
-    def __init__(self) -> None:
-        self.rows: list[list[float]] = []
-        self.tops: list[list[float]] = []
-        self.passes = 0
-
-    def add(self, request: ScoreRequest, scores: Scores) -> None:
-        """Take in the scores of a request.
-
-        Raises:
-            ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
-        """
-        low, high = checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
-        self.rows, self.tops, self.passes = self.rows + low, self.tops + high, self.passes + scores.passes
-
-    def of(self, target: int | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The least and the most that a label's probability can be for each ordering; empty while the label is open."""
-        if target is None:
-            return (), ()
-        return tuple([row[target] for row in self.rows]), tuple([top[target] for top in self.tops])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-from isr_rag._util.sealed import from_plain
 from isr_rag.core.orderings import FAMILIES, Family
 from isr_rag.core.scorer import Layout
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import ConfigurationError
 
 Convention = Literal["safe", "paper"]
 OnError = Literal["raise", "abstain"]
@@ -20,10 +18,6 @@ MaxWords = int | Literal["auto"] | None
 @dataclass(frozen=True, slots=True)
 class Orderings:
     """Which orderings of the evidence a gate scores (Algorithm 1, line 1).
-
-    ```python
-    ISRGate(scorer=..., orderings=Orderings(m=12, family="banded"))
-    ```
 
     Attributes:
         m: number of orderings, >= 1. The lowest q over more orderings is lower, so calibrations are tied to it.
@@ -35,6 +29,13 @@ class Orderings:
 
     Raises:
         ConfigurationError: for a value out of range.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.core.settings import Orderings
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(FixedScorer([0.9]), Oracle(1.0), orderings=Orderings(m=12, family="banded"))
     """
 
     m: int = 6
@@ -115,22 +116,6 @@ class Settings:
     def invariant(self) -> bool:
         """Whether the model cannot see the order of the evidence."""
         return self.layout != "full"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Settings:
-        """The inverse of `to_dict`.
-
-        Raises:
-            InvalidInputError: if a field is missing or unknown, or a value is out of range.
-        """
-        try:
-            return from_plain(cls, dict(plain))
-        except (KeyError, TypeError, ValueError, ConfigurationError) as error:
-            raise InvalidInputError(f"these are not the settings of a gate: {error}") from error
 
 
 def check_on_error(on_error: object) -> None:

@@ -1,33 +1,153 @@
-"""One item on its way through Algorithm 1: what is read of its evidence, what was scored, and its decision."""
+"""One item of a call: how its arguments are checked, what is read and scored of it, and its decision."""
 
 from __future__ import annotations
 
+import inspect
 import time
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
 from isr_rag._util.printable import printable
 from isr_rag.core import bounds
-from isr_rag.core.cascade import stages
 from isr_rag.core.decision import Decision
-from isr_rag.core.focus import Reading, choose
-from isr_rag.core.items import CheckedItem
-from isr_rag.core.nearest import nearest
+from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks
+from isr_rag.core.focus import Reading, choose, nearest
 from isr_rag.core.orderings import draw_orderings
+from isr_rag.core.predicates import Predicate, predicate_for
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.reason import Action, DecidedBy, Reason
-from isr_rag.core.reference import Case, CloseReference, Estimate, consult
-from isr_rag.core.scorer import LabelProbabilities, Scorer, ScoreRequest, Scores, noise_floor_of
+from isr_rag.core.reference import Case, CloseReference, Estimate, Reference, consult
+from isr_rag.core.scorer import Scorer, ScoreRequest, Scores, checked_probabilities, noise_floor_of
 from isr_rag.core.settings import Settings
-from isr_rag.core.verdict import Verdict, mean, settled_by
-from isr_rag.errors import ReferenceFailedError, ScorerError
+from isr_rag.core.verdict import Action, Reason, Verdict, mean, settled_by, stages
+from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError
 
 Values = tuple[float, ...]
+Decides = TypeVar("Decides", bound=Callable[..., Any])
+
+
+class Asked(TypedDict, total=False):
+    """What a decision is asked about: the arguments that `isr_rag.ISRGate.decide` and the loops share.
+
+    Attributes:
+        question: with `answer`: does the evidence support the answer? Alone: does it suffice to answer?
+        answer: a drafted answer to the question.
+        claim: instead of a question: does the evidence support the claim?
+        predicate: a predicate of your own, instead of question, answer and claim.
+        reference: overrides the gate's reference for this item.
+    """
+
+    question: str | None
+    answer: str | None
+    claim: str | None
+    predicate: Predicate | None
+    reference: Reference | None
+
+
+class Item(Asked, total=False):
+    """One item of a batch: the arguments of `isr_rag.ISRGate.decide`."""
+
+    evidence: Sequence[EvidenceLike]
+    can_acquire: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedItem:
+    """One item, checked."""
+
+    predicate: Predicate
+    chunks: tuple[Chunk, ...]
+    reference: Reference
+    can_acquire: bool
+
+
+def spelled_out(function: Decides) -> Decides:
+    """Show `**asked: Unpack[Asked]` argument by argument to `inspect` and `help`."""
+    signature = inspect.signature(function)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation.__forward_arg__)
+        for name, annotation in Asked.__annotations__.items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
+    return function
+
+
+def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> CheckedItem:
+    """Check an item.
+
+    Raises:
+        InvalidInputError: for unknown, missing, empty or contradictory arguments.
+        InvalidTypeError: for arguments of the wrong type.
+        NoReferenceError: if neither the item nor the default is a reference.
+    """
+    if not isinstance(item, Mapping):
+        raise InvalidTypeError(f"an item is a mapping of the arguments of decide(), not {type(item).__name__}")
+    unknown = sorted(set(item) - set(Item.__annotations__))
+    if unknown:
+        raise InvalidInputError(f"unknown arguments {unknown}; an item has {sorted(Item.__annotations__)}")
+    if "evidence" not in item:
+        raise InvalidInputError("an item needs evidence: a list of chunks, which may be empty")
+    chunks = as_chunks(item["evidence"])
+    question, answer, claim = item.get("question"), item.get("answer"), item.get("claim")
+    predicate = item.get("predicate")
+    if predicate is None:
+        predicate = predicate_for(question=question, answer=answer, claim=claim)
+    elif not isinstance(predicate, Predicate):
+        raise InvalidTypeError(
+            f"{type(predicate).__name__} is not a predicate: use Supported, Sufficient, Choice or Custom"
+        )
+    elif not question is answer is claim is None:
+        raise InvalidInputError("give a predicate, or question, answer and claim, not both")
+    reference = checked_reference(item.get("reference")) or default
+    if reference is None:
+        raise NoReferenceError(
+            "a gate without a reference has nothing to trust: give reference=Oracle(...), ToolReference(...), "
+            "Verifier(...), CalibratedMixture(...) or CrossEncoder(...) from isr_rag.references, "
+            "or use the judge that comes with the package (ISRGate() with no scorer)"
+        )
+    can_acquire: object = item.get("can_acquire", False)
+    if not isinstance(can_acquire, bool):  # the string "false" is true
+        raise InvalidTypeError(f"can_acquire is True or False, not {can_acquire!r:.80}")
+    return CheckedItem(predicate, chunks, reference, can_acquire)
+
+
+def checked_reference(reference: object) -> Reference | None:
+    """A reference or None; anything else raises InvalidTypeError."""
+    if reference is None or isinstance(reference, Reference):
+        return reference
+    raise InvalidTypeError(
+        f"{type(reference).__name__} is not a reference: wrap a value or function in Oracle(...) or Verifier(...)"
+    )
+
+
+class _Rows:
+    """The label probabilities of orderings, as they come in: the least and the most of each, one row per ordering."""
+
+    def __init__(self) -> None:
+        self.low: list[list[float]] = []
+        self.high: list[list[float]] = []
+        self.passes = 0
+
+    def add(self, request: ScoreRequest, scores: Scores) -> None:
+        low, high = checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
+        self.low, self.high, self.passes = self.low + low, self.high + high, self.passes + scores.passes
+
+    def of(self, target: int | None) -> tuple[Values, Values]:
+        """Both ends of a label's probability for each ordering; nothing while the label is open.
+
+        The high ends are empty where every probability is exact.
+        """
+        if target is None:
+            return (), ()
+        low = tuple([row[target] for row in self.low])
+        return low, () if self.high == self.low else tuple([row[target] for row in self.high])
 
 
 class Work:
-    """One item of a call.
+    """One item on its way through Algorithm 1.
 
     Args:
         settings: of the gate.
@@ -37,8 +157,10 @@ class Work:
     Attributes:
         reading: the part of the evidence that the model reads.
         orderings: all that will be scored at most.
+        scored: how many of them are scored.
         requests: what was asked of the scorer and not answered yet.
         estimate: the reference's; None before it was consulted.
+        alone: the probability of g = 1 for each chunk read alone; empty where that was not asked.
         decision: None while scores are missing.
     """
 
@@ -47,29 +169,25 @@ class Work:
         self.predicate, self.reference = item.predicate, item.reference
         self.requests: list[ScoreRequest] = []
         self.decision: Decision | None = None
-        self._scorer, self._note, self._started = scorer, "", time.perf_counter()
+        self._scorer, self._started = scorer, time.perf_counter()
         self.read(choose(item.chunks, item.predicate.query, settings.max_words))
 
     def read(self, reading: Reading, note: str = "") -> None:
         """Begin anew with this part of the evidence; without any, the decision is made at once."""
-        settings, drawn = self.settings, self.settings.orderings
         self.reading, self._note = reading, note
         self.estimate: Estimate | None = None
-        self._together, self._alone = LabelProbabilities(), LabelProbabilities()
-        self.scored = 0
+        self._together, self._alone = _Rows(), _Rows()
+        self.scored, self.alone = 0, tuple[float, ...]()
         self.orderings: tuple[Ordering, ...] = ()
-        if not reading.chunks:
-            self.decision = self._decision(Reason.NO_EVIDENCE)
+        n, drawn = len(reading.chunks), self.settings.orderings
+        if not n:
+            self.decision = self.decided(Reason.NO_EVIDENCE)
             return
-        self.prompt: Prompt = self.predicate.render(reading.chunks, topic_first=settings.layout != "late")
-        m = 1 if settings.invariant else drawn.m
-        self.orderings = draw_orderings(len(reading.chunks), m, family=drawn.family, seed=drawn.seed, bands=drawn.bands)
-
-    @property
-    def decided(self) -> Decision:
-        """The decision, once there is one."""
-        assert self.decision is not None, "scores are missing"
-        return self.decision
+        self.prompt: Prompt = self.predicate.render(reading.chunks, topic_first=self.settings.layout != "late")
+        if self.settings.invariant:
+            self.orderings = (tuple(range(n)),)
+        else:
+            self.orderings = draw_orderings(n, drawn.m, family=drawn.family, seed=drawn.seed, bands=drawn.bands)
 
     @property
     def stage(self) -> int:
@@ -78,7 +196,7 @@ class Work:
         return next(stage for stage in stages(drawn, self.settings.orderings.cascade) if stage > self.scored)
 
     def requests_alone(self) -> list[ScoreRequest]:
-        """Requests for each chunk read by itself, where the reference wants them and there are several chunks."""
+        """Requests for each chunk read alone, where the reference wants them and there are several chunks."""
         reference, prompt = self.reference, self.prompt
         wants = isinstance(reference, CloseReference) and reference.reads_alone(self.predicate.template)
         if len(prompt.chunks) < 2 or not wants:
@@ -94,17 +212,17 @@ class Work:
         self._together.add(self.requests[0], scores[0])
         for request, part in zip(self.requests[1:], scores[1:], strict=True):
             self._alone.add(request, part)
+        self.alone = self._alone.of(self.predicate.target)[0]
         self.scored += len(self.requests[0].orderings)
 
     def q(self, target: int | None) -> tuple[Values, Values]:
-        """The least and the most that the probability of a label can be, for each ordering scored."""
+        """Both ends of a label's probability for each ordering scored; the high ends are empty where it is exact."""
         return self._together.of(target)
 
     def case(self) -> Case:
         """What the item's reference may look at."""
-        target = self.predicate.target
-        q = self.q(target)[0] if self.reference.needs_scores else ()
-        return Case(self.predicate, self.item.chunks, self.settings, q, self._alone.of(target)[0], self.reading.chunks)
+        q = self.q(self.predicate.target)[0] if self.reference.needs_scores else ()
+        return Case(self.predicate, self.item.chunks, self.settings, q, self.alone, self.reading.chunks)
 
     def ceiling(self) -> float | None:
         """The highest p_ref that orderings still to be scored could bring; None where it does not depend on them."""
@@ -114,46 +232,48 @@ class Work:
         missing = len(self.orderings) - len(case.q)
         return consult(self.reference, replace(case, q=(*case.q, *[1.0] * missing))).p_ref
 
-    def outside(self, estimate: Estimate) -> Decision:
-        """The decision about a case that the reference was not calibrated for; its p_ref means nothing."""
-        return self._decision(Reason.OUTSIDE_CALIBRATION, q=self.case().q, estimate=estimate, detail=estimate.outside)
-
-    def failed(self, error: ScorerError | ReferenceFailedError) -> Decision:
-        """The abstention that follows from a failure of the scorer or the reference."""
-        reason = Reason.SCORER_FAILED if isinstance(error, ScorerError) else Reason.REFERENCE_FAILED
-        return undecided(self.settings, self.item, reason, printable(str(error)), started=self._started)
-
-    def conclude(self, verdict: Verdict, estimate: Estimate, q: Values, q_high: Values, *, m: int) -> Decision:
-        """The decision that follows from a verdict.
-
-        Args:
-            verdict: of lines 4 to 14.
-            estimate: of the reference.
-            q: the least that the probability of g = 1 can be, for each ordering.
-            q_high: the most.
-            m: the number of orderings that the decision stands for.
-        """
-        if verdict.answers and estimate.guaranteed is not False:
-            return self._decision(Reason.SUFFICIENT, q, q_high, estimate, verdict, m=m)
-        reason = Reason.CUT_NOT_REACHED if verdict.answers else verdict.reason
-        return self._decision(reason, q, q_high, estimate, verdict, m=m, detail=estimate.remark)
-
-    def _decision(
+    def decided(
         self,
         reason: Reason,
         q: Values = (),
         q_high: Values = (),
-        estimate: Estimate | None = None,
         verdict: Verdict | None = None,
         *,
         m: int | None = None,
         detail: str = "",
     ) -> Decision:
-        item, reading, settings = self.item, self.reading, self.settings
+        """The decision with every number that is known.
+
+        Args:
+            reason: why; only `SUFFICIENT` is an answer.
+            q: the least that the probability of g = 1 can be, for each ordering.
+            q_high: the most; empty where every probability is exact.
+            verdict: of lines 4 to 14; None where nothing was weighed.
+            m: the number of orderings that the decision stands for; by default all that the settings ask for.
+            detail: what a user should know beyond the numbers.
+        """
+        item, reading, settings, estimate = self.item, self.reading, self.settings, self.estimate
         refused = Action.ACQUIRE if item.can_acquire else Action.ABSTAIN
-        known = verdict is not None and estimate is not None
-        # the paper's literal rule answers whatever p_ref is: no calibration promises anything about that
-        promised = estimate.guarantee if known and estimate and settings.rule.convention == "safe" else ""
+        numbers: dict[str, Any] = {}
+        if estimate is not None:
+            numbers["reference"] = estimate.source
+            numbers["lowest_h_star"] = None if reason is Reason.SUFFICIENT else estimate.lowest_h_star
+        if verdict is not None and estimate is not None:
+            # the paper's literal rule answers whatever p_ref is: no calibration promises anything about that
+            promised = estimate.guarantee if settings.rule.convention == "safe" else ""
+            numbers |= {
+                "p_ref": verdict.p_ref,
+                "budget": verdict.budget,
+                "bits_to_trust": verdict.bits_to_trust,
+                "risk_of_hallucination": verdict.risk_of_hallucination,
+                "isr": verdict.isr,
+                "js_certificate": float(bounds.js_certificate(q)),
+                "decided_by": settled_by(verdict, invariant=settings.invariant, calibrated=bool(promised)),
+                "guarantee": promised,
+                "threshold_reached": estimate.guaranteed,
+                "pointwise": estimate.of_this_case,
+                "below_noise_floor": self._below_noise_floor(q),
+            }
         return Decision(
             action=Action.ANSWER if reason is Reason.SUFFICIENT else refused,
             reason=reason,
@@ -162,45 +282,30 @@ class Work:
             m=settings.orderings.m if m is None else m,
             chunks=len(item.chunks),
             q=q,
-            q_high=q_high if q_high != q else (),
-            q_alone=self._alone.of(self.predicate.target)[0],
+            q_high=q_high,
+            q_alone=self.alone,
             orderings=reading.orderings(self.orderings[: len(q)]),
             q_bar=mean(q) if q else None,
             q_lo=min(q) if q else None,
-            p_ref=verdict.p_ref if verdict else None,
-            reference=estimate.source if estimate else "",
-            budget=verdict.budget if verdict else None,
-            bits_to_trust=verdict.bits_to_trust if verdict else None,
-            risk_of_hallucination=verdict.risk_of_hallucination if verdict else None,
-            isr=verdict.isr if verdict else None,
-            js_certificate=float(bounds.js_certificate(q)) if verdict else None,
-            decided_by=(
-                settled_by(verdict, invariant=settings.invariant, calibrated=bool(promised))
-                if verdict
-                else DecidedBy.ISR
-            ),
-            guarantee=promised,
-            threshold_reached=estimate.guaranteed if estimate and verdict else None,
-            pointwise=estimate.of_this_case if estimate and verdict else None,
-            lowest_h_star=estimate.lowest_h_star if estimate and reason is not Reason.SUFFICIENT else None,
             passes=self._together.passes + self._alone.passes,
-            below_noise_floor=self._below_noise_floor(q) if verdict else None,
             focus=reading.focus if self.scored else None,
             left_out=reading.left_out(len(item.chunks)),
             nearest=nearest(self.predicate, reading.chunks, reading.places),
             seconds=time.perf_counter() - self._started,
-            detail="; ".join(part for part in (detail, self._note) if part),
+            detail="; ".join(filter(None, (detail, self._note))),
+            **numbers,
         )
+
+    def failed(self, reason: Reason, error: ISRError) -> Decision:
+        """The abstention that follows from a failure of the scorer or the reference."""
+        return undecided(self.settings, self.item, reason, printable(str(error)), started=self._started)
 
     def _below_noise_floor(self, q: Values) -> bool | None:
         """Whether the orderings differ by no more than the scorer's numerical noise, in log-odds."""
         if len(q) < 2:  # measuring the noise costs passes
             return None
         floor = noise_floor_of(self._scorer)
-        if floor is None:
-            return None
-        clipped = np.clip(q, bounds.EPS, 1.0 - bounds.EPS)
-        return bool(np.ptp(np.log(clipped) - np.log1p(-clipped)) <= floor)
+        return None if floor is None else bool(np.ptp(bounds.log_odds(q)) <= floor)
 
 
 def undecided(

@@ -9,31 +9,13 @@ from typing import Literal, Unpack
 from isr_rag.core.bounds import TOLERANCE
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import EvidenceLike, as_chunks, one_line
-from isr_rag.core.items import Asked, Item, spelled_out
 from isr_rag.core.predicates import predicate_for
-from isr_rag.core.reference import CalibratedReference, Reference, below_target, loop_below_target
+from isr_rag.core.reference import CalibratedReference, Reference, below_target
 from isr_rag.core.settings import check_count
 from isr_rag.core.tracing import record
-from isr_rag.core.work import undecided
+from isr_rag.core.work import Asked, Item, spelled_out, undecided
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.gate import ISRGate
-
-__all__ = [
-    "ARetrieve",
-    "Chunks",
-    "Retrieve",
-    "Search",
-    "Stop",
-    "Trail",
-    "aacquire",
-    "abstain",
-    "acquire",
-    "gate_of_round",
-    "reformulate",
-    "require_answerable",
-    "share_of_round",
-    "widen",
-]
 
 Chunks = Sequence[EvidenceLike]
 Search = Callable[[str, int], Chunks]
@@ -112,8 +94,8 @@ def require_answerable(gate: ISRGate, rounds: int = 1, *, before: bool = False, 
 def gate_of_round(gate: ISRGate, rounds: int, predicate: str, reference: Reference | None = None) -> ISRGate:
     """The gate that decides at each round of a loop.
 
-    A calibration that was fitted on whole loops of so many rounds decides at h* at each of them. Any other reference
-    has its error budget split: each round decides at h* / rounds.
+    A calibration fitted on whole loops of that many rounds decides at h* in each of them. Any other reference has its
+    error budget split: each round decides at h* / rounds.
 
     Args:
         gate: its `h_star` is the budget of the whole loop.
@@ -148,15 +130,21 @@ def share_of_round(reference: Reference | None, predicate: str, h_star: float, r
         return share
     if rounds == 1:
         raise ConfigurationError(below_target(predicate, single, h_star))
-    raise ConfigurationError(loop_below_target(predicate, single, whole, h_star, rounds))
+    reached = min(rounds * (1.0 - single), 1.0 if whole is None else 1.0 - whole)
+    raise ConfigurationError(
+        f"no evidence can bring a loop of {rounds} rounds to h* = {h_star:g} for {predicate}: each round may spend "
+        f"{share:.3g}, and the highest p_ref of its calibration is {single:.4f}. Choose h_star >= "
+        f"{reached:.2g}, fewer rounds, or calibrate on more labelled items "
+        "(whole loops: isr_rag.gate.labelled.score_loops)"
+    )
 
 
 @spelled_out
 def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpack[Asked]) -> Trail:
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
-    Every round is a chance to answer wrongly. A calibration that was fitted on whole loops of so many rounds decides at
-    h* at each of them. Any other reference has its error budget split: each round decides at h* / rounds. That adds up,
+    Every round is a chance to answer wrongly. A calibration fitted on whole loops of that many rounds decides at h* in
+    each of them. Any other reference has its error budget split: each round decides at h* / rounds. That adds up,
     also for a calibrated rate, although a further round happens only where the gate refused: what a round would answer
     of *all* cases is wrong in at most its share of them, whatever came before, and each of them is answered by then.
     Evidence accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
@@ -171,6 +159,17 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
         ConfigurationError: if rounds < 1, or no evidence could bring the gate's calibration to what a round needs.
         RetrieverFailedError: if the retriever raises and the gate's `on_error` is `raise`; else the loop abstains.
         ISRError: as the gate's `decide`.
+
+    Examples:
+        >>> from isr_rag import ISRGate, acquire
+        >>> from isr_rag.gate.acquisition import widen
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> texts = ["Lyon is a city.", "The Seine flows through Paris."]
+        >>> gate = ISRGate(FixedScorer([0.97]), Oracle(lambda case: len(case.chunks) / 2), h_star=0.2)
+        >>> trail = acquire(gate, widen(lambda query, k: texts[:k], top_k=1), claim="Paris lies on the Seine.")
+        >>> trail.stop, len(trail.decisions)
+        ('answered', 2)
     """
     loop = _Loop(gate, asked, rounds)
     while loop.stop is None:
@@ -232,8 +231,7 @@ class _Loop:
         self.query, self.round = item.predicate.query, 0
         self.stop: Stop | None = None
         self._asked, self._rounds, self._h_star = asked, rounds, gate.h_star
-        self._evidence: list[EvidenceLike] = []
-        self._seen: set[tuple[str, str]] = set()
+        self._evidence: dict[tuple[str, str], EvidenceLike] = {}
         self._decisions: list[Decision] = []
 
     @property
@@ -246,15 +244,12 @@ class _Loop:
         before = len(self._evidence)
         given_chunks = list(chunks) if isinstance(chunks, Iterator) else chunks  # read twice
         for given, chunk in zip(given_chunks, as_chunks(given_chunks), strict=True):
-            key = (chunk.title or "", one_line(chunk.text))
-            if key not in self._seen:
-                self._seen.add(key)
-                self._evidence.append(given)
+            self._evidence.setdefault((chunk.title or "", one_line(chunk.text)), given)
         if self.round > 0 and len(self._evidence) == before:
             self.stop = "nothing_new"
             return None
         more = self.round + 1 < self._rounds
-        return Item(**self._asked, evidence=list(self._evidence), can_acquire=more)
+        return Item(**self._asked, evidence=list(self._evidence.values()), can_acquire=more)
 
     def decided(self, decision: Decision) -> None:
         """Note a decision, and whether the loop ends with it."""
@@ -288,4 +283,4 @@ class _Loop:
         last = self._decisions[-1]
         final = last if last.action is Action.ANSWER else replace(last, action=Action.ABSTAIN)
         decisions = (*self._decisions[:-1], final)
-        return Trail(final, decisions, tuple(self._evidence), self.stop, self._h_star, self.gate.h_star)
+        return Trail(final, decisions, tuple(self._evidence.values()), self.stop, self._h_star, self.gate.h_star)

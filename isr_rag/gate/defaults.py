@@ -39,6 +39,11 @@ def default_reference(
         ModelNotFoundError: if the adapter has no calibration.
         CalibrationCorruptError: if it was altered.
         ConfigurationError: for settings out of range.
+
+    Examples:
+        >>> from isr_rag.gate.defaults import default_reference
+        >>> default_reference(guarantee="pointwise").guarantee
+        'pointwise'
     """
     path = (adapter or STANDARD.directory) / "calibration.json"
     if not path.is_file():

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from isr_rag.audit import AnswerAudit, AuditItem
 from isr_rag.audit.inquiry import Inquiry, Question
+from isr_rag.core.algorithm import raise_failures, score
+from isr_rag.core.bounds import log_odds
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.prompt import Ordering
 from isr_rag.core.scorer import ScoreRequest
-from isr_rag.core.scoring import scores_or_raise
 from isr_rag.gate.gate import ISRGate
-
-_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +50,6 @@ class ChunkEffect:
 def measure(gate: ISRGate, audit: AnswerAudit) -> list[ChunkEffect]:
     """Measure what each chunk, and its position, does to each judged statement of an audit.
 
-    ```python
-    audit = gate.audit(answer=answer, evidence=chunks)
-    for effect in measure(gate, audit):
-        print(audit.statements[effect.statement].text, effect.chunk, effect.without)
-    ```
-
     It costs two passes per chunk and statement, and 2n + 6 more for a model that sees the order of n chunks.
 
     Args:
@@ -65,6 +58,16 @@ def measure(gate: ISRGate, audit: AnswerAudit) -> list[ChunkEffect]:
 
     Raises:
         ScorerError: if the scorer fails.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.gate.effects import measure
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(FixedScorer([0.97]), Oracle(0.99), h_star=0.2)
+        >>> audit = gate.audit(answer="Lyon is a city.", evidence=["The city of Lyon is old.", "Paris is a city."])
+        >>> [effect.chunk for effect in measure(gate, audit)]
+        [0, 1]
     """
     item = AuditItem(answer=audit.answer, question=audit.question, evidence=audit.evidence)
     [opened] = gate.begin_audits([item]).answers
@@ -96,7 +99,7 @@ def _slopes(gate: ISRGate, one: Inquiry) -> dict[int, tuple[float, float]]:
     predicate = predicate_for(question=asked.get("question"), answer=asked.get("answer"), claim=asked.get("claim"))
     orderings = draw_orderings(len(one.read), 2 * len(one.read) + 6, family="auto", seed=gate.settings.orderings.seed)
     prompt = predicate.render(tuple(piece.text for piece in one.read))
-    [scores] = scores_or_raise(gate.scorer, [ScoreRequest(prompt, tuple(orderings))])
+    [scores] = raise_failures(score(gate.scorer, [ScoreRequest(prompt, tuple(orderings))]))
     probabilities = np.exp(np.asarray(scores.logprobs, dtype=np.float64))
     slopes, errors = fit_ranks(orderings, probabilities[:, 0] / probabilities.sum(axis=1))
     found: dict[int, tuple[float, float]] = {}
@@ -118,8 +121,7 @@ def fit_ranks(orderings: Sequence[Ordering], q: NDArray[np.float64]) -> tuple[ND
     """
     n = len(orderings[0])
     x = np.argsort(np.asarray(orderings), axis=1) - (n - 1) / 2
-    inside = np.clip(q, _EPS, 1.0 - _EPS)
-    y = np.log(inside) - np.log1p(-inside)
+    y = log_odds(q, eps=1e-6)
     y = y - y.mean()
     inverse = np.linalg.pinv(x.T @ x)
     slopes = inverse @ x.T @ y

@@ -6,36 +6,28 @@ import asyncio
 import copy
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Unpack
 
-from isr_rag.audit.audits import AuditItem, Audits
+from isr_rag.audit.audits import AuditItem, AuditOptions, Audits, StreamedPart, stream
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
-from isr_rag.audit.streaming import StreamedPart, stream
 from isr_rag.core import bounds
+from isr_rag.core.algorithm import ascore, prepare, read_items, score, settle, wanted
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import EvidenceLike, as_chunks
-from isr_rag.core.items import Asked, CheckedItem, Item, checked_reference, read_item, read_items, spelled_out
 from isr_rag.core.predicates import evidence_alone
 from isr_rag.core.reference import CalibratedReference, Reference, below_target
 from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Scorer, focus_words_of
-from isr_rag.core.scoring import ascore, prepare, score, settle, wanted
 from isr_rag.core.settings import MaxWords, OnError, Orderings, Rule, Settings, check_on_error, require
 from isr_rag.core.tracing import traced
-from isr_rag.core.work import Work
+from isr_rag.core.work import Asked, CheckedItem, Item, Work, checked_reference, read_item, spelled_out
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.scorers.cache import RememberedScores
 
 
 class ISRGate:
     """Decides whether evidence carries an answer, whatever its order (Algorithm 1).
-
-    ```python
-    gate = ISRGate()
-    decision = gate.decide(chunks, question="Which river flows through Paris?", answer="The Seine.")
-    if decision.answered:
-        ...
-    ```
 
     Args:
         scorer: gives label probabilities: the judge that comes with the package, by name (`"standard"`), or a scorer.
@@ -49,10 +41,30 @@ class ISRGate:
         on_error: `raise` a typed error when a scorer or reference fails, or `abstain` with that reason. Bad
             input raises always.
 
+    Attributes:
+        settings: everything but evidence and question that a decision depends on.
+        scorer: what gives the label probabilities.
+        reference: what gives p_ref; None where each item brings its own.
+        on_error: what follows when a scorer or reference fails.
+
     Raises:
         ConfigurationError: for a setting out of range, or a target that the reference can never reach.
         ModelNotFoundError: if the judge is not set up, or has no adapter or calibration in this version.
         InvalidTypeError: for an object that is not a scorer or not a reference.
+
+    Examples:
+        With the judge of this package, after `isr-rag setup`:
+
+        >>> from isr_rag import ISRGate
+        >>> gate = ISRGate()  # doctest: +SKIP
+
+        With given probabilities in place of a model:
+
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(FixedScorer([0.97]), Oracle(1.0))
+        >>> gate.decide(["Paris lies on the Seine."], claim="The Seine flows through Paris.").answered
+        True
     """
 
     def __init__(
@@ -80,46 +92,27 @@ class ISRGate:
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
         words = focus_words_of(scorer) if max_words == "auto" else words
-        self._scorer, self._reference = scorer, reference
-        self._on_error: OnError = on_error
-        self._settings = replace(settings, scorer=scorer.identity, layout=scorer.layout, max_words=words)
+        self.scorer: Scorer = scorer
+        self.reference = reference
+        self.on_error: OnError = on_error
+        self.settings = replace(settings, scorer=scorer.identity, layout=scorer.layout, max_words=words)
         self._check_reachable()
 
     def _check_reachable(self) -> None:
         """Refuse a target that the reference can never reach, instead of abstaining for ever."""
-        if self._settings.rule.convention == "safe" and isinstance(self._reference, CalibratedReference):
-            ceiling = self._reference.ceiling(None)
-            if ceiling is not None and ceiling < self._settings.p_star - bounds.TOLERANCE:
+        if self.settings.rule.convention == "safe" and isinstance(self.reference, CalibratedReference):
+            ceiling = self.reference.ceiling(None)
+            if ceiling is not None and ceiling < self.settings.p_star - bounds.TOLERANCE:
                 raise ConfigurationError(below_target("any predicate", ceiling, self.h_star))
 
     def __repr__(self) -> str:
         """Every setting that a decision depends on: two gates of one repr decide the same."""
-        return f"ISRGate({self._settings}, reference={self._reference!r}, on_error={self._on_error!r})"
-
-    @property
-    def settings(self) -> Settings:
-        """Everything but evidence and question that a decision depends on."""
-        return self._settings
+        return f"ISRGate({self.settings}, reference={self.reference!r}, on_error={self.on_error!r})"
 
     @property
     def h_star(self) -> float:
         """Target hallucination rate h*."""
-        return self._settings.h_star
-
-    @property
-    def scorer(self) -> Scorer:
-        """What gives the label probabilities."""
-        return self._scorer
-
-    @property
-    def reference(self) -> Reference | None:
-        """What gives p_ref; None where each item brings its own."""
-        return self._reference
-
-    @property
-    def on_error(self) -> OnError:
-        """What follows when a scorer or reference fails."""
-        return self._on_error
+        return self.settings.h_star
 
     def with_h_star(self, h_star: float) -> ISRGate:
         """The same gate, scorer and all, with another target hallucination rate.
@@ -127,7 +120,7 @@ class ISRGate:
         Raises:
             ConfigurationError: if h_star lies outside (0, 1), or the reference can never reach it.
         """
-        return self._with(_settings=replace(self._settings, h_star=h_star))
+        return self._with(settings=replace(self.settings, h_star=h_star))
 
     def with_on_error(self, on_error: OnError) -> ISRGate:
         """The same gate with another policy for a scorer or reference that fails.
@@ -136,7 +129,7 @@ class ISRGate:
             ConfigurationError: for another word than `raise` and `abstain`.
         """
         check_on_error(on_error)
-        return self._with(_on_error=on_error)
+        return self._with(on_error=on_error)
 
     def in_loop(self, rounds: int) -> ISRGate:
         """The same gate as part of a loop of that many rounds, for a reference calibrated on such loops.
@@ -144,7 +137,7 @@ class ISRGate:
         Raises:
             ConfigurationError: if rounds < 1.
         """
-        return self._with(_settings=replace(self._settings, rounds=rounds))
+        return self._with(settings=replace(self.settings, rounds=rounds))
 
     def _with(self, **changed: Any) -> ISRGate:
         other = copy.copy(self)
@@ -154,7 +147,7 @@ class ISRGate:
 
     def _remembering(self) -> ISRGate:
         """The same gate for one call that asks the same thing more than once."""
-        return self._with(_scorer=RememberedScores(self.scorer))
+        return self._with(scorer=RememberedScores(self.scorer))
 
     @spelled_out
     def check(self, evidence: Sequence[EvidenceLike] = (), **asked: Unpack[Asked]) -> CheckedItem:
@@ -185,7 +178,7 @@ class ISRGate:
                 `question` with `answer`: does the evidence support the drafted answer?
                 `question` alone: does it suffice to answer?
                 `claim`: does the evidence support the claim?
-                `predicate`: a predicate of one's own, instead of question, answer and claim.
+                `predicate`: a predicate of your own, instead of question, answer and claim.
                 `reference`: overrides the gate's reference for this item.
 
         Raises:
@@ -211,13 +204,13 @@ class ISRGate:
             works = [Work(self.settings, self.scorer, item) for item in checked]
             while requests := wanted(works):
                 settle(works, score(self.scorer, requests), self.on_error)
-            return record([work.decided for work in works])
+            return record([work.decision for work in works if work.decision is not None])
 
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
         """Compute and keep what depends on these chunks alone; later questions about them cost little.
 
-        Helps where a scorer keeps the chunks' states (the adjudicators do) and for evidence within `focus`
-        words: longer evidence is cut to other sentences for every question.
+        Helps where a scorer keeps the chunks' states (that of this package does) and for evidence within `max_words`:
+        longer evidence is cut to other sentences for every question.
 
         Args:
             evidence: chunks of the corpus, as for `decide`.
@@ -230,10 +223,9 @@ class ISRGate:
             InvalidInputError: for an empty chunk, or one that does not fit the model.
             InvalidTypeError: for evidence of the wrong type.
         """
+        name = type(self.scorer).__name__
         if not isinstance(self.scorer, IndexingScorer):
-            raise ConfigurationError(
-                f"{type(self.scorer).__name__} keeps no states of chunks: there is nothing to index"
-            )
+            raise ConfigurationError(f"{name} keeps no states of chunks: there is nothing to index")
         return self.scorer.index([evidence_alone(as_chunks(evidence))])
 
     @spelled_out
@@ -255,7 +247,7 @@ class ISRGate:
                 results = await asyncio.gather(*(ascore(scorer, request) for request in requests))
                 await asyncio.to_thread(settle, works, results, self.on_error)
                 requests = wanted(works)
-            return record([work.decided for work in works])
+            return record([work.decision for work in works if work.decision is not None])
 
     def audit(
         self,
@@ -271,7 +263,7 @@ class ISRGate:
 
         The answer is cut into statements; each gets a decision, one of three verdicts, the sentences of the evidence
         that carry it, and a check of its citation markers. Chunks are read whole, the nearest to a statement first
-        and no more words than `focus`, so that a scorer that keeps their states reads each of them once.
+        and no more than `max_words`, so that a scorer that keeps their states reads each of them once.
 
         Args:
             answer: the answer, plain or in markdown.
@@ -287,7 +279,7 @@ class ISRGate:
             InvalidInputError: if the answer or the question is empty, or a chunk is.
             InvalidTypeError: for input of the wrong type.
             NoReferenceError: if the gate has no reference.
-            ConfigurationError: if h_star lies outside (0, 1), or the calibration belongs to another scorer or focus.
+            ConfigurationError: if h_star lies outside (0, 1), or the calibration belongs to another scorer.
             ScorerError: if the scorer fails and `on_error="raise"`; else the statement is not judged and says why.
             ReferenceFailedError: likewise for the reference.
         """
@@ -295,74 +287,41 @@ class ISRGate:
         return self.audit_batch([item], citations=citations, calibration=calibration)[0]
 
     def audit_batch(
-        self,
-        items: Sequence[AuditItem | Mapping[str, Any]],
-        *,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
+        self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]
     ) -> list[AnswerAudit]:
         """Judge many answers, scored together; each audit is the same as alone.
 
         Args:
             items: mappings with the arguments of `audit`.
-            citations: as for `audit`.
-            calibration: as for `audit`.
+            **options: `citations` and `calibration` as for `audit`, and `parts`, a slice of the parts of the answers
+                that are judged.
 
         Raises:
             ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.
         """
-        gate, audits = self._remembering(), self.begin_audits(items, citations=citations, calibration=calibration)
+        gate, audits = self._remembering(), self.begin_audits(items, **options)
         while questions := audits.plan():
             audits.absorb(gate.decide_batch(questions))
         return audits.results()
 
-    def begin_audits(
-        self,
-        items: Sequence[AuditItem | Mapping[str, Any]],
-        *,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
-        parts: slice = slice(None),
-    ) -> Audits:
+    def begin_audits(self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]) -> Audits:
         """Audits to drive step by step, for programs that let other work run in between (see `isr_rag.audit.Audits`).
 
-        Args:
-            items: mappings with the arguments of `audit`.
-            citations: as for `audit`.
-            calibration: as for `audit`.
-            parts: which parts of the answers are judged.
-
-        Raises:
-            ISRError: as `audit`, for input that cannot be judged.
+        Arguments and errors are those of `audit_batch`.
         """
-        return Audits(self.settings, self.reference, items, citations=citations, calibration=calibration, parts=parts)
+        return Audits(self.settings, self.reference, items, **options)
 
     async def aaudit(
-        self,
-        *,
-        answer: str,
-        evidence: Sequence[EvidenceLike],
-        question: str | None = None,
-        h_star: float | None = None,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
+        self, *, citations: bool = True, calibration: AuditCalibration | None = None, **item: Unpack[AuditItem]
     ) -> AnswerAudit:
         """As `audit`, without blocking the event loop."""
-        item = AuditItem(answer=answer, evidence=evidence, question=question, h_star=h_star)
         return (await self.aaudit_batch([item], citations=citations, calibration=calibration))[0]
 
     async def aaudit_batch(
-        self,
-        items: Sequence[AuditItem | Mapping[str, Any]],
-        *,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
+        self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]
     ) -> list[AnswerAudit]:
         """As `audit_batch`, without blocking the event loop."""
-        return await self._aaudit(items, citations=citations, calibration=calibration)
-
-    async def _aaudit(self, items: Sequence[AuditItem | Mapping[str, Any]], **settings: Any) -> list[AnswerAudit]:
-        gate, audits = self._remembering(), await asyncio.to_thread(self.begin_audits, items, **settings)
+        gate, audits = self._remembering(), await asyncio.to_thread(partial(self.begin_audits, items, **options))
         while questions := await asyncio.to_thread(audits.plan):
             audits.absorb(await gate.adecide_batch(questions))
         return await asyncio.to_thread(audits.results)
@@ -374,8 +333,7 @@ class ISRGate:
         evidence: Sequence[EvidenceLike],
         question: str | None = None,
         h_star: float | None = None,
-        citations: bool = True,
-        calibration: AuditCalibration | None = None,
+        **options: Unpack[AuditOptions],
     ) -> AsyncIterator[StreamedPart]:
         """Judge an answer while it is written, and let each statement out as soon as it is decided.
 
@@ -388,8 +346,7 @@ class ISRGate:
             evidence: as for `audit`.
             question: as for `audit`.
             h_star: as for `audit`.
-            citations: as for `audit`.
-            calibration: as for `audit`.
+            **options: `citations` and `calibration`, as for `audit`.
 
         Yields:
             A part for each statement, and a last one that holds the audit of the whole answer.
@@ -401,7 +358,8 @@ class ISRGate:
 
         async def audit_of(text: str, parts: slice) -> AnswerAudit:
             item = AuditItem(answer=text, evidence=evidence, question=question)
-            return (await gate._aaudit([item], citations=citations, calibration=calibration, parts=parts))[0]
+            options["parts"] = parts
+            return (await gate.aaudit_batch([item], **options))[0]
 
         async for part in stream(tokens, audit_of):
             yield part

@@ -102,7 +102,7 @@ class _Reading(Oracle):
         self._closely = gate.scorer.layout != "full"
 
     def reads_alone(self, predicate: str) -> bool:
-        """Whether each chunk is read by itself."""
+        """Whether each chunk is read alone."""
         return self._closely
 
     def best_alone(self, decision: Decision) -> float | None:

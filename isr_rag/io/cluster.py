@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -131,12 +131,10 @@ def load_ray() -> Any:
 def started(workers: int | None, gpus: bool) -> Generator[tuple[int, float]]:
     """The cluster that exists, or a local one while the context lasts; gives what `shares` returns."""
     ray = load_ray()
-    if ray.is_initialized():
-        yield shares(ray.cluster_resources(), workers, gpus)
-        return
     local = {"address": "local", "num_cpus": workers or usable_cores(), "include_dashboard": False}
     settings = {} if "RAY_ADDRESS" in os.environ else {**local, "object_store_memory": _OBJECT_STORE}
-    with ray.init(log_to_driver=False, logging_level="warning", **settings):
+    silent = {"log_to_driver": False, "logging_level": "warning"}
+    with nullcontext() if ray.is_initialized() else ray.init(**silent, **settings):
         yield shares(ray.cluster_resources(), workers, gpus)
 
 

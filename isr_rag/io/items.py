@@ -71,10 +71,7 @@ class Items:
     def batches(self) -> Iterator[tuple[int, list[RawLine]]]:
         """The batches of the file in order, numbered from 0; `parse` reads their lines."""
         lines = self._raw()
-        number = 0
-        while batch := list(islice(lines, BATCH)):
-            yield number, batch
-            number += 1
+        return enumerate(iter(lambda: list(islice(lines, BATCH)), []))
 
     def __iter__(self) -> Iterator[ItemLine]:
         return (parse(number, text, self._more) for number, text in self._raw())

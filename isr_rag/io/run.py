@@ -68,11 +68,6 @@ def check_file(
     with their number and error to `<target>.errors.jsonl`. Finished batches are kept in `<target>.part`, and the same
     call resumes a run that was stopped.
 
-    ```python
-    summary = check_file(ISRGate(), Path("in.jsonl"), Path("out.jsonl"))
-    print(summary.answered, "of", summary.decided)
-    ```
-
     Args:
         gate: decides.
         source: the input.
@@ -86,6 +81,18 @@ def check_file(
         ScorerError: if the scorer fails altogether and the gate's policy is to raise; what is done is kept.
         ReferenceFailedError: likewise for the reference.
         OSError: if a file cannot be read or written; what is done is kept.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.io import check_file
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> items = folder / "in.jsonl"
+        >>> _ = items.write_text('{"id": 1, "claim": "Lyon is a city.", "evidence": ["The city of Lyon is old."]}')
+        >>> check_file(ISRGate(FixedScorer([0.97]), Oracle(1.0)), items, folder / "out.jsonl").answered
+        1
     """
 
     def work(batches: Batches) -> Finished:
@@ -184,7 +191,6 @@ def decide_lines(gate: ISRGate, batch: Sequence[RawLine]) -> list[Record]:
         ISRError: if the scorer fails at a line and at a simple item, or the reference or the gate at every line.
     """
     patient = gate.with_on_error("abstain")  # one failure does not keep the batch from being scored together
-
     errors = {Reason.SCORER_FAILED: ScorerError, Reason.REFERENCE_FAILED: ReferenceFailedError}
     raised = {} if gate.on_error == "abstain" else errors
 
@@ -203,12 +209,11 @@ def _records(gate: ISRGate, batch: Sequence[RawLine], judge: Judge, field: str) 
     records: list[Record] = []
     for line in lines:
         outcome = line.error or next(remaining)
-        record: Record = {"line": line.number, "id": line.id}
         if isinstance(outcome, (Decision, AnswerAudit)):
-            record[field] = outcome.to_dict()
+            said: Record = {field: outcome.to_dict()}
         else:
-            record["error"] = printable(str(outcome) or type(outcome).__name__)
-        records.append(record)
+            said = {"error": printable(str(outcome) or type(outcome).__name__)}
+        records.append({"line": line.number, "id": line.id, **said})
     return records
 
 

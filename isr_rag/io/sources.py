@@ -6,7 +6,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -37,6 +37,14 @@ def read_evidence(places: Sequence[str], *, note: Callable[[str], None] = lambda
     Raises:
         InvalidInputError: if a place does not exist, cannot be read or holds no text, or a line is not a chunk.
         MissingDependencyError: for HTML or PDF without the extra "documents".
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> from isr_rag.io.sources import read_evidence
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "seine.txt"
+        >>> _ = path.write_text("The Seine flows through Paris.")
+        >>> read_evidence([str(path)])
+        (Chunk(text='The Seine flows through Paris.', title='seine'),)
     """
     return tuple(chunk for place in places for chunk in _read(place, note))
 
@@ -63,27 +71,28 @@ def _read_stdin() -> Iterator[Chunk]:
         raise InvalidInputError(f"{name} is not UTF-8 text: {error}") from error
     text = _checked(text.removeprefix("\ufeff"), name)
     start = text.lstrip()[:1]
-    if start == "[" and (chunks := _json_list(text, name)) is not None:
-        yield from chunks
-    else:
-        yield from _json_lines(text, name) if start in ("{", '"') else chunk_text(text)
+    chunks = _json_list(text, name) if start == "[" else None
+    if chunks is None:
+        chunks = _json_lines(text, name) if start in ("{", '"') else chunk_text(text)
+    yield from chunks
 
 
 def _files_in(path: Path, note: Callable[[str], None]) -> list[Path]:
     """The files of a directory that can be read as evidence."""
-    files = sorted(
-        file
-        for file in path.rglob("*")
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
-    )
-    wanted = [file for file in files if file.suffix.lower() in _SUFFIXES and file.stat().st_size]
+    wanted: list[Path] = []
+    skipped: Counter[str] = Counter()
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts):
+            suffix = file.suffix.lower()
+            if suffix in _SUFFIXES and file.stat().st_size:
+                wanted.append(file)
+            else:
+                skipped["empty" if suffix in _SUFFIXES else suffix or "without suffix"] += 1
     if not wanted:
         raise InvalidInputError(f"{path} has no file to read: {', '.join(_SUFFIXES)}")
-    skipped = Counter(file.suffix.lower() or "without suffix" for file in files if file.suffix.lower() not in _SUFFIXES)
-    empty = len(files) - len(wanted) - skipped.total()
-    if skipped or empty:
-        kinds = [f"{count} {kind}" for kind, count in sorted(skipped.items())] + ([f"{empty} empty"] if empty else [])
-        note(f"{path}: {len(wanted)} files read, skipped {', '.join(kinds)}")
+    if skipped:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
+        note(f"{path}: {len(wanted)} files read, skipped {kinds}")
     return wanted
 
 
@@ -125,16 +134,14 @@ def _checked(text: str, name: str) -> str:
     return text
 
 
-def _json_list(text: str, name: str) -> tuple[Chunk, ...] | None:
+def _json_list(text: str, name: str) -> Iterable[Chunk] | None:
     """The chunks of a JSON list; None where the text is not one."""
     try:
         plain = strict_json.loads(text)
     except ValueError:
         return None
-    if not isinstance(plain, list):
-        return None
     try:
-        return as_chunks(plain)
+        return as_chunks(plain) if isinstance(plain, list) else None
     except (ValueError, TypeError) as error:
         raise InvalidInputError(f"{name}: {error}") from error
 

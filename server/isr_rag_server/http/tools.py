@@ -20,7 +20,7 @@ from isr_rag._util.printable import printable
 from isr_rag.audit import AnswerAudit, AuditAction, MarkerStatus, Verdict
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.core.items import Asked
+from isr_rag.core.work import Asked
 from isr_rag.errors import ISRError
 from isr_rag.gate.acquisition import aacquire
 from isr_rag.io.sources import read_evidence

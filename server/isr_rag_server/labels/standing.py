@@ -270,7 +270,7 @@ def _answers(case: Kept, h_star: float) -> bool:
 
 @lru_cache(maxsize=200_000)
 def _isr_allows(q: tuple[float, ...], q_high: tuple[float, ...], h_star: float) -> bool:
-    return weigh(q, 1.0 - h_star, Settings(h_star=h_star, rule=Rule(CLIP, "safe")), q_high or None).answers
+    return weigh(q, 1.0 - h_star, Settings(h_star=h_star, rule=Rule(CLIP, "safe")), q_high).answers
 
 
 def _by_key(cases: Sequence[Kept], labels: Mapping[str, int | None]) -> dict[str, int | None]:

@@ -10,7 +10,6 @@ pytest.importorskip("openai", reason="a remote scorer needs the package openai: 
 
 import isr_rag.cli
 from isr_rag.cli.diagnosis import diagnose_server
-from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers.remote.servers import Features, Tiny
 
 pytestmark = pytest.mark.slow
@@ -23,17 +22,14 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(stop.value.code or 0)
 
 
-def test_it_reports_what_the_question_found_and_agrees_with_the_local_model(
-    server: Tiny, local: TransformersScorer
-) -> None:
+def test_it_reports_what_the_question_found(server: Tiny) -> None:
     server.features = Features(at_least=1000)
     with server.serve() as url:
-        findings = list(diagnose_server(url, tokenizer=server.tokenizer, local=local))  # type: ignore[arg-type]
+        findings = list(diagnose_server(url, tokenizer=server.tokenizer))  # type: ignore[arg-type]
     text = "\n".join(finding.text for finding in findings)
     assert all(finding.healthy for finding in findings)
     for stated in ("model tiny (owner tests)", "context: 1024 tokens", "completions/template-", "20 first tokens"):
         assert stated in text
-    assert float(text.rsplit(" ", 1)[1]) < 1e-3
 
 
 def test_from_the_command_line(

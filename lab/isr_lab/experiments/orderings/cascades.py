@@ -16,9 +16,8 @@ from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration import plots
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.calibration.venn_abers import VennAbers
-from isr_rag.core.cascade import far_from_boundary, hopeless, stages
 from isr_rag.core.settings import Settings
-from isr_rag.core.verdict import weigh
+from isr_rag.core.verdict import far_from_boundary, hopeless, stages, weigh
 
 WANTED = 0.6
 """Share of the passes of fixed m that the cascade is meant to stay within."""
