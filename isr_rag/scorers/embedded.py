@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from isr_rag.errors import MissingDependencyError, ModelCorruptError, ModelNotFoundError
 from isr_rag.scorers import adjudicators
 from isr_rag.scorers.adjudicators import SETUP_COMMAND
-from isr_rag.scorers.local import gguf_conversion, obtaining
+from isr_rag.scorers.local import obtaining
 from isr_rag.scorers.local.adapter import MergedWeights, read_adapter
 from isr_rag.scorers.local.obtaining import ShowLine, check_hash
 
@@ -77,9 +77,12 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
         >>> folder = setup(print)  # doctest: +SKIP
     """
     try:
+        import huggingface_hub as _  # noqa: F401  # a missing package is named before anything is fetched
         from filelock import FileLock, Timeout
     except ImportError as error:
-        raise MissingDependencyError("the adjudicator", "filelock", "local") from error
+        raise MissingDependencyError("the adjudicator", error.name or "filelock", "local") from error
+    from isr_rag.scorers.local import gguf_conversion
+
     wanted, target, cache = adjudicators.STANDARD, model_directory(), cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
