@@ -179,29 +179,6 @@ class PredicateCalibration:
         """Share of the labelled items for which the predicate holds."""
         return self.n_true / (self.n_true + self.n_false)
 
-    def at_share(self, h_star: float, share: float, prevalence: float | None = None) -> tuple[float, float] | None:
-        """Risk and coverage at h* where the share of supported cases is not the one that the thresholds assume.
-
-        Args:
-            h_star: target rate.
-            share: the true share of supported cases, in (0, 1).
-            prevalence: the share that the thresholds assume; None: that of the labelled items.
-
-        Returns:
-            Share of errors among the answered, with one error counted beyond those seen, and the share of all cases
-            answered; None if no score is answered.
-        """
-        true = false = 0
-        for part in self.bins:
-            threshold = part.tail.steps(prevalence).threshold(1.0 - h_star)
-            if threshold is not None:
-                above = part.tail.counts(threshold)
-                true, false = true + int(above[0]), false + int(above[1])
-        if not true + false:
-            return None
-        right, wrong = share * true / self.n_true, (1.0 - share) * (false + 1) / (self.n_false + 1)
-        return wrong / (right + wrong), share * true / self.n_true + (1.0 - share) * false / self.n_false
-
     def ceiling(self, guarantee: Guarantee, prevalence: float | None = None) -> float:
         """The highest p_ref that any score in any bin can reach."""
         if guarantee == "selective":

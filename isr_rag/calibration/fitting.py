@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -156,12 +156,15 @@ def _fit_predicate(
     tests = [LearnThenTest(h_star, delta) for h_star, delta in settings.targets]
     tested = _tested(own, settings) if tests else [False] * len(own)
     weight = best_weight(own, settings.folds, settings.seed)
-    scored = _Scored(own, [_score(record, weight) for record in own], tested)
-    pilot = scored.part(tested=False)
-    held = cross_validate(pilot.records, pilot.scores, settings.folds, settings.seed)
+    rows = [
+        _Row(record, record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight), test)
+        for record, test in zip(own, tested, strict=True)
+    ]
+    records, scores, _ = _columns([row for row in rows if not row.tested])
+    held = cross_validate(records, scores, settings.folds, settings.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
-        bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(scored))
+        bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(rows))
     n_true = sum(record.label for record in own)
     fitted = PredicateCalibration(
         bins,
@@ -189,103 +192,85 @@ def _tested(records: Sequence[CalibrationRecord], settings: FitSettings) -> list
     return [row in chosen for row in range(len(records))]
 
 
-def _score(record: CalibrationRecord, weight: float) -> float:
-    return record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight)
+class _Row(NamedTuple):
+    """A record, the score that is calibrated, and whether the record tests the thresholds."""
+
+    record: CalibrationRecord
+    score: float
+    tested: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    """A predicate's records, the scores that are calibrated, and whether each record tests the thresholds."""
-
-    records: list[CalibrationRecord]
-    scores: list[float]
-    tested: list[bool]
-
-    def take(self, rows: Iterable[int]) -> _Scored:
-        """Some of them."""
-        chosen = list(rows)
-        return _Scored(
-            [self.records[row] for row in chosen],
-            [self.scores[row] for row in chosen],
-            [self.tested[row] for row in chosen],
-        )
-
-    def part(self, *, tested: bool) -> _Scored:
-        """Those that test the thresholds, or the others."""
-        return self.take(row for row, one in enumerate(self.tested) if one == tested)
-
-    @property
-    def labels(self) -> list[int]:
-        """The items' labels."""
-        return [record.label for record in self.records]
+def _columns(rows: Sequence[_Row]) -> tuple[list[CalibrationRecord], list[float], list[int]]:
+    """Records, scores and labels."""
+    return [row.record for row in rows], [row.score for row in rows], [row.record.label for row in rows]
 
 
-def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:
+def _bins(scored: list[_Row]) -> list[tuple[int, int | None, list[_Row]]]:
     """Ranges of chunks with their items: pooled upwards where thin, the last one downwards.
 
     The last range ends at the largest number of chunks that enough items have: `LEAST_AT_THE_END` of its items have
     that many or more, or all of them if there are fewer. Longer items still count in it.
     """
-    if any(record.chunks is None for record in scored.records):
+    if any(row.record.chunks is None for row in scored):
         return [(1, None, scored)]
-    counts = [record.chunks or 0 for record in scored.records]
+    counts = [row.record.chunks or 0 for row in scored]
     parts: list[tuple[int, int, list[int]]] = []
     waiting: list[int] = []
     first: int | None = None
     for low, high in BINS:
-        rows = [row for row, count in enumerate(counts) if low <= count and (high is None or count <= high)]
-        if not rows:
+        places = [i for i, count in enumerate(counts) if low <= count and (high is None or count <= high)]
+        if not places:
             continue
-        waiting += rows
-        first = min(counts[row] for row in rows) if first is None else first
-        last = max(counts[row] for row in rows) if high is None else high
-        positive = sum(scored.records[row].label for row in waiting)
+        waiting += places
+        first = min(counts[i] for i in places) if first is None else first
+        last = max(counts[i] for i in places) if high is None else high
+        positive = sum(scored[i].record.label for i in waiting)
         if min(positive, len(waiting) - positive) >= LEAST_OF_A_BIN:
-            parts.append((low if len(waiting) == len(rows) else first, last, waiting))
+            parts.append((low if len(waiting) == len(places) else first, last, waiting))
             waiting, first = [], None
     if waiting:
-        last = max(counts[row] for row in waiting)
-        begin, _, rows = parts.pop() if parts else (min(counts), last, [])
-        parts.append((begin, last, rows + waiting))
-    begin, end, rows = parts.pop()
-    longest = sorted((counts[row] for row in rows), reverse=True)
-    parts.append((begin, min(end, longest[min(LEAST_AT_THE_END, len(longest)) - 1]), rows))
-    return [(first, last, scored.take(sorted(rows))) for first, last, rows in parts]
+        last = max(counts[i] for i in waiting)
+        begin, _, places = parts.pop() if parts else (min(counts), last, [])
+        parts.append((begin, last, places + waiting))
+    begin, end, places = parts.pop()
+    longest = sorted((counts[i] for i in places), reverse=True)
+    parts.append((begin, min(end, longest[min(LEAST_AT_THE_END, len(longest)) - 1]), places))
+    return [(first, last, [scored[i] for i in sorted(places)]) for first, last, places in parts]
 
 
 def _fit_bin(
-    first: int, last: int | None, scored: _Scored, tests: Sequence[LearnThenTest], settings: FitSettings
+    first: int, last: int | None, scored: list[_Row], tests: Sequence[LearnThenTest], settings: FitSettings
 ) -> BinCalibration:
-    calibrator, tail = VennAbers.fit(scored.scores, scored.labels), Tail.fit(scored.scores, scored.labels)
+    _, scores, labels = _columns(scored)
+    calibrator, tail = VennAbers.fit(scores, labels), Tail.fit(scores, labels)
     if not tests:
         return BinCalibration(first, last, calibrator, tail)
-    pilot, tested = scored.part(tested=False), scored.part(tested=True)
+    pilot, tested = ([row for row in scored if row.tested == test] for test in (False, True))
     for half in (pilot, tested):
-        enough_of_each_class(sum(half.labels), len(half.labels) - sum(half.labels))
-    seen = Tail.fit(pilot.scores, pilot.labels)
+        positive = sum(row.record.label for row in half)
+        enough_of_each_class(positive, len(half) - positive)
+    seen = Tail.fit(*_columns(pilot)[1:])
     thresholds = tuple(threshold for test in tests for threshold in _thresholds(test, seen, pilot, tested, settings))
     return BinCalibration(first, last, calibrator, tail, seen, thresholds)
 
 
 def _thresholds(
-    test: LearnThenTest, seen: Tail, pilot: _Scored, tested: _Scored, settings: FitSettings
+    test: LearnThenTest, seen: Tail, pilot: list[_Row], tested: list[_Row], settings: FitSettings
 ) -> list[Threshold]:
     """The threshold on the score alone, and the one on what the gate's rule answers as well."""
     steps = seen.steps()
 
-    def answered(part: _Scored) -> list[bool]:
-        pairs = zip(part.records, part.scores, strict=True)
-        return [bool(settings.rule(record, steps.at(score), test.h_star)) for record, score in pairs]
+    def answered(rows: list[_Row]) -> list[bool]:
+        return [bool(settings.rule(row.record, steps.at(row.score), test.h_star)) for row in rows]
 
-    groups = groups_of(tested.records)
-    tried = WEIGHTS_TRIED if all(record.alone is not None for record in tested.records) else 1
+    records, scores, labels = _columns(tested)
+    groups = groups_of(records)
+    tried = WEIGHTS_TRIED if all(record.alone is not None for record in records) else 1
     shared = LearnThenTest(test.h_star, test.delta / tried)
     found: list[Threshold] = []
     for may_pilot, may in ((None, None), (answered(pilot), answered(tested))):
-        candidates = shared.plan(pilot.scores, pilot.labels, items=len(set(groups)), answerable=may_pilot)
-        threshold = shared.fit(
-            tested.scores, tested.labels, thresholds=candidates, answerable=may, groups=groups, seed=settings.seed
-        )
+        candidates = shared.plan(*_columns(pilot)[1:], items=len(set(groups)), answerable=may_pilot)
+        threshold = shared.fit(scores, labels, thresholds=candidates, answerable=may, groups=groups, seed=settings.seed)
         found.append(replace(threshold, delta=test.delta))
     return found
 

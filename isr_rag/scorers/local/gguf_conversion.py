@@ -42,10 +42,11 @@ def convert(gguf: Path, folder: Path) -> None:
         model: Any = AutoModelForCausalLM.from_pretrained(
             gguf.parent,
             gguf_file=gguf.name,
-            config=AutoConfig.from_pretrained(folder),
+            config=AutoConfig.from_pretrained(folder, tie_word_embeddings=False),
             dtype=torch.bfloat16,
             quantization_config=GgufConfig(dequantize=True),
         )
-        weights = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.weight"}  # tied
+        # The file also holds an output matrix, the embeddings quantised once more; the embeddings take its place.
+        weights = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.weight"}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         shutil.copymode(folder / "config.json", folder / "model.safetensors")  # it is written for its owner alone
