@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isr_rag.calibration.artefact import (
     BinCalibration,
@@ -16,10 +17,9 @@ from isr_rag.calibration.artefact import (
     LoopCalibration,
     PredicateCalibration,
 )
-from isr_rag.calibration.best_chunk import WEIGHTS_TRIED, best_weight, joined
+from isr_rag.calibration.best_chunk import WEIGHTS_TRIED, best_weight, joined, split
 from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
-from isr_rag.calibration.held_out import HeldOut, cross_validate, figures
 from isr_rag.calibration.languages import languages_of
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord, check_loops, check_records, data_hash, groups_of
@@ -36,6 +36,7 @@ share of wrong answers on items left out is higher than where bins are pooled.""
 LEAST_AT_THE_END = 5
 """Items that must have the most chunks of the last bin, or more: one long item says nothing about all long ones."""
 
+Floats = NDArray[np.float64]
 Rule = Callable[[CalibrationRecord, float, float], bool]
 """(record, p_ref, h_star) -> whether the gate answers the item by its own rule; must not look at the label."""
 
@@ -73,6 +74,27 @@ class FitSettings:
             raise CalibrationError(
                 f"folds must be >= 2 and test_share in (0, 1), not {self.folds} and {self.test_share}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Calibrated probabilities of items, from a calibrator that had not seen them; shape (n,) each.
+
+    Attributes:
+        ids: the items, sorted.
+        scores: what was calibrated: q_bar, joined with the best chunk read alone if that counts.
+        lower: Venn-Abers lower probabilities.
+        mean: one calibrated probability each.
+        labels: 0 or 1.
+        groups: the items' groups.
+    """
+
+    ids: tuple[str, ...]
+    scores: Floats
+    lower: Floats
+    mean: Floats
+    labels: NDArray[np.int64]
+    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +183,7 @@ def _fit_predicate(
         for record, test in zip(own, tested, strict=True)
     ]
     records, scores, _ = _columns([row for row in rows if not row.tested])
-    held = cross_validate(records, scores, settings.folds, settings.seed)
+    held = _cross_validate(records, scores, settings.folds, settings.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
         bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(rows))
@@ -171,11 +193,46 @@ def _fit_predicate(
         n_true,
         len(own) - n_true,
         data_hash(own),
-        figures(held, [test.h_star for test in tests], settings.resamples, settings.seed),
+        _figures(held, [test.h_star for test in tests], settings.resamples, settings.seed),
         _fit_loops(loops, weight, retriever),
         weight,
     )
     return fitted, held
+
+
+def _cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float], folds: int, seed: int) -> HeldOut:
+    """Calibrate each fold of groups with the others."""
+    s = np.array(scores, dtype=np.float64)
+    labels = np.array([record.label for record in records], dtype=np.int64)
+    lower, mean = np.empty_like(s), np.empty_like(s)
+    for seen, unseen in split(records, folds, seed):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
+            calibrator = VennAbers.fit(s[seen], labels[seen])
+        lower[unseen], _ = calibrator.apply_many(s[unseen])
+        mean[unseen] = calibrator.mean(s[unseen])
+    return HeldOut(tuple(r.id for r in records), s, lower, mean, labels, tuple(groups_of(records)))
+
+
+def _figures(held: HeldOut, h_stars: Sequence[float], resamples: int, seed: int) -> dict[str, Any]:
+    """Figures of raw and calibrated scores with intervals, and what the reference alone would answer."""
+    with fitting_libraries():
+        from isr_rag.calibration.metrics import summarise, wilson_interval
+
+    found: dict[str, Any] = {"items": len(held.ids), "groups": len(set(held.groups))}
+    for name, scores in (("score", held.scores), ("calibrated", held.mean)):
+        summary = summarise(scores, held.labels, groups=held.groups, resamples=resamples, seed=seed)
+        found[name] = {metric: [i.estimate, i.lower, i.upper] for metric, i in summary.items()}
+    for h_star in sorted(set(h_stars)):
+        answered = held.lower >= 1.0 - h_star - TOLERANCE
+        count, wrong = int(answered.sum()), int((answered & (held.labels == 0)).sum())
+        entry: dict[str, Any] = {"answered": count, "wrong": wrong, "coverage": count / len(held.ids)}
+        entry["recall"] = float(answered[held.labels == 1].mean())
+        if count:
+            interval = wilson_interval(wrong, count)
+            entry["risk"] = [interval.estimate, interval.lower, interval.upper]
+        found[f"p_ref_at_h_star_{h_star:g}"] = entry
+    return found
 
 
 def _tested(records: Sequence[CalibrationRecord], settings: FitSettings) -> list[bool]:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from isr_rag.calibration import checks
-from isr_rag.errors import ISRError
+from isr_rag.calibration.errors import CalibrationError
 
 Floats = NDArray[np.float64]
 Statistic = Callable[..., float]
@@ -31,7 +31,7 @@ RISKS = (0.05, 0.10, 0.20)
 """Risks at which reports state the coverage."""
 
 
-class MetricError(ISRError, ValueError):
+class MetricError(CalibrationError):
     """A metric is undefined on these scores and labels; the message says why."""
 
 
@@ -96,9 +96,9 @@ def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray
     """Scores as float64 and labels as 0 or 1, checked.
 
     Raises:
-        MetricError: when empty, of unequal length, outside [0, 1], NaN, or a label is neither 0 nor 1.
+        CalibrationError: when empty, of unequal length, outside [0, 1], NaN, or a label is neither 0 nor 1.
     """
-    s, y = checks.scored_labels(scores, labels, error=MetricError)
+    s, y = checks.scored_labels(scores, labels)
     if not s.size:
         raise MetricError("no items: a metric needs at least one scored and labelled item")
     return s, y.astype(np.int64)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from isr_rag._util.files import write_atomically, write_json
 from isr_rag._util.printable import printable
 from isr_rag.calibration.checks import enough_of_each_class
-from isr_rag.calibration.errors import CalibrationError, fitting_libraries
+from isr_rag.calibration.errors import fitting_libraries
 from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
 
 if TYPE_CHECKING:
@@ -61,10 +61,7 @@ def calibration_report(
         import matplotlib as _  # noqa: F401  # report a missing library before the figures are computed
 
         from isr_rag.calibration import metrics
-    try:
-        s, y = metrics.scored_labels(scores, labels)
-    except metrics.MetricError as error:
-        raise CalibrationError(str(error)) from error
+    s, y = metrics.scored_labels(scores, labels)
     counts = {"items": len(y), "true": int(y.sum()), "false": int(len(y) - y.sum())}
     enough_of_each_class(counts["true"], counts["false"], least=1)
     summary = metrics.summarise(s, y, groups=groups, resamples=resamples, seed=seed)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isr_rag._util.sealed import from_plain
 from isr_rag.calibration.checks import labelled_scores
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 from isr_rag.calibration.steps import Steps, checked_score
@@ -105,19 +103,3 @@ class VennAbers:
         """One calibrated probability per score, for reports: p1 / (1 - p0 + p1), which minimises the worst log loss."""
         lower, upper = self.apply_many(scores)
         return upper / (1.0 - lower + upper)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> VennAbers:
-        """The inverse of `to_dict`, bit for bit.
-
-        Raises:
-            CalibrationError: if a field is missing, or a list of numbers is not a step function.
-        """
-        try:
-            return from_plain(cls, data)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CalibrationError(f"this is not a Venn-Abers calibration: {error!r}") from error

@@ -35,10 +35,9 @@ class LocalScorer:
         encoder: its tokenizer and template.
         name: what identifies the model and its weights.
         layout: how the model sees the evidence; other than `"full"` only for a model trained that way.
-        memory: bytes that one forward pass may take beside the weights; by default half of what is free.
-        batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what `memory`
-            allows. Halved when memory runs out all the same.
-        window: context window in tokens; None for no limit.
+        memory: as for `isr_rag.scorers.transformers.TransformersScorer`, like `batch_tokens` and `window`.
+        batch_tokens: see `memory`.
+        window: see `memory`.
         focus_words: words of evidence a gate should read by default; None for all.
         states: keeps the chunks' states: a second question about them costs only its closing part; for the layout
             `late`.
@@ -226,10 +225,6 @@ class LocalScorer:
             for part in _parts(encoded, self.batch_tokens):
                 self.engine.packed_with_states([part], pack_evidence, self.states, self.identity)
         return self.engine.computed_tokens - before
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text as evidence."""
-        return self.encoder.count_tokens(text)
 
     # -- what goes into one forward pass -----------------------------------------------------------------------
 
