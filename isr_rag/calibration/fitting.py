@@ -53,27 +53,14 @@ class FitSettings:
     Attributes:
         targets: (h_star, delta) pairs to find thresholds for. Each holds at its own delta; all at once at their sum.
         rule: the gate's own answer rule.
-        folds: folds of the cross-validation, >= 2.
-        test_share: share of the groups kept for testing the thresholds, in (0, 1).
         resamples: bootstrap resamples behind each interval.
         seed: seed of splits, folds and resamples.
-
-    Raises:
-        CalibrationError: for a value out of range.
     """
 
     targets: tuple[tuple[float, float], ...] = ((0.05, 0.1),)
     rule: Rule = reference_at_target
-    folds: int = 5
-    test_share: float = 0.5
     resamples: int = 1000
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.folds < 2 or not 0.0 < self.test_share < 1.0:
-            raise CalibrationError(
-                f"folds must be >= 2 and test_share in (0, 1), not {self.folds} and {self.test_share}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +164,13 @@ def _fit_predicate(
     labelled_scores([record.q_bar for record in own], [record.label for record in own])
     tests = [LearnThenTest(h_star, delta) for h_star, delta in settings.targets]
     tested = _tested(own, settings) if tests else [False] * len(own)
-    weight = best_weight(own, settings.folds, settings.seed)
+    weight = best_weight(own, settings.seed)
     rows = [
         _Row(record, record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight), test)
         for record, test in zip(own, tested, strict=True)
     ]
     records, scores, _ = _columns([row for row in rows if not row.tested])
-    held = _cross_validate(records, scores, settings.folds, settings.seed)
+    held = _cross_validate(records, scores, settings.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
         bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(rows))
@@ -200,12 +187,12 @@ def _fit_predicate(
     return fitted, held
 
 
-def _cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float], folds: int, seed: int) -> HeldOut:
+def _cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float], seed: int) -> HeldOut:
     """Calibrate each fold of groups with the others."""
     s = np.array(scores, dtype=np.float64)
     labels = np.array([record.label for record in records], dtype=np.int64)
     lower, mean = np.empty_like(s), np.empty_like(s)
-    for seen, unseen in split(records, folds, seed):
+    for seen, unseen in split(records, seed):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
             calibrator = VennAbers.fit(s[seen], labels[seen])
@@ -243,7 +230,7 @@ def _tested(records: Sequence[CalibrationRecord], settings: FitSettings) -> list
     groups = groups_of(records)
     if len(set(groups)) < 2:
         raise CalibrationError("all items share one group, so nothing independent is left to test a threshold on")
-    splitter = cast(Any, GroupShuffleSplit)(n_splits=1, test_size=settings.test_share, random_state=settings.seed)
+    splitter = cast(Any, GroupShuffleSplit)(n_splits=1, test_size=0.5, random_state=settings.seed)
     _, rows = next(splitter.split(np.zeros(len(records)), groups=groups))
     chosen = set(rows.tolist())
     return [row in chosen for row in range(len(records))]

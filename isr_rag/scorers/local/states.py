@@ -7,7 +7,6 @@ identity and the token ids, so nothing stale can be found.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isr_rag.errors import ConfigurationError, MissingDependencyError
@@ -54,10 +53,6 @@ class StateCache:
         self._kept: LRUCache[tuple[str, Evidence], States] = LRUCache(self._limit, getsizeof=lambda one: one.nbytes)
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        """Runs of tokens that are kept."""
-        return len(self._kept)
-
     @property
     def nbytes(self) -> int:
         """Bytes in use."""
@@ -74,9 +69,3 @@ class StateCache:
         with self._lock:
             if kept.nbytes <= self._limit:
                 self._kept[identity, what] = kept
-
-
-def gather(found: Sequence[States], device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """The states of several runs one after the other, for a forward pass."""
-    keys = torch.cat([states.keys for states in found], 2).to(device, dtype)
-    return keys, torch.cat([states.values for states in found], 2).to(device, dtype)
