@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.calibration.checks import labelled_scores
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
-from isr_rag.calibration.steps import Steps, checked_score
+from isr_rag.calibration.steps import Steps
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +45,8 @@ class VennAbers:
     p1: Steps
 
     def __post_init__(self) -> None:
-        if any(lower > upper for lower, upper in map(self.apply, (0.0, *self.p0.breaks, *self.p1.breaks))):
+        lower, upper = self.apply_many((0.0, *self.p0.breaks, *self.p1.breaks))
+        if (lower > upper).any():
             raise CalibrationError("a Venn-Abers lower probability lies above the upper one")
 
     @classmethod
@@ -73,14 +73,6 @@ class VennAbers:
             fitted.fit(np.column_stack([1.0 - s, s]), y.astype(np.float64))
         breaks = np.append(0.0, fitted.c)  # the first value holds below the first break
         return cls(Steps.highest_so_far(breaks, fitted.p0[:, 1]), Steps.highest_so_far(breaks, fitted.p1[:, 1]))
-
-    def apply(self, score: float) -> tuple[float, float]:
-        """Lower and upper probability for one score.
-
-        Raises:
-            CalibrationError: if the score is NaN or outside [0, 1].
-        """
-        return self.p0.at(score), self.p1.values[bisect_left(self.p1.breaks, checked_score(score))]
 
     def lower(self, score: float) -> float:
         """Lower probability for one score: p_ref. Never falls when the score rises."""
