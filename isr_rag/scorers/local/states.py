@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from isr_rag.errors import ConfigurationError, MissingDependencyError
 from isr_rag.scorers.local.loading import torch
 from isr_rag.scorers.local.packed.pack import Evidence
 
@@ -32,24 +31,16 @@ class StateCache:
 
     Args:
         memory: bytes; the adjudicator takes 25 kB per token, so 256 MiB hold some 10,900 tokens.
-
-    Raises:
-        ConfigurationError: for a size below one.
-        MissingDependencyError: if cachetools is not installed.
     """
 
     def __init__(self, *, memory: int = 2**28) -> None:
-        if memory < 1:
-            raise ConfigurationError(f"memory must be at least 1 byte, got {memory}")
         self._limit = memory
         self.forget()
 
     def forget(self) -> None:
         """Drop what is kept, and with it a lock that a fork may have left locked."""
-        try:
-            from cachetools import LRUCache
-        except ImportError as error:
-            raise MissingDependencyError("StateCache", "cachetools", "local") from error
+        from cachetools import LRUCache
+
         self._kept: LRUCache[tuple[str, Evidence], States] = LRUCache(self._limit, getsizeof=lambda one: one.nbytes)
         self._lock = threading.Lock()
 

@@ -102,8 +102,6 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
         scorer().index([])
     with pytest.raises(ConfigurationError, match="nothing to index"):
         ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1.0)).index(["text"])
-    with pytest.raises(ConfigurationError, match="at least 1"):
-        StateCache(memory=0)
     with pytest.raises(ConfigurationError, match="keeps no states"):
         CachedScorer(FixedScorer([0.5]), tmp_path).index([])
 
