@@ -190,15 +190,17 @@ class PredicateCalibration:
 class CalibrationArtefact:
     """The calibrations of one gate's scores, by predicate.
 
-    ```python
-    artefact = CalibrationArtefact.load("calibration/calibration.json")
-    gate = ISRGate(scorer=scorer, reference=CalibratedMixture(artefact))
-    ```
-
     Attributes:
         fingerprint: the settings that it was fitted for.
         predicates: id of the predicate's template -> calibration.
         created_by: program and version that fitted it.
+
+    Examples:
+        >>> from isr_rag.calibration import CalibrationArtefact
+        >>> from isr_rag.scorers.adjudicators import STANDARD
+        >>> artefact = CalibrationArtefact.load(STANDARD.directory / "calibration.json")
+        >>> artefact.fingerprint.max_words
+        600
     """
 
     fingerprint: Fingerprint

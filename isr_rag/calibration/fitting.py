@@ -118,11 +118,6 @@ def fit_artefact(
 
     The result does not depend on the order of the records.
 
-    ```python
-    fitted = fit_artefact(records, fingerprint=Fingerprint(scorer.identity, None, None), created_by="my project")
-    fitted.artefact.save("calibration/calibration.json")
-    ```
-
     Args:
         records: labelled, scored items, of one or several predicates.
         fingerprint: what the scores were made with; its languages are filled in from the records.
@@ -138,6 +133,12 @@ def fit_artefact(
 
     Warns:
         CalibrationWarning: under 50 items of a class.
+
+    Examples:
+        >>> from isr_rag.calibration import CalibrationRecord, Fingerprint, fit_artefact
+        >>> items = [CalibrationRecord(str(i), "supported-claim/1", 0.1 + 0.8 * (i % 2), i % 2) for i in range(400)]
+        >>> fitted = fit_artefact(items, fingerprint=Fingerprint("my model", None, None), created_by="my project")
+        >>> path = fitted.artefact.save("calibration/calibration.json")  # doctest: +SKIP
     """
     settings = FitSettings() if settings is None else settings
     items = sorted(records, key=lambda record: (record.predicate, record.id))

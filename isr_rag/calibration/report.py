@@ -36,11 +36,6 @@ def calibration_report(
     Writes `report.json`, `report.md`, `reliability.png` and `risk_coverage.png` into `out_dir`, each atomically. Give
     it held-out scores: a calibrator judged on its own fit looks perfect.
 
-    ```python
-    held_out = fitted.held_out[predicate]
-    calibration_report(held_out.mean, held_out.labels, "report", groups=held_out.groups)
-    ```
-
     Args:
         scores: probabilities in [0, 1] that the predicate holds, shape (n,).
         labels: 0 or 1, shape (n,).
@@ -56,6 +51,10 @@ def calibration_report(
     Raises:
         CalibrationError: for bad scores or labels, or one class only.
         MissingDependencyError: if scipy or matplotlib is not installed.
+
+    Examples:
+        >>> from isr_rag.calibration import calibration_report
+        >>> figures = calibration_report([0.1, 0.9] * 60, [0, 1] * 60, "report")  # doctest: +SKIP
     """
     with fitting_libraries():
         import matplotlib as _  # noqa: F401  # report a missing library before the figures are computed

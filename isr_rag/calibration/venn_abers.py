@@ -28,17 +28,18 @@ class VennAbers:
     With k correct items and no wrong one above a score the lower probability there is k / (k + 1): to reach 0.95, the
     surest part of the data needs 19 correct items without a wrong one.
 
-    ```python
-    calibration = VennAbers.fit(scores, labels)
-    reference = Verifier(verify, calibration=calibration)
-    ```
-
     Attributes:
         p0: the lower probability.
         p1: the upper probability; unlike `p0` it rises only after each of its breaks.
 
     Raises:
         CalibrationError: if a lower probability lies above the upper one.
+
+    Examples:
+        >>> from isr_rag.calibration import VennAbers
+        >>> calibration = VennAbers.fit([0.2] * 60 + [0.9] * 60, [0] * 60 + [1] * 60)
+        >>> round(calibration.lower(0.95), 3)
+        0.984
     """
 
     p0: Steps

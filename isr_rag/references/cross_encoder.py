@@ -36,6 +36,12 @@ class CrossEncoder:
         ConfigurationError: if no supporting label can be found, or a loaded model has no tokenizer.
         ModelNotFoundError: if the model is not there.
         MissingDependencyError: if transformers is not installed.
+
+    Examples:
+        >>> from isr_rag.calibration import VennAbers
+        >>> from isr_rag.references import CrossEncoder
+        >>> calibration = VennAbers.fit([0.1] * 50 + [0.9] * 50, [0] * 50 + [1] * 50)
+        >>> reference = CrossEncoder("MoritzLaurer/DeBERTa-v3-base-mnli", calibration=calibration)  # doctest: +SKIP
     """
 
     needs_scores = False

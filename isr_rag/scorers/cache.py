@@ -123,11 +123,14 @@ class CachedScorer(_Caching):
     Raises:
         MissingDependencyError: if diskcache is not installed.
 
-    Example:
-        >>> from isr_rag import CachedScorer, ISRGate, TransformersScorer
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> from isr_rag import CachedScorer, ISRGate
         >>> from isr_rag.references import Oracle
-        >>> scorer = CachedScorer(TransformersScorer("Qwen/Qwen3-8B"), "scores")  # doctest: +SKIP
-        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0))  # doctest: +SKIP
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(scorer=CachedScorer(FixedScorer([0.9]), mkdtemp()), reference=Oracle(1.0))
+        >>> [gate.decide(["It rains."], claim="It rains.").passes for _ in range(2)]
+        [1, 0]
     """
 
     def __init__(self, scorer: Scorer, directory: str | Path, *, size_limit: int = 2**30) -> None:

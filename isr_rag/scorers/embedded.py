@@ -72,7 +72,7 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
         ModelCorruptError: if a file does not have the hash it must have.
         MissingDependencyError: if the packages that convert it are not installed.
 
-    Example:
+    Examples:
         >>> from isr_rag.scorers.embedded import setup
         >>> folder = setup(print)  # doctest: +SKIP
     """
@@ -149,7 +149,7 @@ def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True) ->
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
         MissingDependencyError: if a package of the extra "local" is missing.
 
-    Example:
+    Examples:
         >>> from isr_rag import ISRGate
         >>> from isr_rag.references import Oracle
         >>> from isr_rag.scorers.embedded import embedded_scorer

@@ -45,11 +45,11 @@ class TransformersScorer(LocalScorer):
         MissingDependencyError: if bitsandbytes is needed and missing.
         ConfigurationError: for a setting that does not fit.
 
-    Example:
+    Examples:
         >>> from isr_rag import ISRGate, TransformersScorer
         >>> from isr_rag.references import Oracle
         >>> scorer = TransformersScorer("Qwen/Qwen3-8B", quantization="nf4")  # doctest: +SKIP
-        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0), m=6)  # doctest: +SKIP
+        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0))  # doctest: +SKIP
     """
 
     def __init__(

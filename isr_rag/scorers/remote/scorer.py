@@ -48,9 +48,6 @@ def remote_scorer(
 
     The server is asked one question, which tells the API that works and whether labels can be read there.
 
-        scorer = remote_scorer("http://127.0.0.1:8000/v1", tokenizer="Qwen/Qwen2.5-7B-Instruct")
-        gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain")
-
     Args:
         url: base URL, such as `http://127.0.0.1:8000/v1`.
         model: the server's name for the model; None for the only one there is.
@@ -72,6 +69,14 @@ def remote_scorer(
         MissingDependencyError: if the package openai is not installed, or transformers and a tokenizer is given.
         ServerError: if the server cannot be reached, or lists no labels.
         ServerDeadlineError: if the question takes too long.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.scorers.remote import remote_scorer
+        >>> url, model = "http://127.0.0.1:8000/v1", "Qwen/Qwen2.5-7B-Instruct"
+        >>> scorer = remote_scorer(url, tokenizer=model)  # doctest: +SKIP
+        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain")  # doctest: +SKIP
     """
     if not deadline > 0.0 or top < 1 or api not in (None, *get_args(API)):
         raise ConfigurationError(
