@@ -124,7 +124,8 @@ class Engine:
         """As `packed`, computing only what is not kept, and keeping what was computed."""
         found: dict[Evidence, States] = {}
         for prompt in prompts:
-            for what in ((prompt.head, ()), *((prompt.head, chunk) for chunk in prompt.chunks)):
+            # In an order of their own: the order of a prompt's chunks then changes not even the last bits of a score.
+            for what in ((prompt.head, ()), *((prompt.head, chunk) for chunk in sorted(set(prompt.chunks)))):
                 if what not in found and (states := kept.get(identity, what)) is not None:
                     found[what] = states
         pack = layout(prompts, found)
