@@ -165,9 +165,10 @@ class CachedScorer(_Caching):
             keys = [self._key(request.prompt, ordering) for ordering in request.orderings]
             rows: dict[int, NDArray[np.float64]] = {}
             with self._never_failing():
-                for k, key in enumerate(keys if self._cache is not None else ()):
-                    if len(found := self._cache.get(key, b"")) == 8 * len(request.prompt.labels):
-                        rows[k] = np.frombuffer(found, "<f8").astype(np.float64)
+                for k, key in enumerate(keys):
+                    stored = b"" if self._cache is None else self._cache.get(key, b"")
+                    if len(stored) == 8 * len(request.prompt.labels):
+                        rows[k] = np.frombuffer(stored, "<f8").astype(np.float64)
             known.append((keys, rows))
             if missing := tuple(ordering for k, ordering in enumerate(request.orderings) if k not in rows):
                 wanted.append(ScoreRequest(request.prompt, missing))
