@@ -77,12 +77,10 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
         >>> folder = setup(print)  # doctest: +SKIP
     """
     try:
-        import huggingface_hub as _  # noqa: F401  # a missing package is named before anything is fetched
+        import huggingface_hub as _  # noqa: F401
         from filelock import FileLock, Timeout
     except ImportError as error:
         raise MissingDependencyError("the adjudicator", error.name or "filelock", "local") from error
-    from isr_rag.scorers.local import gguf_conversion
-
     wanted, target, cache = adjudicators.STANDARD, model_directory(), cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
@@ -95,6 +93,8 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
         if target.is_dir():
             show_line(f"the adjudicator is already there: {target}")
             return target
+        from isr_rag.scorers.local import gguf_conversion  # says what to install before anything is fetched
+
         gguf = obtaining.obtain(wanted, cache, file, show_line)
         show_line("converting to safetensors (once; about a minute)")
         part = target.with_name(f"{target.name}.part")
