@@ -99,10 +99,6 @@ class BinCalibration:
         if self.first < 1 or (self.last is not None and self.last < self.first):
             raise CalibrationError(f"a bin of {self.first} to {self.last} chunks holds nothing")
 
-    def holds(self, chunks: int) -> bool:
-        """Whether this number of chunks is in the range."""
-        return self.first <= chunks and (self.last is None or chunks <= self.last)
-
 
 @dataclass(frozen=True, slots=True)
 class LoopCalibration:
@@ -168,7 +164,7 @@ class PredicateCalibration:
 
     def bin(self, chunks: int) -> BinCalibration | None:
         """The calibration for this number of chunks; None if none was fitted."""
-        return next((part for part in self.bins if part.holds(chunks)), None)
+        return next((p for p in self.bins if p.first <= chunks and (p.last is None or chunks <= p.last)), None)
 
     def loop(self, rounds: int) -> LoopCalibration | None:
         """The calibration of a loop of this number of rounds; None if none was fitted."""
