@@ -144,5 +144,6 @@ def scorer(architecture: str = "llama", *, layout: Layout = "late", **settings: 
         PromptEncoder(words),
         name=f"{architecture}/{weights_fingerprint(loaded)}",
         layout=layout,
+        window=loaded.config.max_position_embeddings,
         **settings,
     )
