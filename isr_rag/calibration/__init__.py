@@ -21,8 +21,7 @@ from isr_rag.calibration.errors import (
     CalibrationMismatchError,
     CalibrationWarning,
 )
-from isr_rag.calibration.fitting import FitSettings, FittedCalibration, fit_artefact
-from isr_rag.calibration.held_out import HeldOut
+from isr_rag.calibration.fitting import FitSettings, FittedCalibration, HeldOut, fit_artefact
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord
 from isr_rag.calibration.report import calibration_report

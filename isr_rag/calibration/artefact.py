@@ -99,10 +99,6 @@ class BinCalibration:
         if self.first < 1 or (self.last is not None and self.last < self.first):
             raise CalibrationError(f"a bin of {self.first} to {self.last} chunks holds nothing")
 
-    def holds(self, chunks: int) -> bool:
-        """Whether this number of chunks is in the range."""
-        return self.first <= chunks and (self.last is None or chunks <= self.last)
-
 
 @dataclass(frozen=True, slots=True)
 class LoopCalibration:
@@ -168,7 +164,7 @@ class PredicateCalibration:
 
     def bin(self, chunks: int) -> BinCalibration | None:
         """The calibration for this number of chunks; None if none was fitted."""
-        return next((part for part in self.bins if part.holds(chunks)), None)
+        return next((p for p in self.bins if p.first <= chunks and (p.last is None or chunks <= p.last)), None)
 
     def loop(self, rounds: int) -> LoopCalibration | None:
         """The calibration of a loop of this number of rounds; None if none was fitted."""
@@ -178,29 +174,6 @@ class PredicateCalibration:
     def share(self) -> float:
         """Share of the labelled items for which the predicate holds."""
         return self.n_true / (self.n_true + self.n_false)
-
-    def at_share(self, h_star: float, share: float, prevalence: float | None = None) -> tuple[float, float] | None:
-        """Risk and coverage at h* where the share of supported cases is not the one that the thresholds assume.
-
-        Args:
-            h_star: target rate.
-            share: the true share of supported cases, in (0, 1).
-            prevalence: the share that the thresholds assume; None: that of the labelled items.
-
-        Returns:
-            Share of errors among the answered, with one error counted beyond those seen, and the share of all cases
-            answered; None if no score is answered.
-        """
-        true = false = 0
-        for part in self.bins:
-            threshold = part.tail.steps(prevalence).threshold(1.0 - h_star)
-            if threshold is not None:
-                above = part.tail.counts(threshold)
-                true, false = true + int(above[0]), false + int(above[1])
-        if not true + false:
-            return None
-        right, wrong = share * true / self.n_true, (1.0 - share) * (false + 1) / (self.n_false + 1)
-        return wrong / (right + wrong), share * true / self.n_true + (1.0 - share) * false / self.n_false
 
     def ceiling(self, guarantee: Guarantee, prevalence: float | None = None) -> float:
         """The highest p_ref that any score in any bin can reach."""
@@ -213,15 +186,17 @@ class PredicateCalibration:
 class CalibrationArtefact:
     """The calibrations of one gate's scores, by predicate.
 
-    ```python
-    artefact = CalibrationArtefact.load("calibration/calibration.json")
-    gate = ISRGate(scorer=scorer, reference=CalibratedMixture(artefact))
-    ```
-
     Attributes:
         fingerprint: the settings that it was fitted for.
         predicates: id of the predicate's template -> calibration.
         created_by: program and version that fitted it.
+
+    Examples:
+        >>> from isr_rag.calibration import CalibrationArtefact
+        >>> from isr_rag.scorers.adjudicators import STANDARD
+        >>> artefact = CalibrationArtefact.load(STANDARD.directory / "calibration.json")
+        >>> artefact.fingerprint.max_words
+        600
     """
 
     fingerprint: Fingerprint

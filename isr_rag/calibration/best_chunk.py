@@ -29,6 +29,7 @@ LEAST_OF_A_CLASS = 100
 """Items of each class below which the best chunk never counts."""
 COVERAGES = (0.1, 0.2, 0.4)
 """Shares of the surest items among which errors are compared."""
+FOLDS = 5
 _LEAST_OF_A_SOURCE = 40
 _EPS = 1e-6
 
@@ -45,7 +46,7 @@ def joined(q_bar: float, alone: float, weight: float) -> float:
     return min(high, max(low, 1.0 / (1.0 + math.exp(-x))))  # between both, also where log-odds are clipped
 
 
-def best_weight(records: Sequence[CalibrationRecord], folds: int, seed: int) -> float:
+def best_weight(records: Sequence[CalibrationRecord], seed: int) -> float:
     """`WEIGHT` if the surest items are then wrong less often, else 0.
 
     Averaged over `COVERAGES` and over sources (over folds of groups if there are fewer than three large sources). 0 if
@@ -54,11 +55,11 @@ def best_weight(records: Sequence[CalibrationRecord], folds: int, seed: int) -> 
     alone = [record.alone for record in records if record.alone is not None]
     labels = np.array([record.label for record in records])
     few = min(labels.sum(), len(labels) - labels.sum()) < LEAST_OF_A_CLASS
-    if len(alone) < len(records) or few or len(set(groups_of(records))) < folds:
+    if len(alone) < len(records) or few or len(set(groups_of(records))) < FOLDS:
         return 0.0
     mean = np.array([record.q_bar for record in records])
     both = np.array([joined(q, best, WEIGHT) for q, best in zip(mean.tolist(), alone, strict=True)])
-    parts = _large_sources(records) or [unseen for _, unseen in split(records, folds, seed)]
+    parts = _large_sources(records) or [unseen for _, unseen in split(records, seed)]
     worse = [
         [
             _errors_in_surest(both[rows], labels[rows], coverage)
@@ -70,8 +71,8 @@ def best_weight(records: Sequence[CalibrationRecord], folds: int, seed: int) -> 
     return WEIGHT if np.mean(worse, axis=1).mean() < 0.0 else 0.0
 
 
-def split(records: Sequence[CalibrationRecord], folds: int, seed: int) -> list[tuple[list[int], list[int]]]:
-    """Rows seen and unseen in each fold; classes spread evenly, groups kept together.
+def split(records: Sequence[CalibrationRecord], seed: int) -> list[tuple[list[int], list[int]]]:
+    """Rows seen and unseen in each of `FOLDS` folds; classes spread evenly, groups kept together.
 
     Raises:
         CalibrationError: if there are fewer groups than folds.
@@ -80,9 +81,9 @@ def split(records: Sequence[CalibrationRecord], folds: int, seed: int) -> list[t
         from sklearn.model_selection import StratifiedGroupKFold
 
     groups = groups_of(records)
-    if len(set(groups)) < folds:
-        raise CalibrationError(f"{len(set(groups))} groups do not make {folds} folds; label items from more sources")
-    splitter = cast(Any, StratifiedGroupKFold)(n_splits=folds, shuffle=True, random_state=seed)
+    if len(set(groups)) < FOLDS:
+        raise CalibrationError(f"{len(set(groups))} groups do not make {FOLDS} folds; label items from more sources")
+    splitter = cast(Any, StratifiedGroupKFold)(n_splits=FOLDS, shuffle=True, random_state=seed)
     labels = [record.label for record in records]
     return [(seen.tolist(), unseen.tolist()) for seen, unseen in splitter.split(np.zeros(len(labels)), labels, groups)]
 

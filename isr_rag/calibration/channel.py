@@ -21,11 +21,6 @@ class NoisyChannel:
     The labelled items must be a random sample of what the gate will see. If a smaller share of its cases is true than
     of the labelled items (a set balanced by design, say), the bound is too high.
 
-    ```python
-    channel = NoisyChannel.fit(verdicts, labels)
-    reference = Verifier(verify, calibration=channel)
-    ```
-
     Attributes:
         true_positives: items with g = 1 and v = 1.
         false_negatives: items with g = 1 and v = 0.
@@ -40,6 +35,12 @@ class NoisyChannel:
 
     Warns:
         CalibrationWarning: under 50 items of a class.
+
+    Examples:
+        >>> from isr_rag.calibration import NoisyChannel
+        >>> channel = NoisyChannel.fit([1] * 100 + [0] * 100, [1] * 98 + [0] * 102)
+        >>> round(channel.lower(1), 3)
+        0.938
     """
 
     true_positives: int

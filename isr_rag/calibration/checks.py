@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
-from isr_rag.errors import ISRError
 
 FEW_OF_A_CLASS = 50
 """Under this many items of a class a calibration warns: 50 wrong items of which none is accepted bound the share of
@@ -25,35 +24,34 @@ REFUSED_OF_A_CLASS = 10
 """Under this many it is refused: the same bound is then above 26%."""
 
 
-def scored_labels(
-    scores: ArrayLike, labels: ArrayLike, *, error: type[ISRError] = CalibrationError
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores as float64 and labels as bool, shape (n,) each; all code that reads labelled scores begins with it.
 
     Args:
         scores: in [0, 1], shape (n,).
         labels: 1 where the predicate holds, 0 where it does not, shape (n,).
-        error: what to raise.
 
     Raises:
-        ISRError: `error`, for values that are not numbers, unequal lengths, NaN, scores outside [0, 1], or labels other
+        CalibrationError: for values that are not numbers, unequal lengths, NaN, scores outside [0, 1], or labels other
             than 0 and 1.
     """
     try:
         s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     except (TypeError, ValueError) as wrong:
-        raise error(f"scores and labels must be numbers: {wrong}") from wrong
+        raise CalibrationError(f"scores and labels must be numbers: {wrong}") from wrong
     if s.ndim != 1 or s.shape != y.shape:
-        raise error(f"scores and labels must be one-dimensional and of equal length, not {s.shape} and {y.shape}")
+        raise CalibrationError(
+            f"scores and labels must be one-dimensional and of equal length, not {s.shape} and {y.shape}"
+        )
     bad = np.flatnonzero(~((s >= 0.0) & (s <= 1.0)))  # also NaN
     if bad.size:
-        raise error(
+        raise CalibrationError(
             f"{bad.size} of {s.size} scores are NaN or outside [0, 1], the first at position {bad[0]} "
             f"({s[bad[0]]}): leave failed items out, and turn logits into probabilities first"
         )
     bad = np.flatnonzero((y != 0) & (y != 1))
     if bad.size:
-        raise error(f"labels must be 0 or 1; position {bad[0]} holds {y[bad[0]]}")
+        raise CalibrationError(f"labels must be 0 or 1; position {bad[0]} holds {y[bad[0]]}")
     return s, y.astype(bool)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isr_rag.calibration.artefact import (
     BinCalibration,
@@ -16,10 +17,9 @@ from isr_rag.calibration.artefact import (
     LoopCalibration,
     PredicateCalibration,
 )
-from isr_rag.calibration.best_chunk import WEIGHTS_TRIED, best_weight, joined
+from isr_rag.calibration.best_chunk import WEIGHTS_TRIED, best_weight, joined, split
 from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
-from isr_rag.calibration.held_out import HeldOut, cross_validate, figures
 from isr_rag.calibration.languages import languages_of
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord, check_loops, check_records, data_hash, groups_of
@@ -36,6 +36,7 @@ share of wrong answers on items left out is higher than where bins are pooled.""
 LEAST_AT_THE_END = 5
 """Items that must have the most chunks of the last bin, or more: one long item says nothing about all long ones."""
 
+Floats = NDArray[np.float64]
 Rule = Callable[[CalibrationRecord, float, float], bool]
 """(record, p_ref, h_star) -> whether the gate answers the item by its own rule; must not look at the label."""
 
@@ -52,27 +53,35 @@ class FitSettings:
     Attributes:
         targets: (h_star, delta) pairs to find thresholds for. Each holds at its own delta; all at once at their sum.
         rule: the gate's own answer rule.
-        folds: folds of the cross-validation, >= 2.
-        test_share: share of the groups kept for testing the thresholds, in (0, 1).
         resamples: bootstrap resamples behind each interval.
         seed: seed of splits, folds and resamples.
-
-    Raises:
-        CalibrationError: for a value out of range.
     """
 
     targets: tuple[tuple[float, float], ...] = ((0.05, 0.1),)
     rule: Rule = reference_at_target
-    folds: int = 5
-    test_share: float = 0.5
     resamples: int = 1000
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.folds < 2 or not 0.0 < self.test_share < 1.0:
-            raise CalibrationError(
-                f"folds must be >= 2 and test_share in (0, 1), not {self.folds} and {self.test_share}"
-            )
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Calibrated probabilities of items, from a calibrator that had not seen them; shape (n,) each.
+
+    Attributes:
+        ids: the items, sorted.
+        scores: what was calibrated: q_bar, joined with the best chunk read alone if that counts.
+        lower: Venn-Abers lower probabilities.
+        mean: one calibrated probability each.
+        labels: 0 or 1.
+        groups: the items' groups.
+    """
+
+    ids: tuple[str, ...]
+    scores: Floats
+    lower: Floats
+    mean: Floats
+    labels: NDArray[np.int64]
+    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +118,6 @@ def fit_artefact(
 
     The result does not depend on the order of the records.
 
-    ```python
-    fitted = fit_artefact(records, fingerprint=Fingerprint(scorer.identity, None, None), created_by="my project")
-    fitted.artefact.save("calibration/calibration.json")
-    ```
-
     Args:
         records: labelled, scored items, of one or several predicates.
         fingerprint: what the scores were made with; its languages are filled in from the records.
@@ -129,6 +133,12 @@ def fit_artefact(
 
     Warns:
         CalibrationWarning: under 50 items of a class.
+
+    Examples:
+        >>> from isr_rag.calibration import CalibrationRecord, Fingerprint, fit_artefact
+        >>> items = [CalibrationRecord(str(i), "supported-claim/1", 0.1 + 0.8 * (i % 2), i % 2) for i in range(400)]
+        >>> fitted = fit_artefact(items, fingerprint=Fingerprint("my model", None, None), created_by="my project")
+        >>> path = fitted.artefact.save("calibration/calibration.json")  # doctest: +SKIP
     """
     settings = FitSettings() if settings is None else settings
     items = sorted(records, key=lambda record: (record.predicate, record.id))
@@ -155,24 +165,62 @@ def _fit_predicate(
     labelled_scores([record.q_bar for record in own], [record.label for record in own])
     tests = [LearnThenTest(h_star, delta) for h_star, delta in settings.targets]
     tested = _tested(own, settings) if tests else [False] * len(own)
-    weight = best_weight(own, settings.folds, settings.seed)
-    scored = _Scored(own, [_score(record, weight) for record in own], tested)
-    pilot = scored.part(tested=False)
-    held = cross_validate(pilot.records, pilot.scores, settings.folds, settings.seed)
+    weight = best_weight(own, settings.seed)
+    rows = [
+        _Row(record, record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight), test)
+        for record, test in zip(own, tested, strict=True)
+    ]
+    records, scores, _ = _columns([row for row in rows if not row.tested])
+    held = _cross_validate(records, scores, settings.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
-        bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(scored))
+        bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(rows))
     n_true = sum(record.label for record in own)
     fitted = PredicateCalibration(
         bins,
         n_true,
         len(own) - n_true,
         data_hash(own),
-        figures(held, [test.h_star for test in tests], settings.resamples, settings.seed),
+        _figures(held, [test.h_star for test in tests], settings.resamples, settings.seed),
         _fit_loops(loops, weight, retriever),
         weight,
     )
     return fitted, held
+
+
+def _cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float], seed: int) -> HeldOut:
+    """Calibrate each fold of groups with the others."""
+    s = np.array(scores, dtype=np.float64)
+    labels = np.array([record.label for record in records], dtype=np.int64)
+    lower, mean = np.empty_like(s), np.empty_like(s)
+    for seen, unseen in split(records, seed):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
+            calibrator = VennAbers.fit(s[seen], labels[seen])
+        lower[unseen], _ = calibrator.apply_many(s[unseen])
+        mean[unseen] = calibrator.mean(s[unseen])
+    return HeldOut(tuple(r.id for r in records), s, lower, mean, labels, tuple(groups_of(records)))
+
+
+def _figures(held: HeldOut, h_stars: Sequence[float], resamples: int, seed: int) -> dict[str, Any]:
+    """Figures of raw and calibrated scores with intervals, and what the reference alone would answer."""
+    with fitting_libraries():
+        from isr_rag.calibration.metrics import summarise, wilson_interval
+
+    found: dict[str, Any] = {"items": len(held.ids), "groups": len(set(held.groups))}
+    for name, scores in (("score", held.scores), ("calibrated", held.mean)):
+        summary = summarise(scores, held.labels, groups=held.groups, resamples=resamples, seed=seed)
+        found[name] = {metric: [i.estimate, i.lower, i.upper] for metric, i in summary.items()}
+    for h_star in sorted(set(h_stars)):
+        answered = held.lower >= 1.0 - h_star - TOLERANCE
+        count, wrong = int(answered.sum()), int((answered & (held.labels == 0)).sum())
+        entry: dict[str, Any] = {"answered": count, "wrong": wrong, "coverage": count / len(held.ids)}
+        entry["recall"] = float(answered[held.labels == 1].mean())
+        if count:
+            interval = wilson_interval(wrong, count)
+            entry["risk"] = [interval.estimate, interval.lower, interval.upper]
+        found[f"p_ref_at_h_star_{h_star:g}"] = entry
+    return found
 
 
 def _tested(records: Sequence[CalibrationRecord], settings: FitSettings) -> list[bool]:
@@ -183,109 +231,91 @@ def _tested(records: Sequence[CalibrationRecord], settings: FitSettings) -> list
     groups = groups_of(records)
     if len(set(groups)) < 2:
         raise CalibrationError("all items share one group, so nothing independent is left to test a threshold on")
-    splitter = cast(Any, GroupShuffleSplit)(n_splits=1, test_size=settings.test_share, random_state=settings.seed)
+    splitter = cast(Any, GroupShuffleSplit)(n_splits=1, test_size=0.5, random_state=settings.seed)
     _, rows = next(splitter.split(np.zeros(len(records)), groups=groups))
     chosen = set(rows.tolist())
     return [row in chosen for row in range(len(records))]
 
 
-def _score(record: CalibrationRecord, weight: float) -> float:
-    return record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight)
+class _Row(NamedTuple):
+    """A record, the score that is calibrated, and whether the record tests the thresholds."""
+
+    record: CalibrationRecord
+    score: float
+    tested: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    """A predicate's records, the scores that are calibrated, and whether each record tests the thresholds."""
-
-    records: list[CalibrationRecord]
-    scores: list[float]
-    tested: list[bool]
-
-    def take(self, rows: Iterable[int]) -> _Scored:
-        """Some of them."""
-        chosen = list(rows)
-        return _Scored(
-            [self.records[row] for row in chosen],
-            [self.scores[row] for row in chosen],
-            [self.tested[row] for row in chosen],
-        )
-
-    def part(self, *, tested: bool) -> _Scored:
-        """Those that test the thresholds, or the others."""
-        return self.take(row for row, one in enumerate(self.tested) if one == tested)
-
-    @property
-    def labels(self) -> list[int]:
-        """The items' labels."""
-        return [record.label for record in self.records]
+def _columns(rows: Sequence[_Row]) -> tuple[list[CalibrationRecord], list[float], list[int]]:
+    """Records, scores and labels."""
+    return [row.record for row in rows], [row.score for row in rows], [row.record.label for row in rows]
 
 
-def _bins(scored: _Scored) -> list[tuple[int, int | None, _Scored]]:
+def _bins(scored: list[_Row]) -> list[tuple[int, int | None, list[_Row]]]:
     """Ranges of chunks with their items: pooled upwards where thin, the last one downwards.
 
     The last range ends at the largest number of chunks that enough items have: `LEAST_AT_THE_END` of its items have
     that many or more, or all of them if there are fewer. Longer items still count in it.
     """
-    if any(record.chunks is None for record in scored.records):
+    if any(row.record.chunks is None for row in scored):
         return [(1, None, scored)]
-    counts = [record.chunks or 0 for record in scored.records]
+    counts = [row.record.chunks or 0 for row in scored]
     parts: list[tuple[int, int, list[int]]] = []
     waiting: list[int] = []
     first: int | None = None
     for low, high in BINS:
-        rows = [row for row, count in enumerate(counts) if low <= count and (high is None or count <= high)]
-        if not rows:
+        places = [i for i, count in enumerate(counts) if low <= count and (high is None or count <= high)]
+        if not places:
             continue
-        waiting += rows
-        first = min(counts[row] for row in rows) if first is None else first
-        last = max(counts[row] for row in rows) if high is None else high
-        positive = sum(scored.records[row].label for row in waiting)
+        waiting += places
+        first = min(counts[i] for i in places) if first is None else first
+        last = max(counts[i] for i in places) if high is None else high
+        positive = sum(scored[i].record.label for i in waiting)
         if min(positive, len(waiting) - positive) >= LEAST_OF_A_BIN:
-            parts.append((low if len(waiting) == len(rows) else first, last, waiting))
+            parts.append((low if len(waiting) == len(places) else first, last, waiting))
             waiting, first = [], None
     if waiting:
-        last = max(counts[row] for row in waiting)
-        begin, _, rows = parts.pop() if parts else (min(counts), last, [])
-        parts.append((begin, last, rows + waiting))
-    begin, end, rows = parts.pop()
-    longest = sorted((counts[row] for row in rows), reverse=True)
-    parts.append((begin, min(end, longest[min(LEAST_AT_THE_END, len(longest)) - 1]), rows))
-    return [(first, last, scored.take(sorted(rows))) for first, last, rows in parts]
+        last = max(counts[i] for i in waiting)
+        begin, _, places = parts.pop() if parts else (min(counts), last, [])
+        parts.append((begin, last, places + waiting))
+    begin, end, places = parts.pop()
+    longest = sorted((counts[i] for i in places), reverse=True)
+    parts.append((begin, min(end, longest[min(LEAST_AT_THE_END, len(longest)) - 1]), places))
+    return [(first, last, [scored[i] for i in sorted(places)]) for first, last, places in parts]
 
 
 def _fit_bin(
-    first: int, last: int | None, scored: _Scored, tests: Sequence[LearnThenTest], settings: FitSettings
+    first: int, last: int | None, scored: list[_Row], tests: Sequence[LearnThenTest], settings: FitSettings
 ) -> BinCalibration:
-    calibrator, tail = VennAbers.fit(scored.scores, scored.labels), Tail.fit(scored.scores, scored.labels)
+    _, scores, labels = _columns(scored)
+    calibrator, tail = VennAbers.fit(scores, labels), Tail.fit(scores, labels)
     if not tests:
         return BinCalibration(first, last, calibrator, tail)
-    pilot, tested = scored.part(tested=False), scored.part(tested=True)
+    pilot, tested = ([row for row in scored if row.tested == test] for test in (False, True))
     for half in (pilot, tested):
-        enough_of_each_class(sum(half.labels), len(half.labels) - sum(half.labels))
-    seen = Tail.fit(pilot.scores, pilot.labels)
+        positive = sum(row.record.label for row in half)
+        enough_of_each_class(positive, len(half) - positive)
+    seen = Tail.fit(*_columns(pilot)[1:])
     thresholds = tuple(threshold for test in tests for threshold in _thresholds(test, seen, pilot, tested, settings))
     return BinCalibration(first, last, calibrator, tail, seen, thresholds)
 
 
 def _thresholds(
-    test: LearnThenTest, seen: Tail, pilot: _Scored, tested: _Scored, settings: FitSettings
+    test: LearnThenTest, seen: Tail, pilot: list[_Row], tested: list[_Row], settings: FitSettings
 ) -> list[Threshold]:
     """The threshold on the score alone, and the one on what the gate's rule answers as well."""
     steps = seen.steps()
 
-    def answered(part: _Scored) -> list[bool]:
-        pairs = zip(part.records, part.scores, strict=True)
-        return [bool(settings.rule(record, steps.at(score), test.h_star)) for record, score in pairs]
+    def answered(rows: list[_Row]) -> list[bool]:
+        return [bool(settings.rule(row.record, steps.at(row.score), test.h_star)) for row in rows]
 
-    groups = groups_of(tested.records)
-    tried = WEIGHTS_TRIED if all(record.alone is not None for record in tested.records) else 1
+    records, scores, labels = _columns(tested)
+    groups = groups_of(records)
+    tried = WEIGHTS_TRIED if all(record.alone is not None for record in records) else 1
     shared = LearnThenTest(test.h_star, test.delta / tried)
     found: list[Threshold] = []
     for may_pilot, may in ((None, None), (answered(pilot), answered(tested))):
-        candidates = shared.plan(pilot.scores, pilot.labels, items=len(set(groups)), answerable=may_pilot)
-        threshold = shared.fit(
-            tested.scores, tested.labels, thresholds=candidates, answerable=may, groups=groups, seed=settings.seed
-        )
+        candidates = shared.plan(*_columns(pilot)[1:], items=len(set(groups)), answerable=may_pilot)
+        threshold = shared.fit(scores, labels, thresholds=candidates, answerable=may, groups=groups, seed=settings.seed)
         found.append(replace(threshold, delta=test.delta))
     return found
 

@@ -74,6 +74,14 @@ class LearnThenTest:
     Attributes:
         h_star: target hallucination rate in (0, 1).
         delta: tolerated probability of exceeding it, in (0, 1).
+
+    Examples:
+        >>> from isr_rag.calibration import LearnThenTest
+        >>> test = LearnThenTest(h_star=0.05, delta=0.1)
+        >>> test.fewest
+        45
+        >>> test.fit([0.2] * 60 + [0.9] * 60, [0] * 60 + [1] * 60, thresholds=[0.8, 0.1]).value
+        0.8
     """
 
     h_star: float

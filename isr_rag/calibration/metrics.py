@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from isr_rag.calibration import checks
-from isr_rag.errors import ISRError
+from isr_rag.calibration.errors import CalibrationError
 
 Floats = NDArray[np.float64]
 Statistic = Callable[..., float]
@@ -31,7 +31,7 @@ RISKS = (0.05, 0.10, 0.20)
 """Risks at which reports state the coverage."""
 
 
-class MetricError(ISRError, ValueError):
+class MetricError(CalibrationError):
     """A metric is undefined on these scores and labels; the message says why."""
 
 
@@ -96,9 +96,9 @@ def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray
     """Scores as float64 and labels as 0 or 1, checked.
 
     Raises:
-        MetricError: when empty, of unequal length, outside [0, 1], NaN, or a label is neither 0 nor 1.
+        CalibrationError: when empty, of unequal length, outside [0, 1], NaN, or a label is neither 0 nor 1.
     """
-    s, y = checks.scored_labels(scores, labels, error=MetricError)
+    s, y = checks.scored_labels(scores, labels)
     if not s.size:
         raise MetricError("no items: a metric needs at least one scored and labelled item")
     return s, y.astype(np.int64)
@@ -124,10 +124,10 @@ def brier(scores: ArrayLike, labels: ArrayLike) -> float:
     return float(np.mean((s - y) ** 2))
 
 
-def log_loss(scores: ArrayLike, labels: ArrayLike, *, eps: float = 1e-9) -> float:
-    """Mean negative log-likelihood in nats; scores are kept in [eps, 1 - eps] so that it stays finite."""
+def log_loss(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Mean negative log-likelihood in nats; scores are kept in [1e-9, 1 - 1e-9] so that it stays finite."""
     s, y = scored_labels(scores, labels)
-    return -float(np.mean(np.log(np.clip(np.where(y == 1, s, 1.0 - s), eps, 1.0 - eps))))
+    return -float(np.mean(np.log(np.clip(np.where(y == 1, s, 1.0 - s), 1e-9, 1.0 - 1e-9))))
 
 
 def reliability_bins(scores: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> Bins:
@@ -187,18 +187,16 @@ def coverage_at_risk(scores: ArrayLike, labels: ArrayLike, risk: float) -> float
     return float(np.max(curve.coverage[curve.risk <= risk + 1e-12], initial=0.0))
 
 
-def wilson_interval(successes: int, n: int, *, confidence: float = 0.95) -> Interval:
-    """Wilson score interval of a proportion.
+def wilson_interval(successes: int, n: int) -> Interval:
+    """95% Wilson score interval of a proportion.
 
     Raises:
-        MetricError: for impossible counts, or a confidence outside (0, 1).
+        MetricError: for impossible counts.
     """
     if n < 1 or not 0 <= successes <= n:
         raise MetricError(f"a proportion needs 0 <= successes <= n and n >= 1, not {successes} of {n}")
-    if not 0.0 < confidence < 1.0:
-        raise MetricError(f"confidence must be in (0, 1), not {confidence}")
-    low, high = _scipy.binomtest(successes, n).proportion_ci(confidence, method="wilson")
-    return Interval(successes / n, float(low), float(high), confidence)
+    low, high = _scipy.binomtest(successes, n).proportion_ci(0.95, method="wilson")
+    return Interval(successes / n, float(low), float(high), 0.95)
 
 
 def bootstrap_intervals(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from isr_rag._util.files import write_atomically, write_json
 from isr_rag._util.printable import printable
 from isr_rag.calibration.checks import enough_of_each_class
-from isr_rag.calibration.errors import CalibrationError, fitting_libraries
+from isr_rag.calibration.errors import fitting_libraries
 from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ def calibration_report(
     Writes `report.json`, `report.md`, `reliability.png` and `risk_coverage.png` into `out_dir`, each atomically. Give
     it held-out scores: a calibrator judged on its own fit looks perfect.
 
-    ```python
-    held_out = fitted.held_out[predicate]
-    calibration_report(held_out.mean, held_out.labels, "report", groups=held_out.groups)
-    ```
-
     Args:
         scores: probabilities in [0, 1] that the predicate holds, shape (n,).
         labels: 0 or 1, shape (n,).
@@ -56,15 +51,16 @@ def calibration_report(
     Raises:
         CalibrationError: for bad scores or labels, or one class only.
         MissingDependencyError: if scipy or matplotlib is not installed.
+
+    Examples:
+        >>> from isr_rag.calibration import calibration_report
+        >>> figures = calibration_report([0.1, 0.9] * 60, [0, 1] * 60, "report")  # doctest: +SKIP
     """
     with fitting_libraries():
         import matplotlib as _  # noqa: F401  # report a missing library before the figures are computed
 
         from isr_rag.calibration import metrics
-    try:
-        s, y = metrics.scored_labels(scores, labels)
-    except metrics.MetricError as error:
-        raise CalibrationError(str(error)) from error
+    s, y = metrics.scored_labels(scores, labels)
     counts = {"items": len(y), "true": int(y.sum()), "false": int(len(y) - y.sum())}
     enough_of_each_class(counts["true"], counts["false"], least=1)
     summary = metrics.summarise(s, y, groups=groups, resamples=resamples, seed=seed)

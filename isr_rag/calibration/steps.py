@@ -52,7 +52,9 @@ class Steps:
         Raises:
             CalibrationError: if the score is NaN or outside [0, 1].
         """
-        return self.values[bisect_right(self.breaks, checked_score(score))]
+        if not 0.0 <= score <= 1.0:  # also False for NaN
+            raise CalibrationError(f"a score must be a probability in [0, 1], not {score}")
+        return self.values[bisect_right(self.breaks, score)]
 
     def threshold(self, target: float) -> float | None:
         """The lowest score with at least this value (up to rounding); None if there is none."""
@@ -65,14 +67,3 @@ class Steps:
     def ceiling(self) -> float:
         """The highest value."""
         return self.values[-1]
-
-
-def checked_score(score: float) -> float:
-    """The score, if it is a probability.
-
-    Raises:
-        CalibrationError: if it is NaN or outside [0, 1].
-    """
-    if not 0.0 <= score <= 1.0:  # also False for NaN
-        raise CalibrationError(f"a score must be a probability in [0, 1], not {score}")
-    return score

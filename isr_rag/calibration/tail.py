@@ -44,17 +44,18 @@ class Tail:
     A stated prevalence weighs the two classes: E + 1 with (1 - prevalence) / n_false, C with prevalence / n_true. The
     promise then needs only each class by itself to be exchangeable with the labelled one, and the prevalence right.
 
-    ```python
-    tail = Tail.fit(scores, labels)
-    tail.steps().at(0.93)  # p_ref of a case with this score
-    ```
-
     Attributes:
         true: scores of items for which the predicate holds, ascending, in [0, 1].
         false: scores of items for which it does not, ascending, in [0, 1].
 
     Raises:
         CalibrationError: if a class is empty, or scores are not sorted or lie outside [0, 1].
+
+    Examples:
+        >>> from isr_rag.calibration import Tail
+        >>> tail = Tail.fit([0.2] * 60 + [0.9] * 60, [0] * 60 + [1] * 60)
+        >>> round(tail.steps().at(0.93), 3)  # p_ref of a case with this score: 1 - 1 / 61
+        0.984
     """
 
     true: tuple[float, ...]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isr_rag._util.sealed import from_plain
 from isr_rag.calibration.checks import labelled_scores
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
-from isr_rag.calibration.steps import Steps, checked_score
+from isr_rag.calibration.steps import Steps
 
 Floats = NDArray[np.float64]
 
@@ -31,24 +28,26 @@ class VennAbers:
     With k correct items and no wrong one above a score the lower probability there is k / (k + 1): to reach 0.95, the
     surest part of the data needs 19 correct items without a wrong one.
 
-    ```python
-    calibration = VennAbers.fit(scores, labels)
-    reference = Verifier(verify, calibration=calibration)
-    ```
-
     Attributes:
         p0: the lower probability.
         p1: the upper probability; unlike `p0` it rises only after each of its breaks.
 
     Raises:
         CalibrationError: if a lower probability lies above the upper one.
+
+    Examples:
+        >>> from isr_rag.calibration import VennAbers
+        >>> calibration = VennAbers.fit([0.2] * 60 + [0.9] * 60, [0] * 60 + [1] * 60)
+        >>> round(calibration.lower(0.95), 3)
+        0.984
     """
 
     p0: Steps
     p1: Steps
 
     def __post_init__(self) -> None:
-        if any(lower > upper for lower, upper in map(self.apply, (0.0, *self.p0.breaks, *self.p1.breaks))):
+        lower, upper = self.apply_many((0.0, *self.p0.breaks, *self.p1.breaks))
+        if (lower > upper).any():
             raise CalibrationError("a Venn-Abers lower probability lies above the upper one")
 
     @classmethod
@@ -76,14 +75,6 @@ class VennAbers:
         breaks = np.append(0.0, fitted.c)  # the first value holds below the first break
         return cls(Steps.highest_so_far(breaks, fitted.p0[:, 1]), Steps.highest_so_far(breaks, fitted.p1[:, 1]))
 
-    def apply(self, score: float) -> tuple[float, float]:
-        """Lower and upper probability for one score.
-
-        Raises:
-            CalibrationError: if the score is NaN or outside [0, 1].
-        """
-        return self.p0.at(score), self.p1.values[bisect_left(self.p1.breaks, checked_score(score))]
-
     def lower(self, score: float) -> float:
         """Lower probability for one score: p_ref. Never falls when the score rises."""
         return self.p0.at(score)
@@ -105,19 +96,3 @@ class VennAbers:
         """One calibrated probability per score, for reports: p1 / (1 - p0 + p1), which minimises the worst log loss."""
         lower, upper = self.apply_many(scores)
         return upper / (1.0 - lower + upper)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> VennAbers:
-        """The inverse of `to_dict`, bit for bit.
-
-        Raises:
-            CalibrationError: if a field is missing, or a list of numbers is not a step function.
-        """
-        try:
-            return from_plain(cls, data)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise CalibrationError(f"this is not a Venn-Abers calibration: {error!r}") from error

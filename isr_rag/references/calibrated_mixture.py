@@ -24,11 +24,6 @@ from isr_rag.errors import ConfigurationError
 class CalibratedMixture:
     """p_ref from the calibrated mean probability of the gate's own orderings.
 
-    ```python
-    artefact = CalibrationArtefact.load("calibration/calibration.json")
-    gate = ISRGate(scorer=scorer, reference=CalibratedMixture(artefact))
-    ```
-
     If the artefact says so, each chunk is also read by itself, and the mean over the orderings is joined with the best
     chunk's probability: a claim put together from two chunks is then not mistaken for a supported one.
 
@@ -58,6 +53,14 @@ class CalibratedMixture:
     Raises:
         ConfigurationError: if guarantee, delta or prevalence is given without an artefact, is out of range, or
             contradicts another one.
+
+    Examples:
+        >>> from isr_rag import ISRGate, TransformersScorer
+        >>> from isr_rag.calibration import CalibrationArtefact
+        >>> from isr_rag.references import CalibratedMixture
+        >>> artefact = CalibrationArtefact.load("calibration/calibration.json")  # doctest: +SKIP
+        >>> scorer = TransformersScorer("Qwen/Qwen3-8B")  # doctest: +SKIP
+        >>> gate = ISRGate(scorer=scorer, reference=CalibratedMixture(artefact))  # doctest: +SKIP
     """
 
     needs_scores = True

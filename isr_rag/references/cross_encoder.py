@@ -14,6 +14,8 @@ from isr_rag.errors import ConfigurationError, MissingDependencyError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+_OVERLAP = 64
+"""Tokens that neighbouring windows of the evidence share."""
 _SUPPORTING = ("entailment", "entail", "supported", "supports", "support", "consistent", "factual", "true", "yes")
 
 
@@ -29,12 +31,17 @@ class CrossEncoder:
         tokenizer: the tokenizer of a loaded model.
         label: name or index of the supporting label; by default found by its usual names. One output is a sigmoid.
         device: torch device.
-        overlap: tokens that neighbouring windows share.
 
     Raises:
         ConfigurationError: if no supporting label can be found, or a loaded model has no tokenizer.
         ModelNotFoundError: if the model is not there.
         MissingDependencyError: if transformers is not installed.
+
+    Examples:
+        >>> from isr_rag.calibration import VennAbers
+        >>> from isr_rag.references import CrossEncoder
+        >>> calibration = VennAbers.fit([0.1] * 50 + [0.9] * 50, [0] * 50 + [1] * 50)
+        >>> reference = CrossEncoder("MoritzLaurer/DeBERTa-v3-base-mnli", calibration=calibration)  # doctest: +SKIP
     """
 
     needs_scores = False
@@ -47,7 +54,6 @@ class CrossEncoder:
         tokenizer: PreTrainedTokenizerBase | None = None,
         label: str | int | None = None,
         device: str = "cpu",
-        overlap: int = 64,
     ) -> None:
         if not isinstance(calibration, Calibration):
             raise ConfigurationError("a learned verifier counts only with its calibration: give calibration=...")
@@ -66,7 +72,7 @@ class CrossEncoder:
         if tokenizer is None:
             raise ConfigurationError("a loaded model needs its tokenizer: CrossEncoder(model, tokenizer=...)")
         self._model, self._tokenizer = loaded.to(device).eval(), tokenizer
-        self._calibration, self._overlap = calibration, overlap
+        self._calibration = calibration
         self._label = _supporting(loaded.config, label)
         window = min(tokenizer.model_max_length, int(getattr(loaded.config, "max_position_embeddings", 512) or 512))
         padding = getattr(loaded.config, "pad_token_id", None)
@@ -98,7 +104,7 @@ class CrossEncoder:
 
         evidence = " ".join(f"{chunk.title}. {chunk.text}" if chunk.title else chunk.text for chunk in chunks)
         claim_tokens = len(self._tokenizer.encode(claim, add_special_tokens=False))
-        if claim_tokens + self._overlap + 8 > self._window:
+        if claim_tokens + _OVERLAP + 8 > self._window:
             raise ConfigurationError(
                 f"the claim has {claim_tokens} tokens, which leaves no room for evidence in a window of {self._window}"
             )
@@ -107,7 +113,7 @@ class CrossEncoder:
             claim,
             truncation="only_first",
             max_length=self._window,
-            stride=self._overlap,
+            stride=_OVERLAP,
             return_overflowing_tokens=True,
             padding=True,
             return_tensors="pt",

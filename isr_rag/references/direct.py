@@ -25,6 +25,14 @@ class Oracle:
 
     Args:
         value: a truth value or probability, or a callable that gives one for a `Case`.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(lambda case: len(case.chunks) > 1))
+        >>> gate.decide(["It rains."], claim="It rains.").p_ref
+        0.0
     """
 
     needs_scores = False
@@ -51,13 +59,17 @@ class ToolReference:
 
     g is "the model picks the tool's option"; p_ref = 1, and q is that option's renormalised probability.
 
-    ```python
-    gate = ISRGate(scorer=scorer, reference=ToolReference("Seine"))
-    gate.decide(evidence, predicate=Choice("Which river?", ["Seine", "Loire"]))
-    ```
-
     Args:
         tool: gives the right option, as its text or its index, for a `Case`; or that option itself.
+
+    Examples:
+        >>> from isr_rag import Choice, ISRGate
+        >>> from isr_rag.references import ToolReference
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(scorer=FixedScorer([0.9]), reference=ToolReference("Seine"))
+        >>> rivers = Choice("Which river flows through Paris?", ["Seine", "Loire"])
+        >>> gate.decide(["The Seine flows through Paris."], predicate=rivers).reference
+        'tool: Seine'
     """
 
     needs_scores = False
@@ -90,15 +102,20 @@ class ToolReference:
 class Verifier:
     """A verifier V of the drafted answer or claim (instantiation iii).
 
-    ```python
-    reference = Verifier(lambda case: unit_tests_pass(case.predicate.answer))
-    ```
-
     Args:
         verify: takes a `Case`; returns a verdict (0 or 1, bool) or a score in [0, 1].
         calibration: what the score is worth. None: `verify` is a deterministic check (unit tests, a constraint, a
             database) whose 0 or 1 counts as it stands, and any other score is refused. A `NoisyChannel` or
             `VennAbers`: its lower probability for the score. A learned verifier needs one of them.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.references import Verifier
+        >>> from isr_rag.testing import FixedScorer
+        >>> reference = Verifier(lambda case: case.predicate.answer == "1619")
+        >>> gate = ISRGate(scorer=FixedScorer([0.9]), reference=reference)
+        >>> gate.decide(["Kepler published it in 1619."], question="When?", answer="1619").p_ref
+        1.0
     """
 
     needs_scores = False
@@ -130,12 +147,13 @@ class Verifier:
 class MinReference:
     """Several references at once: the lowest p_ref counts.
 
-    ```python
-    reference = MinReference(CalibratedMixture(artefact), Verifier(unit_tests_pass))
-    ```
-
     Args:
         references: two or more.
+
+    Examples:
+        >>> from isr_rag.references import MinReference, Oracle, Verifier
+        >>> MinReference(Oracle(0.97), Oracle(1.0))
+        MinReference(Oracle(0.97), Oracle(1.0))
     """
 
     def __init__(self, *references: Reference) -> None:

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-AdjudicatorName = Literal["standard"]
-
-DEFAULT: AdjudicatorName = "standard"
+DEFAULT = "standard"
 """Name of the adjudicator."""
 
 SETUP_COMMAND = "isr-rag setup"

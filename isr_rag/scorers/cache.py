@@ -62,7 +62,7 @@ class _Caching:
             fresh: Sequence[Scores | ISRError] = self.scorer.score(wanted) if wanted else []
         except PartialScoresError as error:
             fresh = error.outcomes
-        return _whole(self._complete(known, wanted, fresh))
+        return scores_or_error(self._complete(known, wanted, fresh))
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As `score`, awaiting the inner scorer where it can be awaited."""
@@ -73,7 +73,7 @@ class _Caching:
             fresh: Sequence[Scores | ISRError] = await self.scorer.ascore(wanted) if wanted else []
         except PartialScoresError as error:
             fresh = error.outcomes
-        return _whole(await asyncio.to_thread(self._complete, known, wanted, fresh))
+        return scores_or_error(await asyncio.to_thread(self._complete, known, wanted, fresh))
 
     def _look_up(self, requests: Sequence[ScoreRequest]) -> tuple[Any, list[ScoreRequest]]:
         """What is known of the requests, and what must be scored."""
@@ -123,11 +123,14 @@ class CachedScorer(_Caching):
     Raises:
         MissingDependencyError: if diskcache is not installed.
 
-    Example:
-        >>> from isr_rag import CachedScorer, ISRGate, TransformersScorer
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> from isr_rag import CachedScorer, ISRGate
         >>> from isr_rag.references import Oracle
-        >>> scorer = CachedScorer(TransformersScorer("Qwen/Qwen3-8B"), "scores")  # doctest: +SKIP
-        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0))  # doctest: +SKIP
+        >>> from isr_rag.testing import FixedScorer
+        >>> gate = ISRGate(scorer=CachedScorer(FixedScorer([0.9]), mkdtemp()), reference=Oracle(1.0))
+        >>> [gate.decide(["It rains."], claim="It rains.").passes for _ in range(2)]
+        [1, 0]
     """
 
     def __init__(self, scorer: Scorer, directory: str | Path, *, size_limit: int = 2**30) -> None:
@@ -162,10 +165,10 @@ class CachedScorer(_Caching):
             keys = [self._key(request.prompt, ordering) for ordering in request.orderings]
             rows: dict[int, NDArray[np.float64]] = {}
             with self._never_failing():
-                cache = self._cache
-                for k, key in enumerate(keys if cache is not None else ()):
-                    if cache is not None and len(found := cache.get(key, b"")) == 8 * len(request.prompt.labels):
-                        rows[k] = np.frombuffer(found, "<f8").astype(np.float64)
+                for k, key in enumerate(keys):
+                    stored = b"" if self._cache is None else self._cache.get(key, b"")
+                    if len(stored) == 8 * len(request.prompt.labels):
+                        rows[k] = np.frombuffer(stored, "<f8").astype(np.float64)
             known.append((keys, rows))
             if missing := tuple(ordering for k, ordering in enumerate(request.orderings) if k not in rows):
                 wanted.append(ScoreRequest(request.prompt, missing))
@@ -179,23 +182,19 @@ class CachedScorer(_Caching):
         entries: dict[str, bytes] = {}
         for keys, rows in known:
             missing = [k for k in range(len(keys)) if k not in rows]
-            scores = next(answers) if missing else None
+            scores = next(answers) if missing else Scores(np.empty((0, 0)), 0)
             if isinstance(scores, ISRError):
                 outcomes.append(scores)
                 continue
-            bounds = {k: np.exp([row, row]).clip(max=1.0) for k, row in rows.items()}  # what is kept is exact
             for i, k in enumerate(missing):
-                assert scores is not None
                 rows[k] = scores.logprobs[i]
-                if scores.bounds is not None:  # an interval may be narrower another time: not for the disk
-                    bounds[k] = scores.bounds[:, i]
-                elif np.isfinite(rows[k]).all():
+                if scores.bounds is None and np.isfinite(rows[k]).all():  # an interval may be narrower another time
                     entries[keys[k]] = np.asarray(rows[k], dtype="<f8").tobytes()
-            logprobs = np.stack([rows[k] for k in range(len(keys))])
-            ends = None
-            if scores is not None and scores.bounds is not None:
-                ends = np.stack([bounds[k] for k in range(len(keys))], axis=1)
-            outcomes.append(Scores(logprobs, 0 if scores is None else scores.passes, ends))
+            logprobs, bounds = np.stack([rows[k] for k in range(len(keys))]), None
+            if scores.bounds is not None:
+                bounds = np.exp([logprobs, logprobs]).clip(max=1.0)  # what is kept is exact
+                bounds[:, missing] = scores.bounds
+            outcomes.append(Scores(logprobs, scores.passes, bounds))
         if entries and self._cache is not None:
             with self._never_failing(), self._cache.transact():
                 for key, value in entries.items():
@@ -208,11 +207,18 @@ class CachedScorer(_Caching):
         return hashlib.sha256(json.dumps(segments, ensure_ascii=False).encode()).hexdigest()
 
 
-def _whole(outcomes: list[Scores | ISRError]) -> list[Scores]:
-    """The scores of every request; an error where some of them have none."""
+def scores_or_error(outcomes: list[Scores | ISRError]) -> list[Scores]:
+    """The scores of every request.
+
+    Raises:
+        ISRError: the error of a request that was alone.
+        PartialScoresError: if some of several requests failed; it holds the scores of the others.
+    """
     failed = [outcome for outcome in outcomes if isinstance(outcome, ISRError)]
     if failed and len(outcomes) == 1:
         raise failed[0]
     if failed:
-        raise PartialScoresError(f"{len(failed)} of {len(outcomes)} requests failed: {failed[0]}", outcomes)
+        raise PartialScoresError(
+            f"{len(failed)} of {len(outcomes)} requests failed, the first with: {failed[0]}", outcomes
+        )
     return [outcome for outcome in outcomes if isinstance(outcome, Scores)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from isr_rag.errors import MissingDependencyError, ModelCorruptError, ModelNotFoundError
 from isr_rag.scorers import adjudicators
 from isr_rag.scorers.adjudicators import SETUP_COMMAND
-from isr_rag.scorers.local import gguf_conversion, obtaining
+from isr_rag.scorers.local import obtaining
 from isr_rag.scorers.local.adapter import MergedWeights, read_adapter
 from isr_rag.scorers.local.obtaining import ShowLine, check_hash
 
@@ -72,14 +72,15 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
         ModelCorruptError: if a file does not have the hash it must have.
         MissingDependencyError: if the packages that convert it are not installed.
 
-    Example:
+    Examples:
         >>> from isr_rag.scorers.embedded import setup
         >>> folder = setup(print)  # doctest: +SKIP
     """
     try:
+        import huggingface_hub as _  # noqa: F401
         from filelock import FileLock, Timeout
     except ImportError as error:
-        raise MissingDependencyError("the adjudicator", "filelock", "local") from error
+        raise MissingDependencyError("the adjudicator", error.name or "filelock", "local") from error
     wanted, target, cache = adjudicators.STANDARD, model_directory(), cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
@@ -92,6 +93,8 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
         if target.is_dir():
             show_line(f"the adjudicator is already there: {target}")
             return target
+        from isr_rag.scorers.local import gguf_conversion  # says what to install before anything is fetched
+
         gguf = obtaining.obtain(wanted, cache, file, show_line)
         show_line("converting to safetensors (once; about a minute)")
         part = target.with_name(f"{target.name}.part")
@@ -146,7 +149,7 @@ def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True) ->
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
         MissingDependencyError: if a package of the extra "local" is missing.
 
-    Example:
+    Examples:
         >>> from isr_rag import ISRGate
         >>> from isr_rag.references import Oracle
         >>> from isr_rag.scorers.embedded import embedded_scorer

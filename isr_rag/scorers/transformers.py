@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isr_rag.core.scorer import Layout
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.engine import PROBE, Network, same
@@ -13,7 +12,6 @@ from isr_rag.scorers.local.hub_network import HubNetwork
 from isr_rag.scorers.local.lean import LeanNetwork, is_written_out
 from isr_rag.scorers.local.loading import Quantization, is_quantized, load_model, torch, weights_fingerprint
 from isr_rag.scorers.local.scorer import LocalScorer
-from isr_rag.scorers.local.states import StateCache
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -33,17 +31,12 @@ class TransformersScorer(LocalScorer):
             noise is as large as the effect of order; or a torch dtype's name.
         quantization: `"nf4"` or `"int8"` through bitsandbytes. With int8 a score depends a little on what is scored
             with it. A folder that was quantised before needs no `quantization`.
-        layout: how the model sees the evidence; other than `"full"` only for a model trained that way.
         chat: use the model's chat template; None: if it has one.
         memory: bytes that one forward pass may take beside the weights; by default half of what is free once the
             model is loaded.
         batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what `memory`
             allows. Halved when memory runs out all the same.
         window: context window in tokens; by default what the model's configuration says.
-        focus_words: words of evidence a gate should read by default; None for all.
-        states: keeps the chunks' states: a second question about them costs only its closing part; for the layout
-            `late`.
-        name: what identifies the model and its weights; by default what it was loaded by and a fingerprint of them.
 
     Raises:
         ModelNotFoundError: if the model is not there.
@@ -52,11 +45,11 @@ class TransformersScorer(LocalScorer):
         MissingDependencyError: if bitsandbytes is needed and missing.
         ConfigurationError: for a setting that does not fit.
 
-    Example:
+    Examples:
         >>> from isr_rag import ISRGate, TransformersScorer
         >>> from isr_rag.references import Oracle
         >>> scorer = TransformersScorer("Qwen/Qwen3-8B", quantization="nf4")  # doctest: +SKIP
-        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0), m=6)  # doctest: +SKIP
+        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0))  # doctest: +SKIP
     """
 
     def __init__(
@@ -68,14 +61,10 @@ class TransformersScorer(LocalScorer):
         device: str = "auto",
         dtype: str = "auto",
         quantization: Quantization | None = None,
-        layout: Layout = "full",
         chat: bool | None = None,
         memory: int | None = None,
         batch_tokens: int | None = None,
         window: int | None = None,
-        focus_words: int | None = None,
-        states: StateCache | None = None,
-        name: str | None = None,
     ) -> None:
         if isinstance(model, (str, Path)):
             if device == "auto":
@@ -97,13 +86,10 @@ class TransformersScorer(LocalScorer):
         super().__init__(
             _network(loaded, place, owned=isinstance(model, (str, Path)) and not quantized),
             PromptEncoder(tokenizer, chat=chat),
-            name=f"{name or f'{found}/{weights_fingerprint(loaded)}'}/{precision}",
-            layout=layout,
+            name=f"{found}/{weights_fingerprint(loaded)}/{precision}",
             memory=memory,
             batch_tokens=batch_tokens,
             window=window or int(getattr(loaded.config, "max_position_embeddings", 0)) or None,
-            focus_words=focus_words,
-            states=states,
         )
 
 

@@ -201,8 +201,8 @@ def test_cuts_are_tested_on_groups_that_the_calibrator_has_not_seen(monkeypatch:
 
     watch(fitting.LearnThenTest, "fit")
     watch(fitting.LearnThenTest, "plan")
-    monkeypatch.setattr(fitting, "cross_validate", lambda part, *_: None)
-    monkeypatch.setattr(fitting, "figures", lambda *_: {})
+    monkeypatch.setattr(fitting, "_cross_validate", lambda part, *_: None)
+    monkeypatch.setattr(fitting, "_figures", lambda *_: {})
     items = records(400)
     fit(items)
     pages = {record.q_bar: record.group for record in items}

@@ -12,7 +12,6 @@ import time
 from isr_rag import ISRGate
 from isr_rag.references import Oracle
 from isr_rag.scorers.local.states import StateCache
-from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers import tiny
 
 EVIDENCE = ["Paris is the capital of France.", "Lyon is its third city."] * 4
@@ -20,10 +19,7 @@ CLAIM = "Paris is the capital of France."
 
 
 def make_gate() -> ISRGate:
-    tokenizer = tiny.tokenizer("chatml")
-    model = tiny.model("llama", len(tokenizer))
-    scorer = TransformersScorer(model, tokenizer, device="cpu", layout="late", states=StateCache())
-    return ISRGate(scorer=scorer, reference=Oracle(1.0))
+    return ISRGate(scorer=tiny.scorer(states=StateCache()), reference=Oracle(1.0))
 
 
 def report(gate: ISRGate, how: str, expected: float) -> None:

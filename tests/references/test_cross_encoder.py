@@ -13,7 +13,7 @@ from isr_rag import Chunk, ISRGate
 from isr_rag.core.predicates import Choice, Supported
 from isr_rag.core.settings import Settings
 from isr_rag.errors import ConfigurationError, ModelNotFoundError
-from isr_rag.references import Case, CrossEncoder
+from isr_rag.references import Case, CrossEncoder, cross_encoder
 from isr_rag.testing import FixedScorer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
@@ -62,6 +62,11 @@ def model(labels: dict[int, str] | None, outputs: int = 3) -> BertForSequenceCla
 NLI = {0: "contradiction", 1: "neutral", 2: "ENTAILMENT"}
 
 
+@pytest.fixture(autouse=True)
+def _short_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_encoder, "_OVERLAP", 8)
+
+
 def direct(encoder: Any, tokenizer: Any, evidence: str, claim: str, label: int) -> float:
     with torch.inference_mode():
         logits = encoder(**tokenizer(evidence, claim, return_tensors="pt")).logits
@@ -70,14 +75,14 @@ def direct(encoder: Any, tokenizer: Any, evidence: str, claim: str, label: int) 
 
 def test_the_score_is_the_entailment_probability(tokenizer: PreTrainedTokenizerFast) -> None:
     inner = model(NLI)
-    encoder = CrossEncoder(inner, tokenizer=tokenizer, calibration=Identity(), overlap=8)
+    encoder = CrossEncoder(inner, tokenizer=tokenizer, calibration=Identity())
     score = encoder.score([Chunk("a b c"), Chunk("d e")], "f g")
     assert score == pytest.approx(direct(inner, tokenizer, "a b c d e", "f g", 2), abs=1e-6)
 
 
 def test_long_evidence_is_scored_in_windows_and_the_best_counts(tokenizer: PreTrainedTokenizerFast) -> None:
     inner = model(NLI)
-    encoder = CrossEncoder(inner, tokenizer=tokenizer, calibration=Identity(), overlap=8)
+    encoder = CrossEncoder(inner, tokenizer=tokenizer, calibration=Identity())
     words = [chr(97 + i % 26) for i in range(120)]
     claim = "f g"
     room, step = 48 - 3 - 2, 48 - 3 - 2 - 8
@@ -88,7 +93,7 @@ def test_long_evidence_is_scored_in_windows_and_the_best_counts(tokenizer: PreTr
 
 def test_one_output_is_read_as_a_sigmoid(tokenizer: PreTrainedTokenizerFast) -> None:
     inner = model(None, outputs=1)
-    encoder = CrossEncoder(inner, tokenizer=tokenizer, calibration=Identity(), overlap=8)
+    encoder = CrossEncoder(inner, tokenizer=tokenizer, calibration=Identity())
     with torch.inference_mode():
         expected = torch.sigmoid(inner(**tokenizer("a", "b", return_tensors="pt")).logits[0, 0])
     assert encoder.score([Chunk("a")], "b") == pytest.approx(float(expected), abs=1e-6)
@@ -99,7 +104,7 @@ def test_it_decides_through_a_gate(tokenizer: PreTrainedTokenizerFast) -> None:
         def lower(self, score: float) -> float:
             return 0.99
 
-    encoder = CrossEncoder(model(NLI), tokenizer=tokenizer, calibration=Sure(), overlap=8)
+    encoder = CrossEncoder(model(NLI), tokenizer=tokenizer, calibration=Sure())
     decision = ISRGate(scorer=FixedScorer([0.97]), reference=encoder).decide(["a b"], question="c?", answer="d")
     assert decision.answered
     assert decision.p_ref == 0.99
@@ -124,7 +129,7 @@ def test_a_choice_has_no_claim_to_check(tokenizer: PreTrainedTokenizerFast) -> N
 
 
 def test_a_claim_that_fills_the_window_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
-    encoder = CrossEncoder(model(NLI), tokenizer=tokenizer, calibration=Identity(), overlap=8)
+    encoder = CrossEncoder(model(NLI), tokenizer=tokenizer, calibration=Identity())
     case = Case(Supported(claim="a " * 60), (Chunk("a"),), Settings("s"))
     with pytest.raises(ConfigurationError, match="no room"):
         encoder.estimate(case)

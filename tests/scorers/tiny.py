@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from isr_rag.core.scorer import Layout
+from isr_rag.scorers.local.encoding import PromptEncoder
+from isr_rag.scorers.local.hub_network import HubNetwork
+from isr_rag.scorers.local.loading import weights_fingerprint
+from isr_rag.scorers.local.scorer import LocalScorer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -127,3 +133,17 @@ def model(family: str, vocabulary: int) -> PreTrainedModel:
 
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "mistral", "granite", "cohere", "gpt2")
+
+
+def scorer(architecture: str = "llama", *, layout: Layout = "late", **settings: Any) -> LocalScorer:
+    """A tiny model in a layout, as if it had been trained in it."""
+    words = tokenizer("chatml")
+    loaded = model(architecture, len(words))
+    return LocalScorer(
+        HubNetwork(loaded, torch.device("cpu")),
+        PromptEncoder(words),
+        name=f"{architecture}/{weights_fingerprint(loaded)}",
+        layout=layout,
+        window=loaded.config.max_position_embeddings,
+        **settings,
+    )

@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, get_args
 
-from isr_rag._util.files import sha256_of
 from isr_rag.core.scorer import Layout
 from isr_rag.errors import ModelCorruptError, ModelNotFoundError
+from isr_rag.scorers.local.obtaining import check_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,8 +64,7 @@ def read_adapter(directory: Path) -> Adapter:
         if not (directory / name).is_file():
             raise ModelNotFoundError(f"the adapter in {directory} has no {name}: install the package again")
     try:
-        card = cast(dict[str, Any], json.loads((directory / CARD).read_text("utf-8")))
-        config = cast(dict[str, Any], json.loads((directory / CONFIG).read_text("utf-8")))
+        card, config = (json.loads((directory / name).read_text("utf-8")) for name in (CARD, CONFIG))
         rank = int(config["r"])
         adapter = Adapter(
             directory=directory,
@@ -74,13 +73,11 @@ def read_adapter(directory: Path) -> Adapter:
             scale=float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank),
             sha256=card["adapter_sha256"],
         )
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ModelCorruptError(f"the adapter in {directory} has a damaged description: {error!r}") from error
     if adapter.layout not in get_args(Layout):
         raise ModelCorruptError(f"the adapter in {directory} has the unknown layout {adapter.layout!r}")
-    found = sha256_of(directory / WEIGHTS)
-    if found != adapter.sha256:
-        raise ModelCorruptError(f"{directory / WEIGHTS} has sha256 {found[:16]}..., not {adapter.sha256[:16]}...")
+    check_hash(directory / WEIGHTS, adapter.sha256)
     return adapter
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from isr_rag.core.evidence import neutralise
 from isr_rag.core.focus import words
@@ -196,6 +196,10 @@ class PromptEncoder:
     def count_tokens(self, text: str) -> int:
         """Tokens of a text as evidence."""
         return len(self._outside(text))
+
+    def token(self, token_id: int) -> str:
+        """Text of one token as the tokenizer writes it."""
+        return str(cast(Any, self._tokenizer).convert_ids_to_tokens(token_id))
 
     def _outside(self, text: str, *, head: str = "", tail: str = "") -> tuple[int, ...]:
         """Ids of a text from outside, between a head and a tail of the template: no control token comes out of it."""

@@ -11,7 +11,7 @@ from isr_rag.scorers.local.encoding import EncodedPrompt
 from isr_rag.scorers.local.loading import is_out_of_memory, torch
 from isr_rag.scorers.local.packed.attention import AttentionPlan
 from isr_rag.scorers.local.packed.pack import Evidence, Pack, pack_full
-from isr_rag.scorers.local.states import StateCache, States, gather
+from isr_rag.scorers.local.states import StateCache, States
 
 PROBE = tuple(range(3, 27))
 """Token ids that ways to compute are compared on."""
@@ -124,13 +124,18 @@ class Engine:
         """As `packed`, computing only what is not kept, and keeping what was computed."""
         found: dict[Evidence, States] = {}
         for prompt in prompts:
-            for what in ((prompt.head, ()), *((prompt.head, chunk) for chunk in prompt.chunks)):
+            # In an order of their own: the order of a prompt's chunks then changes not even the last bits of a score.
+            for what in ((prompt.head, ()), *((prompt.head, chunk) for chunk in sorted(set(prompt.chunks)))):
                 if what not in found and (states := kept.get(identity, what)) is not None:
                     found[what] = states
         pack = layout(prompts, found)
         if not len(pack.input_ids):
             return []
-        past = gather(list(found.values()), self.device, self.network.states_dtype) if found else None
+        past: tuple[torch.Tensor, torch.Tensor] | None = None
+        if found:
+            keys = torch.cat([states.keys for states in found.values()], 2)
+            values = torch.cat([states.values for states in found.values()], 2)
+            past = keys.to(self.device, self.network.states_dtype), values.to(self.device, self.network.states_dtype)
         plan = AttentionPlan(pack, self.device, given=past, keep=True)
         reads = self.packed(pack, plan)
         for what in pack.evidence.keys() - found.keys():

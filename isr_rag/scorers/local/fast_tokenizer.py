@@ -7,33 +7,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from isr_rag.errors import MissingDependencyError, ModelCorruptError
-
 
 class FastTokenizer:
     """The part of a transformers tokenizer that encodes prompts.
 
     Args:
         folder: with `tokenizer.json`, `tokenizer_config.json` and, for a chat model, `chat_template.jinja`.
-
-    Raises:
-        ModelCorruptError: if a file cannot be read.
-        MissingDependencyError: if tokenizers or jinja2 is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            import jinja2.sandbox
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise MissingDependencyError("a local model", error.name or "tokenizers", "local") from error
-        try:
-            self._inner = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            config: dict[str, Any] = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-            template = folder / "chat_template.jinja"
-            self.chat_template = template.read_text("utf-8") if template.is_file() else config.get("chat_template")
-        except Exception as error:  # tokenizers raises a bare Exception for a damaged file
-            raise ModelCorruptError(f"the tokenizer in {folder} cannot be read: {error}") from error
+        import jinja2.sandbox
+        from tokenizers import Tokenizer
+
+        self._inner = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        config: dict[str, Any] = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+        template = folder / "chat_template.jinja"
+        self.chat_template = template.read_text("utf-8") if template.is_file() else config.get("chat_template")
         self._inner.no_padding()
         self._inner.no_truncation()
         names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")

@@ -110,7 +110,8 @@ def load_model(
     precision = _resolve_dtype(dtype, device)
     weights: dict[str, Any] = {"dtype": precision, **extra}
     if quantization is not None:
-        _require_bitsandbytes()
+        if importlib.util.find_spec("bitsandbytes") is None:
+            raise MissingDependencyError("quantization", "bitsandbytes", "quantized")
         weights["quantization_config"] = (
             BitsAndBytesConfig(
                 load_in_4bit=True,
@@ -158,11 +159,6 @@ def _quietly(quiet: bool) -> Generator[None, None, None]:
         yield
     finally:
         logging.enable_progress_bar()
-
-
-def _require_bitsandbytes() -> None:
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingDependencyError("quantization", "bitsandbytes", "quantized")
 
 
 def weights_fingerprint(model: PreTrainedModel) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isr_rag._util.files import sha256_of
-from isr_rag.errors import MissingDependencyError, ModelCorruptError, ModelNotFoundError
+from isr_rag.errors import ModelCorruptError, ModelNotFoundError
 from isr_rag.scorers.adjudicators import SETUP_COMMAND, Adjudicator
 
 ShowLine = Callable[[str], None]
@@ -36,16 +35,13 @@ def obtain(wanted: Adjudicator, cache: Path, given: Path | None, show_line: Show
         ModelNotFoundError: if the file is nowhere; the message lists what was tried.
         ModelCorruptError: if a file on this machine does not have the hash.
     """
-    if given is not None:
-        if not given.is_file():
-            raise ModelNotFoundError(f"there is no file {given}")
-        show_line(f"checking {given}")
-        check_hash(given, wanted.sha256, f": it is not {wanted.file} of {wanted.base}")
-        return given
-    if (found := find_gguf(wanted, cache)) is not None:
-        show_line(f"found {found}, checking it")
-        check_hash(found, wanted.sha256, f": remove it and run {SETUP_COMMAND} again")
-        return found
+    if given is not None and not given.is_file():
+        raise ModelNotFoundError(f"there is no file {given}")
+    if (here := given or find_gguf(wanted, cache)) is not None:
+        show_line(f"checking {here}")
+        remedy = f": it is not {wanted.file} of {wanted.base}. Remove it, or give the right one"
+        check_hash(here, wanted.sha256, remedy)
+        return here
     tried = [f"{cache / wanted.file}: not there"]
     folder = cache / "downloads"
     for name, fetch in (
@@ -57,13 +53,14 @@ def obtain(wanted: Adjudicator, cache: Path, given: Path | None, show_line: Show
         try:
             file = fetch(wanted, folder)
             check_hash(file, wanted.sha256)
-        except (_UnavailableError, ModelCorruptError) as error:
-            show_line(f"not available: {error}")
-            tried.append(f"{name}: {error}")
-            if isinstance(error, ModelCorruptError):
-                shutil.rmtree(folder)
-        else:
             return file
+        except ModelCorruptError as error:
+            shutil.rmtree(folder)
+            reason = str(error)
+        except _UnavailableError as error:
+            reason = str(error)
+        show_line(f"not available: {reason}")
+        tried.append(f"{name}: {reason}")
     places = "\n".join(f"- {line}" for line in tried)
     raise ModelNotFoundError(
         f"{wanted.file} ({wanted.size / 1e6:.0f} MB), the base model of the adjudicator, could not be found or "
@@ -73,12 +70,10 @@ def obtain(wanted: Adjudicator, cache: Path, given: Path | None, show_line: Show
 
 def find_gguf(wanted: Adjudicator, cache: Path) -> Path | None:
     """The file on this machine, its hash unchecked: in the cache folder, or in the Hub's own cache."""
-    if (cache / wanted.file).is_file():
-        return cache / wanted.file
-    if importlib.util.find_spec("huggingface_hub") is None:
-        return None
     from huggingface_hub import try_to_load_from_cache
 
+    if (cache / wanted.file).is_file():
+        return cache / wanted.file
     found = try_to_load_from_cache(wanted.repository, wanted.file)
     return Path(found) if isinstance(found, str) else None
 
@@ -100,10 +95,8 @@ class _UnavailableError(Exception):
 
 def _from_hub(wanted: Adjudicator, folder: Path) -> Path:
     """Download from the Hub, which resumes an interrupted download."""
-    try:
-        from huggingface_hub import constants, get_session, hf_hub_download
-    except ImportError as error:
-        raise MissingDependencyError("fetching a model", "huggingface_hub", "local") from error
+    from huggingface_hub import constants, get_session, hf_hub_download
+
     if constants.HF_HUB_OFFLINE:
         raise _UnavailableError("HF_HUB_OFFLINE is set")
     try:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from isr_rag.core.scorer import ScoreRequest, Scores
-from isr_rag.errors import ConfigurationError, QueueFullError, ScorerError
+from isr_rag.errors import QueueFullError, ScorerError
 
 TOGETHER = 32
 """The most requests of one turn, which bounds how long the next caller waits."""
@@ -38,14 +38,11 @@ class ScoringQueue:
 
     Args:
         score: scores requests; never called by two threads at a time.
-        waiting: callers that may wait in line, >= 1; later ones are refused at once.
+        waiting: callers that may wait in line; later ones are refused at once.
         forked: called in a fork before anything else, to renew what the parent's threads may have held.
 
     Attributes:
         turn: the lock of the model.
-
-    Raises:
-        ConfigurationError: if nobody may wait.
     """
 
     def __init__(
@@ -55,8 +52,6 @@ class ScoringQueue:
         waiting: int = WAITING,
         forked: Callable[[], None] = lambda: None,
     ) -> None:
-        if waiting < 1:
-            raise ConfigurationError(f"waiting must be at least 1, got {waiting}")
         self._score, self._forked, self._most = score, forked, waiting
         self._begin()
         _queues.add(self)
@@ -90,8 +85,8 @@ class ScoringQueue:
     def _join(self, requests: Sequence[ScoreRequest]) -> _Caller:
         if len(self._line) >= self._most:
             raise QueueFullError(
-                f"{self._most} callers wait for the model already: try again later, ask with fewer callers at once "
-                "(decide_batch takes any number of items as one), or let more wait (LocalScorer(waiting=...))"
+                f"{self._most} callers wait for the model already: try again later, or ask with fewer callers at once "
+                "(decide_batch takes any number of items as one)"
             )
         mine = _Caller(tuple(requests))
         self._line.append(mine)

@@ -10,15 +10,16 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.core.evidence import Chunk
+from isr_rag.core.predicates import Supported
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError, ScorerError
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.local.engine import Engine, Network
 from isr_rag.scorers.local.loading import is_out_of_memory, torch
-from isr_rag.scorers.local.noise import numerical_noise
 from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant
-from isr_rag.scorers.local.queue import WAITING, ScoringQueue
+from isr_rag.scorers.local.queue import ScoringQueue
 from isr_rag.scorers.local.states import StateCache
 from isr_rag.scorers.machine import free_memory, use_no_more_threads_than_cores
 
@@ -34,14 +35,12 @@ class LocalScorer:
         encoder: its tokenizer and template.
         name: what identifies the model and its weights.
         layout: how the model sees the evidence; other than `"full"` only for a model trained that way.
-        memory: bytes that one forward pass may take beside the weights; by default half of what is free.
-        batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what `memory`
-            allows. Halved when memory runs out all the same.
-        window: context window in tokens; None for no limit.
+        memory: as for `isr_rag.scorers.transformers.TransformersScorer`, like `batch_tokens` and `window`.
+        batch_tokens: see `memory`.
+        window: see `memory`.
         focus_words: words of evidence a gate should read by default; None for all.
         states: keeps the chunks' states: a second question about them costs only its closing part; for the layout
             `late`.
-        waiting: callers that may wait for the model at once, >= 1; further ones get a `QueueFullError`.
 
     Raises:
         ConfigurationError: for a setting that does not fit.
@@ -59,7 +58,6 @@ class LocalScorer:
         window: int | None = None,
         focus_words: int | None = None,
         states: StateCache | None = None,
-        waiting: int = WAITING,
     ) -> None:
         if states is not None and layout != "late":
             raise ConfigurationError(f"states can be kept in the layout 'late' only, not in {layout!r}")
@@ -85,7 +83,7 @@ class LocalScorer:
         self.batch_tokens = batch_tokens or max(1, min(most, self.memory // self.bytes_per_token))
         self.made_by: tuple[Callable[..., LocalScorer], tuple[object, ...]] | None = None
         """A function and its arguments that give this scorer in any process; how it is pickled."""
-        self._queue = ScoringQueue(self._score, waiting=waiting, forked=self._begin_after_fork)
+        self._queue = ScoringQueue(self._score, forked=self._begin_after_fork)
         self.identity = f"{name}/{network.device.type}/{layout}/template-{encoder.fingerprint}"
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 
@@ -134,7 +132,7 @@ class LocalScorer:
         try:
             plain = [self._score_plain] if self.layout == "full" else []
             moved = [partial(self._score_moved, by) for by in _MOVED] if self.engine.network.rotary else []
-            return numerical_noise(self, *plain, *moved)
+            return _noise(self, *plain, *moved)
         except (PromptTooLongError, MemoryBudgetError):
             return None
 
@@ -205,7 +203,7 @@ class LocalScorer:
             raise MemoryBudgetError(
                 f"a prompt of {longest} tokens may take {needed / 1e9:.2f} GB in one forward pass, and "
                 f"{self.memory / 1e9:.2f} GB are allowed: pass fewer chunks, let the gate read less than it did "
-                f"(a smaller focus= of ISRGate; {self.memory / needed:.0%} of this prompt fits), or allow more "
+                f"(a smaller max_words= of ISRGate; {self.memory / needed:.0%} of this prompt fits), or allow more "
                 "(TransformersScorer(memory=...))"
             )
 
@@ -227,10 +225,6 @@ class LocalScorer:
             for part in _parts(encoded, self.batch_tokens):
                 self.engine.packed_with_states([part], pack_evidence, self.states, self.identity)
         return self.engine.computed_tokens - before
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text as evidence."""
-        return self.encoder.count_tokens(text)
 
     # -- what goes into one forward pass -----------------------------------------------------------------------
 
@@ -324,3 +318,19 @@ def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) ->
             return shared
         shared += len(encoded.chunks[a])
     return encoded.length
+
+
+def _noise(scorer: LocalScorer, *others: Callable[[Sequence[ScoreRequest]], list[Scores]]) -> float:
+    """Largest difference in log-odds between ways to score one prompt: alone, with longer ones, and by `others`."""
+    texts = [f"Port {i} was founded in {1800 + i}." for i in range(9)]
+    claim = Supported(claim="Port 1 lies by the sea.")
+    requests = [
+        ScoreRequest(
+            claim.render([Chunk(text) for text in texts[:n]], topic_first=scorer.layout != "late"), (tuple(range(n)),)
+        )
+        for n in (1, 3, 9)
+    ]
+    alone = [scorer.score([request])[0] for request in requests]
+    ways = [alone, scorer.score(requests), *(other(requests) for other in others)]
+    odds = np.asarray([[one.logprobs[0, 0] - one.logprobs[0, 1] for one in way] for way in ways])
+    return float(np.ptp(odds, axis=0).max())

@@ -7,10 +7,8 @@ identity and the token ids, so nothing stale can be found.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isr_rag.errors import ConfigurationError, MissingDependencyError
 from isr_rag.scorers.local.loading import torch
 from isr_rag.scorers.local.packed.pack import Evidence
 
@@ -33,30 +31,18 @@ class StateCache:
 
     Args:
         memory: bytes; the adjudicator takes 25 kB per token, so 256 MiB hold some 10,900 tokens.
-
-    Raises:
-        ConfigurationError: for a size below one.
-        MissingDependencyError: if cachetools is not installed.
     """
 
     def __init__(self, *, memory: int = 2**28) -> None:
-        if memory < 1:
-            raise ConfigurationError(f"memory must be at least 1 byte, got {memory}")
         self._limit = memory
         self.forget()
 
     def forget(self) -> None:
         """Drop what is kept, and with it a lock that a fork may have left locked."""
-        try:
-            from cachetools import LRUCache
-        except ImportError as error:
-            raise MissingDependencyError("StateCache", "cachetools", "local") from error
+        from cachetools import LRUCache
+
         self._kept: LRUCache[tuple[str, Evidence], States] = LRUCache(self._limit, getsizeof=lambda one: one.nbytes)
         self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """Runs of tokens that are kept."""
-        return len(self._kept)
 
     @property
     def nbytes(self) -> int:
@@ -74,9 +60,3 @@ class StateCache:
         with self._lock:
             if kept.nbytes <= self._limit:
                 self._kept[identity, what] = kept
-
-
-def gather(found: Sequence[States], device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """The states of several runs one after the other, for a forward pass."""
-    keys = torch.cat([states.keys for states in found], 2).to(device, dtype)
-    return keys, torch.cat([states.values for states in found], 2).to(device, dtype)

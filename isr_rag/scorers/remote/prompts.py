@@ -26,40 +26,19 @@ API = Literal["completions", "chat"]
 """
 
 
-class LocalTokenizer:
-    """The served model's tokenizer, which renders prompts here as a local model would read them.
-
-    Args:
-        tokenizer: a Hub name, a folder, a `.gguf` file or a loaded tokenizer.
-
-    Raises:
-        MissingDependencyError: if transformers is not installed.
-        ModelNotFoundError: if there is no such tokenizer.
-        ModelCorruptError: if its files cannot be read.
-    """
-
-    def __init__(self, tokenizer: str | Path | PreTrainedTokenizerBase) -> None:
-        self._tokenizer: Any = _load(str(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
-        self.encoder = PromptEncoder(self._tokenizer)
-
-    def token(self, token_id: int) -> str:
-        """Text of one token as a server shows it."""
-        return plain(str(self._tokenizer.convert_ids_to_tokens(token_id)))
-
-
 @dataclass(frozen=True, slots=True)
 class Rendering:
     """How prompts are written for one server.
 
     Attributes:
         api: where they are sent.
-        local: the model's tokenizer; None where it is not known.
+        local: encodes prompts with the model's tokenizer; None where that is not known.
         system: whether the server's chat template takes a system turn; otherwise its text joins the user's turn.
         limit: the parameter that limits the reply's length.
     """
 
     api: API
-    local: LocalTokenizer | None = None
+    local: PromptEncoder | None = None
     system: bool = True
     limit: str = "max_tokens"
 
@@ -70,7 +49,7 @@ class Rendering:
             return "chat/template-of-the-server" + ("" if self.system else "/one-turn")
         if self.local is None:
             return f"completions/text-{fingerprint(around_plain)}"
-        return f"completions/template-{self.local.encoder.fingerprint}"
+        return f"completions/template-{self.local.fingerprint}"
 
     def body(self, prompt: Prompt, ordering: Ordering, *, window: int | None = None) -> dict[str, Any]:
         """The fields of a request that hold the prompt.
@@ -84,7 +63,7 @@ class Rendering:
             PromptTooLongError: if the prompt exceeds the window.
             LabelError: if the tokenizer is known and a label is not a single token.
         """
-        encoded = self.local.encoder.encode(prompt, window=window) if self.local else None
+        encoded = self.local.encode(prompt, window=window) if self.local else None
         if encoded is not None and self.api == "completions":
             return {"prompt": encoded.assemble(ordering)}
         user = self._safe(prompt.prefix + "".join(prompt.chunks[i] for i in ordering) + prompt.suffix)
@@ -103,11 +82,11 @@ class Rendering:
         """
         if self.local is None:
             return _spelled(prompt.labels)
-        found = self.local.encoder.encode(prompt).labels
-        return tuple(tuple(dict.fromkeys(map(self.local.token, ids))) for ids in found)
+        found = self.local.encode(prompt).labels
+        return tuple(tuple(dict.fromkeys(plain(self.local.token(i)) for i in ids)) for ids in found)
 
     def _safe(self, text: str) -> str:
-        return neutralise(text, self.local.encoder.control_tokens if self.local else ())
+        return neutralise(text, self.local.control_tokens if self.local else ())
 
 
 @lru_cache(maxsize=64)
@@ -120,16 +99,28 @@ def _spelled(labels: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]
     return forms
 
 
-def _load(name: str) -> PreTrainedTokenizerBase:
+def local_encoder(tokenizer: str | Path | PreTrainedTokenizerBase) -> PromptEncoder:
+    """The served model's tokenizer, to render prompts here as a local model would read them.
+
+    Args:
+        tokenizer: a Hub name, a folder, a `.gguf` file or a loaded tokenizer.
+
+    Raises:
+        MissingDependencyError: if transformers is not installed.
+        ModelNotFoundError: if there is no such tokenizer.
+        ModelCorruptError: if its files cannot be read.
+    """
+    if not isinstance(tokenizer, (str, Path)):
+        return PromptEncoder(tokenizer)
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise MissingDependencyError("rendering prompts for a server", "transformers", "local") from error
-    path = Path(name)
-    source, extra = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (name, {})
+    path = Path(tokenizer)
+    source, extra = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (str(tokenizer), {})
     try:
-        return AutoTokenizer.from_pretrained(source, **extra)
+        return PromptEncoder(AutoTokenizer.from_pretrained(source, **extra))
     except OSError as error:
-        raise ModelNotFoundError(f"there is no tokenizer {name!r} here, nor on the Hub: {error}") from error
+        raise ModelNotFoundError(f"there is no tokenizer {str(tokenizer)!r} here, nor on the Hub: {error}") from error
     except Exception as error:  # every reader of a damaged file raises its own kind
-        raise ModelCorruptError(f"the tokenizer {name!r} cannot be read: {error}") from error
+        raise ModelCorruptError(f"the tokenizer {str(tokenizer)!r} cannot be read: {error}") from error

@@ -6,16 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from isr_rag._util.printable import printable
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.predicates import Supported
-from isr_rag.core.scorer import Layout, PartialScoresError, ScoreRequest, Scores
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, ISRError
+from isr_rag.scorers.cache import scores_or_error
+from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.remote.client import ServerClient, anyio
 from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
-from isr_rag.scorers.remote.prompts import API, LocalTokenizer, Rendering
+from isr_rag.scorers.remote.prompts import API, Rendering, local_encoder
 from isr_rag.scorers.remote.replies import FirstToken, read_reply, scores_listed
 
 if TYPE_CHECKING:
@@ -46,9 +48,6 @@ def remote_scorer(
 
     The server is asked one question, which tells the API that works and whether labels can be read there.
 
-        scorer = remote_scorer("http://127.0.0.1:8000/v1", tokenizer="Qwen/Qwen2.5-7B-Instruct")
-        gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain")
-
     Args:
         url: base URL, such as `http://127.0.0.1:8000/v1`.
         model: the server's name for the model; None for the only one there is.
@@ -70,13 +69,21 @@ def remote_scorer(
         MissingDependencyError: if the package openai is not installed, or transformers and a tokenizer is given.
         ServerError: if the server cannot be reached, or lists no labels.
         ServerDeadlineError: if the question takes too long.
+
+    Examples:
+        >>> from isr_rag import ISRGate
+        >>> from isr_rag.references import Oracle
+        >>> from isr_rag.scorers.remote import remote_scorer
+        >>> url, model = "http://127.0.0.1:8000/v1", "Qwen/Qwen2.5-7B-Instruct"
+        >>> scorer = remote_scorer(url, tokenizer=model)  # doctest: +SKIP
+        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain")  # doctest: +SKIP
     """
     if not deadline > 0.0 or top < 1 or api not in (None, *get_args(API)):
         raise ConfigurationError(
             f"deadline must be above 0 seconds, top at least 1 and api 'completions', 'chat' or None, "
             f"got {deadline!r}, {top!r} and {api!r}"
         )
-    local = LocalTokenizer(tokenizer) if tokenizer is not None else None
+    local = local_encoder(tokenizer) if tokenizer is not None else None
     client = ServerClient(
         url, key_env=key_env, concurrency=concurrency, retries=retries, timeout=timeout, deadline=deadline
     )
@@ -141,7 +148,7 @@ async def _served(client: ServerClient, model: str | None) -> Served:
     return Served(name, printable(str(card.get("owned_by") or "?"), 40), window)
 
 
-def _renderings(api: API | None, local: LocalTokenizer | None) -> list[Rendering]:
+def _renderings(api: API | None, local: PromptEncoder | None) -> list[Rendering]:
     """The forms of request to try, the most exact first."""
     chat = Rendering("chat", local)
     forms = [
@@ -231,14 +238,7 @@ class RemoteScorer:
         async with anyio.create_task_group() as group:
             for i in range(len(requests)):
                 group.start_soon(one, i)
-        failures = [outcome for outcome in outcomes if isinstance(outcome, ISRError)]
-        if failures and len(requests) == 1:
-            raise failures[0]
-        if failures:
-            raise PartialScoresError(
-                f"{len(failures)} of {len(requests)} requests failed, the first with: {failures[0]}", outcomes
-            )
-        return cast(list[Scores], outcomes)
+        return scores_or_error(outcomes)
 
     async def score_item(self, request: ScoreRequest) -> Scores:
         """Score all orderings of one request within the deadline; the first failure cancels the others."""

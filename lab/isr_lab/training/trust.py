@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from isr_lab.training.card import table
-from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, Guarantee, TrainingHashes
+from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, Guarantee, PredicateCalibration, TrainingHashes
 from isr_rag.calibration.metrics import wilson_interval
 from isr_rag.gate.labelled import item_key
 
@@ -183,7 +183,31 @@ def _share_table(artefact: CalibrationArtefact) -> str:
     rows: list[tuple[str, ...]] = [("predicate", "h*", *(f"{share:.0%} supported" for share in SHARES))]
     for name, fitted in artefact.predicates.items():
         for h_star in TARGETS:
-            found = [fitted.at_share(h_star, share) for share in SHARES]
+            found = [risk_and_coverage(fitted, h_star, share) for share in SHARES]
             told = ("-" if one is None else f"risk {one[0]:.3f}, answered {one[1]:.3f}" for one in found)
             rows.append((name, f"{h_star:g}", *told))
     return table(rows)
+
+
+def risk_and_coverage(fitted: PredicateCalibration, h_star: float, share: float) -> tuple[float, float] | None:
+    """Risk and coverage at h* where the share of supported cases is not that of the labelled items.
+
+    Args:
+        fitted: the calibration of a predicate.
+        h_star: target rate.
+        share: the true share of supported cases, in (0, 1).
+
+    Returns:
+        Share of errors among the answered, with one error counted beyond those seen, and the share of all cases
+        answered; None if no score is answered.
+    """
+    true = false = 0
+    for part in fitted.bins:
+        threshold = part.tail.steps().threshold(1.0 - h_star)
+        if threshold is not None:
+            above = part.tail.counts(threshold)
+            true, false = true + int(above[0]), false + int(above[1])
+    if not true + false:
+        return None
+    right, wrong = share * true / fitted.n_true, (1.0 - share) * (false + 1) / (fitted.n_false + 1)
+    return wrong / (right + wrong), share * true / fitted.n_true + (1.0 - share) * false / fitted.n_false

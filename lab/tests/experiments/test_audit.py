@@ -456,10 +456,7 @@ def test_a_tiny_model_scores_every_trial_and_shows_an_order_only_where_it_can_se
     pytest.importorskip("transformers")
     from tests.scorers import tiny
 
-    from isr_rag.scorers.transformers import TransformersScorer
-
-    tokenizer = tiny.tokenizer("chatml")
-    scorer = TransformersScorer(tiny.model("qwen2", len(tokenizer)), tokenizer, layout=layout)
+    scorer = tiny.scorer("qwen2", layout=layout)
     small = [item for item in load_sample() if len(item.chunks) in (3, 4)][:8]
     items = [item.model_copy(update={"split": ("test", "val")[k % 2]}) for k, item in enumerate(small)]
     experiment = quick(sweep_m=(3, 6), seeds=tuple(range(6)))

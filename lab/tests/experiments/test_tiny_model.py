@@ -25,7 +25,6 @@ from isr_lab.experiments.run import run_experiment
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
 from isr_rag.core.scorer import Layout
-from isr_rag.scorers.transformers import TransformersScorer
 
 pytestmark = pytest.mark.slow
 
@@ -56,8 +55,7 @@ EXPERIMENTS: dict[str, tuple[Experiment, Callable[[], list[SliceItem]]]] = {
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_runs_to_its_report_and_is_not_scored_twice(name: str, layout: Layout, tmp_path: Path) -> None:
     experiment, items = EXPERIMENTS[name]
-    tokenizer = tiny.tokenizer("chatml")
-    scorer = TransformersScorer(tiny.model("qwen2", len(tokenizer)), tokenizer, layout=layout)
+    scorer = tiny.scorer("qwen2", layout=layout)
     folder = run_experiment(experiment, scorer, items(), tmp_path)
     first = json.loads((folder / "result.json").read_text("utf-8"))
     assert first["counts"]["forward_passes"] == first["counts"]["orderings" if layout == "full" else "requests"]

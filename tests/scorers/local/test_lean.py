@@ -13,11 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from isr_rag.errors import ConfigurationError, ModelCorruptError  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.fast_tokenizer import FastTokenizer  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
-from isr_rag.scorers.local.lean import LeanNetwork, prepacks, read_state  # noqa: E402
+from isr_rag.scorers.local.lean import LeanNetwork, is_written_out, prepacks  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan  # noqa: E402
 from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
@@ -33,9 +32,8 @@ def networks(architecture: str = "llama", **changes: Any) -> tuple[HubNetwork, L
         for name, bias in model.named_parameters():
             if name.endswith(".bias"):
                 torch.nn.init.normal_(bias, std=0.5)
-    return HubNetwork(model, torch.device("cpu")), LeanNetwork(
-        {**model.config.to_dict(), **changes}, model.state_dict(), torch.float32
-    )
+    config = {**model.config.to_dict(), **changes}
+    return HubNetwork(model, torch.device("cpu")), LeanNetwork(config, model.state_dict(), torch.float32)
 
 
 def prompts(seed: int) -> list[EncodedPrompt]:
@@ -98,9 +96,9 @@ def test_plain_prompts_and_label_logits_equal_those_of_transformers(architecture
         {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
     ],
 )
-def test_another_architecture_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        networks(**change)
+def test_another_architecture_is_not_written_out(change: dict[str, Any]) -> None:
+    config = tiny.model("llama", 97).config.to_dict()
+    assert is_written_out(config) and not is_written_out({**config, **change})
 
 
 @pytest.mark.parametrize("fault", [AttributeError, RuntimeError])
@@ -138,16 +136,6 @@ def test_in_bfloat16_it_stays_close(architecture: str) -> None:
     assert 0 < (expected - found).abs().max() <= 0.1 * expected.abs().max()
 
 
-def test_missing_weights_are_named(tmp_path: Path) -> None:
-    model = tiny.model("llama", 97)
-    state = model.state_dict()
-    del state["model.layers.1.mlp.up_proj.weight"]
-    with pytest.raises(ModelCorruptError, match="up_proj"):
-        LeanNetwork(model.config.to_dict(), state, torch.float32)
-    with pytest.raises(ModelCorruptError, match="cannot be read"):
-        read_state(tmp_path)
-
-
 @BOTH
 def test_a_model_that_is_loaded_by_name_takes_the_lean_pass_and_scores_the_same(
     architecture: str, tmp_path: Path
@@ -175,12 +163,3 @@ def test_the_tokenizer_encodes_prompts_as_transformers_does(family: str, tmp_pat
     assert (a.chat, a.fingerprint, a.control_tokens) == (b.chat, b.fingerprint, b.control_tokens)
     for request in requests():
         assert a.encode(request.prompt) == b.encode(request.prompt)
-
-
-def test_a_damaged_tokenizer_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ModelCorruptError, match="tokenizer"):
-        FastTokenizer(tmp_path)
-    tiny.tokenizer("chatml").save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(ModelCorruptError, match="tokenizer"):
-        FastTokenizer(tmp_path)

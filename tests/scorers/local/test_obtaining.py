@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 import zipfile
@@ -10,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("gguf")
@@ -25,8 +25,26 @@ from tests.scorers import tiny
 pytestmark = pytest.mark.slow
 
 
+FIXED = gguf_conversion._FIXED
+NAMES = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+OUTSIDE = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+
+
 def write_gguf(path: Path) -> dict[str, Any]:
-    """A tiny Qwen 2 with a byte-level BPE as a GGUF file; returns its weights by the names of transformers."""
+    """A tiny Qwen 2 with a byte-level BPE as a GGUF file, and the folder `fixed` with what the package knows of it.
+
+    Returns its weights by the names of transformers.
+    """
     import gguf
     import torch
 
@@ -48,24 +66,28 @@ def write_gguf(path: Path) -> dict[str, Any]:
     writer.add_token_list(tokens)
     special = set(words.all_special_ids)
     writer.add_token_types([3 if i in special else 1 for i in range(len(tokens))])
-    merges = words.backend_tokenizer.to_str()
-    writer.add_token_merges([" ".join(pair) for pair in __import__("json").loads(merges)["model"]["merges"]])
+    described = json.loads(words.backend_tokenizer.to_str())
+    writer.add_token_merges([" ".join(pair) for pair in described["model"]["merges"]])
     for add in (writer.add_bos_token_id, writer.add_eos_token_id, writer.add_pad_token_id):
         add(0)
     writer.add_chat_template(tiny.CHATML)
     state: dict[str, Any] = {name: x.detach() for name, x in model.state_dict().items() if name != "lm_head.weight"}
-    short = {long: name for name, long in gguf_conversion._PARTS.items()}
-    outside = {long: name for name, long in gguf_conversion._OUTSIDE.items()}
     for name, x in state.items():
-        if name in outside:
-            writer.add_tensor(outside[name], x.numpy())
+        if name in OUTSIDE:
+            writer.add_tensor(OUTSIDE[name], x.numpy())
         else:
             _, _, layer, *middle, kind = name.split(".")
-            writer.add_tensor(f"blk.{layer}.{short['.'.join(middle)]}.{kind}", x.numpy())
+            writer.add_tensor(f"blk.{layer}.{NAMES['.'.join(middle)]}.{kind}", x.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    fixed = path.parent / "fixed"
+    fixed.mkdir()
+    config.save_pretrained(fixed)
+    shipped = json.loads((FIXED / "tokenizer.json").read_text("utf-8"))
+    (fixed / "tokenizer.json").write_text(json.dumps({**shipped, "added_tokens": described["added_tokens"]}), "utf-8")
+    (fixed / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}', "utf-8")
     return {name: x.to(torch.bfloat16) for name, x in state.items()}
 
 
@@ -117,10 +139,13 @@ def wanted(tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         converted={},
     )
     monkeypatch.setattr(adjudicators, "STANDARD", made)
+    monkeypatch.setattr(gguf_conversion, "_FIXED", tmp_path / "fixed")
     return made
 
 
-def test_the_conversion_keeps_every_weight_and_what_the_tokenizer_does(tmp_path: Path) -> None:
+def test_the_conversion_keeps_every_weight_and_what_the_tokenizer_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -128,6 +153,7 @@ def test_the_conversion_keeps_every_weight_and_what_the_tokenizer_does(tmp_path:
     from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
 
     expected = write_gguf(tmp_path / "tiny.gguf")
+    monkeypatch.setattr(gguf_conversion, "_FIXED", tmp_path / "fixed")
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         gguf_conversion.convert(tmp_path / "tiny.gguf", tmp_path / name)
@@ -141,16 +167,6 @@ def test_the_conversion_keeps_every_weight_and_what_the_tokenizer_does(tmp_path:
     theirs, ours = AutoTokenizer.from_pretrained(tmp_path / "one"), FastTokenizer(tmp_path / "one")
     for text in (*tiny.SENTENCES, "1619 <|im_start|>user\n\n  e\u0301 don't"):
         assert theirs.encode(text, add_special_tokens=False) == ours.encode(text, add_special_tokens=False)
-
-
-def test_bfloat16_is_rounded_as_torch_rounds() -> None:
-    import torch
-
-    x = np.random.default_rng(0).normal(size=10_000).astype(np.float32) * 1e3
-    x[:3] = [0.0, 1.00390625, 1.01171875]  # ties
-    assert np.array_equal(
-        gguf_conversion._bfloat16(x), torch.from_numpy(x).to(torch.bfloat16).view(torch.uint16).numpy()
-    )
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF but not really", b"\0" * 1000])
@@ -169,9 +185,10 @@ def test_a_mirror_takes_the_place_of_a_hub_that_does_not_answer(
     said = "\n".join(lines)
     assert "the Hub repository nobody/nothing" in said and "not available" in said and "mirror" in said
     shown = capsys.readouterr().err
-    assert "fetching tiny.gguf" in shown and "converting" in shown
+    assert "fetching tiny.gguf" in shown and "Converting" in shown
     assert not (embedded.cache_directory() / "downloads").exists()
     assert folder.stat().st_mode & 0o055 == 0o055, "a server of another user reads what root has set up"
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in folder.iterdir())
     assert not [name for name in sys.modules if name.startswith("isr_tiny_part")]
     assert embedded.setup() == folder
 

@@ -186,7 +186,3 @@ def test_attention_equals_that_of_the_dense_mask(window: int | None, longest: in
 def test_bad_segments_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="at least one token"):
         EncodedPrompt((1,), ((),), (2,))
-    with pytest.raises(InvalidInputError, match="at least one prompt"):
-        pack_invariant([])
-    with pytest.raises(InvalidInputError, match="lists of orderings"):
-        pack_full([EncodedPrompt((1,), ((2,),), (3,))], [])

@@ -12,7 +12,7 @@ import pytest
 
 from isr_rag.core.prompt import Prompt
 from isr_rag.core.scorer import ScoreRequest, Scores
-from isr_rag.errors import ConfigurationError, QueueFullError, ScorerError
+from isr_rag.errors import QueueFullError, ScorerError
 from isr_rag.scorers.local.queue import TOGETHER, ScoringQueue
 
 
@@ -80,11 +80,6 @@ def test_a_full_line_refuses_at_once_and_those_in_it_are_served() -> None:
         model.go_on.set()
         assert [value(one.result(timeout=20)) for one in (first, *waiting)] == [5, 2, 3]
     assert value(queue.score([request("late")])) == 4
-
-
-def test_a_line_for_nobody_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="waiting"):
-        ScoringQueue(Model(), waiting=0)
 
 
 def test_a_turn_is_bounded_and_a_large_call_stays_whole() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,18 +17,12 @@ from isr_rag.core.scorer import ScoreRequest, kept_bytes_of  # noqa: E402
 from isr_rag.errors import ConfigurationError  # noqa: E402
 from isr_rag.references import Oracle  # noqa: E402
 from isr_rag.scorers.cache import CachedScorer  # noqa: E402
+from isr_rag.scorers.local.scorer import LocalScorer  # noqa: E402
 from isr_rag.scorers.local.states import StateCache, States  # noqa: E402
-from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 from isr_rag.testing import FixedScorer  # noqa: E402
-from tests.scorers import tiny  # noqa: E402
+from tests.scorers.tiny import scorer  # noqa: E402
 
 TEXTS = ["Paris is the capital of France.", "Lyon is a city.", "Kepler published it in 1619.", "Nothing here at all."]
-
-
-def scorer(architecture: str = "llama", **settings: Any) -> TransformersScorer:
-    tokenizer = tiny.tokenizer("chatml")
-    model = tiny.model(architecture, len(tokenizer))
-    return TransformersScorer(model, tokenizer, device="cpu", layout="late", **settings)
 
 
 def asked(claim: str, texts: list[str]) -> ScoreRequest:
@@ -62,8 +55,8 @@ def test_a_second_question_computes_its_closing_only() -> None:
 def test_indexing_ahead_leaves_the_closing_and_is_idle_the_second_time() -> None:
     gate = ISRGate(scorer=scorer(states=StateCache(), batch_tokens=40), reference=Oracle(1.0))
     one = gate.scorer
-    assert isinstance(one, TransformersScorer)
-    assert gate.index(TEXTS) > sum(one.count_tokens(text) for text in TEXTS)
+    assert isinstance(one, LocalScorer)
+    assert gate.index(TEXTS) > sum(one.encoder.count_tokens(text) for text in TEXTS)
     assert gate.index(TEXTS) == 0
     before = one.engine.computed_tokens
     gate.decide(TEXTS, claim="Lyon is a city.")
@@ -90,7 +83,7 @@ def test_memory_stays_within_its_bound_and_scores_stay_right() -> None:
         call = [asked(f"Claim {i}.", [f"Text number {i} of many.", TEXTS[i % 4]])]
         assert np.abs(plain.score(call)[0].logprobs - bounded.score(call)[0].logprobs).max() < 1e-5
         assert bounded.states.nbytes <= 30_000
-    assert 0 < len(bounded.states) < 20
+    assert 0 < len(bounded.states._kept) < 20
 
 
 def test_another_model_finds_nothing() -> None:
@@ -103,16 +96,12 @@ def test_another_model_finds_nothing() -> None:
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
-    tokenizer = tiny.tokenizer("chatml")
-    model = tiny.model("llama", len(tokenizer))
     with pytest.raises(ConfigurationError, match="late"):
-        TransformersScorer(model, tokenizer, device="cpu", states=StateCache())
+        scorer(layout="full", states=StateCache())
     with pytest.raises(ConfigurationError, match="StateCache"):
-        TransformersScorer(model, tokenizer, device="cpu").index([])
+        scorer().index([])
     with pytest.raises(ConfigurationError, match="nothing to index"):
         ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1.0)).index(["text"])
-    with pytest.raises(ConfigurationError, match="at least 1"):
-        StateCache(memory=0)
     with pytest.raises(ConfigurationError, match="keeps no states"):
         CachedScorer(FixedScorer([0.5]), tmp_path).index([])
 
@@ -120,5 +109,5 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
 def test_a_run_larger_than_the_memory_is_not_kept() -> None:
     cache = StateCache(memory=100)
     cache.put("model", ((1,), (2,)), States(torch.zeros(2, 1, 30, 4), torch.zeros(2, 1, 30, 4)))
-    assert len(cache) == 0
+    assert cache.nbytes == 0
     assert cache.get("model", ((1,), (2,))) is None

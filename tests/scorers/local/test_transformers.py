@@ -336,7 +336,7 @@ def test_twenty_thousand_tokens_of_evidence_run_within_the_budget_or_are_refused
 def test_the_noise_floor_is_rounding_in_float32_and_more_in_bfloat16() -> None:
     tokenizer = tiny.tokenizer("chatml")
     half = TransformersScorer(tiny.model("llama", len(tokenizer)).bfloat16(), tokenizer, device="cpu").noise_floor
-    whole, late = scorer("llama").noise_floor, scorer("llama", layout="late").noise_floor
+    whole, late = scorer("llama").noise_floor, tiny.scorer("llama").noise_floor
     assert half is not None and whole is not None and late is not None
     assert 0.0 < min(whole, late) <= max(whole, late) < 1e-3 < half < 2.0
     assert scorer("llama", window=100).noise_floor is None

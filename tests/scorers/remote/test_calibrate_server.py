@@ -47,4 +47,4 @@ def test_calibrated_and_then_checked_through_the_server(
         assert command(monkeypatch, "check", *asked, "--server", url, "--json", "--h-star", "0.5") in (0, 3)
     decision = json.loads(capsys.readouterr().out)
     assert 0.2 < decision["p_ref"] < 0.6
-    assert json.loads(Path(artefact).read_text("utf-8"))["fingerprint"]["scorer"] == decision["scorer"]
+    assert json.loads(Path(artefact).read_text("utf-8"))["fingerprint"]["scorer"] == decision["settings"]["scorer"]

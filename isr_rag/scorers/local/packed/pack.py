@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.core.prompt import Ordering
-from isr_rag.errors import InvalidInputError
 from isr_rag.scorers.local.encoding import EncodedPrompt
 
 Span = tuple[int, int]
@@ -167,13 +166,7 @@ def _common_prefix(heads: Sequence[tuple[int, ...]]) -> int:
 
 
 def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ordering]]) -> Pack:
-    """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk per edge).
-
-    Raises:
-        InvalidInputError: if there are no prompts, or not one list of orderings per prompt.
-    """
-    if not prompts or len(prompts) != len(orderings):
-        raise InvalidInputError(f"{len(prompts)} prompts need as many lists of orderings, got {len(orderings)}")
+    """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk per edge)."""
     builder = _Builder()
     reads: list[NDArray[np.int64]] = []
     for prompt, (head, size), wanted in zip(
@@ -199,14 +192,9 @@ def pack_invariant(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] =
     repeats within a prompt counts once: saying a thing twice is no more evidence.
 
     Args:
-        prompts: the prompts.
+        prompts: one at least.
         given: heads and chunks whose keys and values are known, in the order in which they will be passed.
-
-    Raises:
-        InvalidInputError: if there are no prompts.
     """
-    if not prompts:
-        raise InvalidInputError("there is nothing to pack: give at least one prompt")
     builder = _Builder()
     builder.lay_out(prompts, given)
     reads: list[NDArray[np.int64]] = []
