@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from isr_rag.core.decision import Action, Decision, Reason
     from isr_rag.core.evidence import Chunk
     from isr_rag.core.predicates import Choice, Custom, Refuted, Sufficient, Supported
+    from isr_rag.core.settings import Orderings, Rule
     from isr_rag.errors import ISRError
     from isr_rag.gate import ISRGate
     from isr_rag.gate.acquisition import Trail, aacquire, acquire
@@ -34,6 +35,7 @@ _HOMES = {
         "core.decision": "Action Decision Reason",
         "core.evidence": "Chunk",
         "core.predicates": "Choice Custom Refuted Sufficient Supported",
+        "core.settings": "Orderings Rule",
         "errors": "ISRError",
         "gate": "ISRGate",
         "gate.acquisition": "Trail aacquire acquire",
@@ -54,8 +56,10 @@ __all__ = [
     "Decision",
     "ISRError",
     "ISRGate",
+    "Orderings",
     "Reason",
     "Refuted",
+    "Rule",
     "Sufficient",
     "Supported",
     "Trail",

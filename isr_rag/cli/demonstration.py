@@ -24,7 +24,7 @@ from isr_rag.scorers.embedded import embedded_scorer
 QUESTION = "Where did Python come from?"
 SUPPORTED = "Python was created in the early 1990s by Guido van Rossum."
 NEAR_MISS = "Python was created in the early 1990s by Richard Stallman."
-ORDERED_QUESTION, ORDERED_DRAFT = "Who is Python's principal author?", "Guido van Rossum"
+ORDERED_QUESTION, ORDERED_DRAFT = "What language did Python succeed?", "ABC"
 NEXT = """your documents:     isr-rag check --claim "..." --evidence your-notes/
 Python, frameworks: README.md
 how often it answers, is wrong, and abstains: docs/coverage.md"""
