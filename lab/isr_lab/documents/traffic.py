@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,9 @@ def source_items(
     Args:
         source: its name.
         corpus: its chunks, each with `text` and `title`.
-        records: each with the passage that it is about, which joins the collection where it is not in it.
+        records: each with the passage that it is about.
     """
-    known = {" ".join(chunk["text"].split()) for chunk in corpus}
-    extra = [passage for _, passage in records if " ".join(passage["text"].split()) not in known]
-    search = _Search([*corpus, *extra])
+    search, read_again = _Search(corpus), labels_read_again()
     for record, passage in records:
         for name, label, query, fields in _asked(record):
             key = f"{record['passage']}/{name}"
@@ -80,6 +79,9 @@ def source_items(
             depth = DEPTHS[int(_unit(f"depth of {query} in {record['passage']}") * len(DEPTHS))]
             look = search.without if "/absent/" in name else search.with_
             evidence = look(query, depth, passage)
+            label = read_again.get(key, label)
+            if label is None:
+                continue
             yield {
                 "id": key,
                 "label": label,
@@ -89,6 +91,13 @@ def source_items(
                 "evidence": [{"text": chunk["text"], "title": chunk.get("title") or None} for chunk in evidence],
                 **fields,
             }
+
+
+def labels_read_again() -> dict[str, int | None]:
+    """Labels of items whose passage was taken away, by a reader who saw the rest; None where readers could differ."""
+    path = resources.files("isr_lab.documents").joinpath("read_again.json")
+    found: dict[str, int | None] = json.loads(path.read_text("utf-8"))
+    return found
 
 
 def _asked(record: Mapping[str, Any]) -> Iterator[tuple[str, int, str, dict[str, str]]]:

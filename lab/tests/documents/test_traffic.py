@@ -1,0 +1,63 @@
+"""Items of traffic: the passage is in the evidence where the label says so, and gone where it was taken away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isr_lab.documents.traffic import labels_read_again, source_items
+
+PASSAGE = {"text": "Pumps of the series K must be drained before the first frost.", "title": "Pumps", "id": "k-001"}
+COPY = {"text": "Pumps of the series K must be drained before the first frost of a year.", "title": "Pumps"}
+OTHERS = [
+    {"text": f"Pump number {n} of the series L was drained in winter, before frost came.", "title": ""}
+    for n in range(30)
+]
+
+
+def record(number: int) -> dict[str, Any]:
+    question = {
+        "question": "When must pumps of the series K be drained?",
+        "right": "before the first frost",
+        "wrong": "after the first frost",
+        "false_premise": "When must pumps of the series K be oiled?",
+    }
+    claims = [[f"Frost number {number} finds K pumps empty, case {i}.", "paraphrase", int(i < 3)] for i in range(6)]
+    unanswered = {"question": "Who drains the pumps of the series K?", "draft": "the caretaker"}
+    return {
+        "passage": f"k-{number:03}",
+        "claims": claims,
+        "questions": [question, question],
+        "unanswered": unanswered,
+    }
+
+
+def items() -> list[dict[str, Any]]:
+    pairs = [(record(number), {**PASSAGE, "id": f"k-{number:03}"}) for number in range(40)]
+    return list(source_items("pumps", [*OTHERS, PASSAGE, COPY], pairs))
+
+
+def test_what_is_supported_shows_its_passage_and_what_is_absent_no_copy_of_it() -> None:
+    for item in items():
+        shown = [chunk["text"] for chunk in item["evidence"]]
+        if item["label"]:
+            assert PASSAGE["text"] in shown
+        if item["kind"].endswith("/absent"):
+            assert item["label"] == 0 and not {PASSAGE["text"], COPY["text"]} & set(shown)
+
+
+def test_each_task_has_the_stated_share_of_supported_items() -> None:
+    found = items()
+    for task in ("claim", "draft", "question"):
+        labels = [item["label"] for item in found if item["kind"].startswith(f"{task}/")]
+        assert 0.5 < sum(labels) / len(labels) < 0.6
+
+
+def test_items_are_the_same_on_every_call_and_known_by_their_ids() -> None:
+    assert items() == items()
+    ids = [item["id"] for item in items()]
+    assert len(set(ids)) == len(ids)
+
+
+def test_labels_read_again_are_of_items_that_were_taken_away() -> None:
+    read = labels_read_again()
+    assert all("/absent/" in key and label in (0, 1, None) for key, label in read.items())
