@@ -153,13 +153,25 @@ class ReadingOptions(ScorerOptions):
         return Orderings(m=self.m, family=self.orderings, cascade=cascade)
 
 
+def calibration_file(path: Path | None) -> Path | None:
+    """The file that `--calibration` names."""
+    from isr_rag.scorers.adjudicators import STANDARD
+
+    return STANDARD.directory / "documents.json" if path == Path("documents") else input_file(path)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GateOptions(ReadingOptions):
     """All options of a gate."""
 
     h_star: Annotated[float, typer.Option(help="Target hallucination rate.")] = 0.05
     calibration: Annotated[
-        Path | None, typer.Option(callback=input_file, help="Calibration that belongs to the model.")
+        Path | None,
+        typer.Option(
+            callback=calibration_file,
+            help="Calibration that belongs to the model: a file, or `documents` for the one of the default model that "
+            "stands for questions about one's own documents.",
+        ),
     ] = None
     p_ref: Annotated[float | None, typer.Option(help="An oracle's probability that the predicate holds.")] = None
 

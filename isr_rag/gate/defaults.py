@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from isr_rag.calibration.artefact import CalibrationArtefact, Guarantee
 from isr_rag.core.scorer import Scorer
@@ -20,17 +21,27 @@ The shipped calibration reaches 0.91 for this question, so that no evidence coul
 """
 
 
+Traffic = Literal["tests", "documents"]
+"""What labelled items a shipped calibration stands for. `tests`: public test sets, half of them written to mislead.
+`documents`: what BM25 returns from manuals, policies and books for written questions, drafts and claims."""
+
+_FILES: dict[Traffic, str] = {"tests": "calibration.json", "documents": "documents.json"}
+
+
 def default_reference(
     adapter: Path | None = None,
     *,
+    traffic: Traffic = "tests",
     guarantee: Guarantee | None = None,
     delta: float | None = None,
     prevalence: float | None = None,
 ) -> CalibratedMixture:
-    """The calibration that belongs to the adjudicator.
+    """A calibration that belongs to the adjudicator.
 
     Args:
         adapter: folder of the adapter, as for `isr_rag.scorers.embedded.embedded_scorer`.
+        traffic: what the calibration's labelled items are like. With `documents` more drafts and questions are answered
+            where people ask about documents of their own, and more is wrong where somebody tries to mislead.
         guarantee: as for `isr_rag.references.CalibratedMixture`, like `delta` and `prevalence`.
         delta: see `guarantee`.
         prevalence: see `guarantee`.
@@ -42,10 +53,12 @@ def default_reference(
 
     Examples:
         >>> from isr_rag.gate.defaults import default_reference
-        >>> default_reference(guarantee="pointwise").guarantee
-        'pointwise'
+        >>> default_reference(traffic="documents", prevalence=0.7).prevalence
+        0.7
     """
-    path = (adapter or STANDARD.directory) / "calibration.json"
+    if traffic not in _FILES:
+        raise ConfigurationError(f"traffic is one of {', '.join(_FILES)}, not {traffic!r}")
+    path = (adapter or STANDARD.directory) / _FILES[traffic]
     if not path.is_file():
         raise ModelNotFoundError(f"there is no {path}: calibrate the adapter with isr-rag calibrate")
     artefact = CalibrationArtefact.load(path)

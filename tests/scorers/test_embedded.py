@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,3 +198,17 @@ print(min(found))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 0.05
+
+
+@pytest.mark.parametrize("traffic", ["tests", "documents"])
+def test_each_shipped_calibration_belongs_to_the_judge(traffic: Any, scorer: Scorer) -> None:
+    gate = ISRGate(scorer=scorer, reference=default_reference(traffic=traffic), h_star=0.1)
+    evidence = ["The pump must be drained before the first frost.", "The warranty covers three winters."]
+    right = gate.decide(evidence, question="When must the pump be drained?", answer="before the first frost")
+    wrong = gate.decide(evidence, question="When must the pump be drained?", answer="after the first frost")
+    assert right.answered and not wrong.answered
+
+
+def test_an_unknown_kind_of_traffic_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="tests, documents"):
+        default_reference(traffic="other")  # type: ignore[arg-type]
