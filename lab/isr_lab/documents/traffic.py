@@ -79,12 +79,12 @@ def source_items(
             depth = DEPTHS[int(_unit(f"depth of {query} in {record['passage']}") * len(DEPTHS))]
             look = search.without if "/absent/" in name else search.with_
             evidence = look(query, depth, passage)
-            label = read_again.get(key, label)
-            if label is None:
+            read = read_again.get(key, label)
+            if read is None:
                 continue
             yield {
                 "id": key,
-                "label": label,
+                "label": read,
                 "group": record["passage"],
                 "source": source,
                 "kind": name.rsplit("/", 1)[0],
