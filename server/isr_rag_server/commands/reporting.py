@@ -35,6 +35,7 @@ def report(
 ) -> None:
     """Report what a gate did: answers, reasons, wrong answers where labels came back, shift, and cost."""
     from isr_rag_server.traffic import read_log, report_of
+    from isr_rag_server.traffic.page import write_report
 
     for path in out:
         output_file(path)
@@ -43,7 +44,7 @@ def report(
     read = read_log(log, labels)
     found = report_of(read, windows=windows)
     for path in out:
-        found.write(path)
+        write_report(found, path)
     for line in read.complaints:
         note(line)
     answered = found.answered

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 
+from isr_rag._util.files import write_atomically
 from isr_rag._util.printable import printable
 from isr_rag_server.traffic.report import Report, Risk, Share, Shift, Window
 
@@ -32,6 +35,18 @@ class _Chart:
     lines: Mapping[str, Points]
     bands: Mapping[str, tuple[Points, Points]] = field(default_factory=dict[str, tuple[Points, Points]])
     targets: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Write a report whole or not at all: JSON where the name ends in `.json`, else a self-contained page.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    if path.suffix.lower() == ".json":
+        write_atomically(path, json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        write_atomically(path, page(report))
 
 
 def page(report: Report) -> str:

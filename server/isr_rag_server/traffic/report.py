@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isr_rag._util.files import write_atomically
 from isr_rag.calibration.errors import fitting_libraries
 from isr_rag_server.shift import RankMartingale
 from isr_rag_server.traffic.evidence import anytime_interval
@@ -164,19 +161,6 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
-
-    def write(self, path: Path) -> None:
-        """Write the report whole or not at all: JSON where the name ends in `.json`, else a self-contained page.
-
-        Raises:
-            OSError: if it cannot be written.
-        """
-        from isr_rag_server.traffic.page import page
-
-        if path.suffix.lower() == ".json":
-            write_atomically(path, json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        else:
-            write_atomically(path, page(self))
 
 
 def report_of(log: Log, *, windows: int = WINDOWS) -> Report:

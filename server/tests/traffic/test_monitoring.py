@@ -20,6 +20,7 @@ from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_server.traffic import read_log, report_of
 from isr_rag_server.traffic.evidence import anytime_interval
+from isr_rag_server.traffic.page import write_report
 
 
 def decision(p_ref: float, h_star: float = 0.1, evidence: list[str] | None = None) -> Decision:
@@ -105,8 +106,8 @@ def test_the_page_stands_alone_and_shows_texts_as_text(tmp_path: Path) -> None:
         line["label"] = 1
     read = read_log(write(tmp_path / "log.jsonl", [*lines, f"{nasty}"]))
     report = report_of(read)
-    report.write(tmp_path / "report.html")
-    report.write(tmp_path / "report.json")
+    write_report(report, tmp_path / "report.html")
+    write_report(report, tmp_path / "report.json")
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "<script" not in page and "\x1b" not in page and not re.search(r"(src|href)=", page)
     assert page.count("<svg") == 7 and ">nan" not in page and "NaN" not in page
@@ -118,7 +119,7 @@ def test_the_page_stands_alone_and_shows_texts_as_text(tmp_path: Path) -> None:
 def test_very_short_logs_are_reported_too(count: int, tmp_path: Path) -> None:
     lines = [{"id": i, "decision": decision(0.95, evidence=[] if count == 1 else None).to_dict()} for i in range(count)]
     report = report_of(read_log(write(tmp_path / "log.jsonl", lines)))
-    report.write(tmp_path / "report.html")
+    write_report(report, tmp_path / "report.html")
     assert not report.timed and report.decisions == count and math.isfinite(report.cost.seconds[0])
 
 
@@ -126,7 +127,7 @@ def test_very_short_logs_are_reported_too(count: int, tmp_path: Path) -> None:
 def test_the_axes_agree_with_the_text_above_them(windows: int, tmp_path: Path) -> None:
     lines = [{"id": i, "decision": decision(0.95).to_dict()} for i in range(15)]
     report = report_of(read_log(write(tmp_path / "log.jsonl", lines)), windows=windows)
-    report.write(tmp_path / "report.html")
+    write_report(report, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "from decision 1 to decision 15" in page
     charts = re.findall(r'aria-label="([^"]+)">(.*?)</svg>', page)
