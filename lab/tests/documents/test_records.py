@@ -12,7 +12,7 @@ from isr_lab.slice.reading import read_items
 
 def test_each_record_has_sixteen_labels_and_each_passage_one_record() -> None:
     records = read_records()
-    assert len(records) >= 2400 and len({record["passage"] for record in records}) == len(records)
+    assert len(records) >= 4000 and len({record["passage"] for record in records}) == len(records)
     for record in records:
         labels = [item["label"] for item in items_of(record, [{"text": "t"}, {"text": "u"}], source="s")]
         assert len(labels) == 16 and sum(labels) == 7
