@@ -33,13 +33,10 @@ def test_the_code_of_a_page_runs(name: str, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.model
 @pytest.mark.parametrize("name", WITH_MODEL)
 def test_the_code_of_a_page_runs_with_the_embedded_model(
-    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(name)
-    printed = capsys.readouterr().out
-    if name == "coverage":
-        assert printed.startswith("reference_below_target 0.94 0.95")
 
 
 def test_every_page_with_code_is_run() -> None:
