@@ -169,8 +169,7 @@ class GateOptions(ReadingOptions):
         Path | None,
         typer.Option(
             callback=calibration_file,
-            help="Calibration that belongs to the model: a file, or `documents` for the one of the default model that "
-            "stands for questions about one's own documents.",
+            help="Calibration of the model: a file, or `documents` for the default model's calibration on documents.",
         ),
     ] = None
     p_ref: Annotated[float | None, typer.Option(help="An oracle's probability that the predicate holds.")] = None

@@ -40,8 +40,8 @@ def default_reference(
 
     Args:
         adapter: folder of the adapter, as for `isr_rag.scorers.embedded.embedded_scorer`.
-        traffic: what the calibration's labelled items are like. With `documents` more drafts and questions are answered
-            where people ask about documents of their own, and more is wrong where somebody tries to mislead.
+        traffic: what the calibration's labelled items are like. With `documents` more drafts and questions about
+            documents are answered; how often it is wrong where somebody tries to mislead was not measured.
         guarantee: as for `isr_rag.references.CalibratedMixture`, like `delta` and `prevalence`.
         delta: see `guarantee`.
         prevalence: see `guarantee`.
