@@ -12,7 +12,9 @@ OTHERS := server lab integrations/isr-rag-conformance
 install: $(INSTALLED)
 
 # In two processes (JOBS=0: in one), each file in one of them. Each may hold a model: up to 6 GB of memory together.
+# One thread each, since two threads in each of two processes only wait for one another on two cores.
 JOBS ?= 2
+test: export OMP_NUM_THREADS ?= 1
 test: install
 	$(BIN)/isr-rag setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
