@@ -23,7 +23,7 @@ from measuring import machine, plot_lines
 
 from isr_rag import ISRGate
 from isr_rag._util.files import write_json
-from isr_rag._util.sentences import sentence_spans
+from isr_rag._util.text import sentence_spans
 from isr_rag.scorers import embedded
 from isr_rag.scorers.local.states import StateCache
 

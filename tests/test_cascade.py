@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import Action, Decision, ISRGate
+from isr_rag.core.bounds import hopeless, stages, weigh
 from isr_rag.core.settings import Convention, Orderings, Rule, Settings
-from isr_rag.core.verdict import hopeless, stages, weigh
 from isr_rag.references import CalibratedMixture, Oracle, Reference
 from isr_rag.testing import FixedScorer
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from isr_rag import Decision, ISRGate
 from isr_rag.core.decision import Focus
-from isr_rag.core.evidence import Chunk
-from isr_rag.core.focus import choose, words
+from isr_rag.core.evidence import Chunk, choose, words
 from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import PromptTooLongError
 from isr_rag.references import Oracle

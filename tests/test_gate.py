@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import isr_rag
 from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Sufficient, Supported
 from isr_rag.core import bounds
+from isr_rag.core.bounds import weigh
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.core.settings import Convention, Orderings, Rule, Settings
-from isr_rag.core.verdict import weigh
 from isr_rag.errors import (
     ConfigurationError,
     InvalidInputError,

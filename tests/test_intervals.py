@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isr_rag import Decision, ISRGate
+from isr_rag.core.bounds import hopeless, weigh
 from isr_rag.core.scorer import PartialScoresError, ScoreRequest, Scores
 from isr_rag.core.settings import Rule, Settings
-from isr_rag.core.verdict import hopeless, weigh
 from isr_rag.errors import ScorerError
 from isr_rag.references import Oracle
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from isr_rag.calibration.languages import foreign_language, languages_of, sample
+from isr_rag._util.text import foreign_language, languages_of, sample
 
 ENGLISH = "The river flows through the old town and on to the sea, where it was dammed long ago."
 GERMAN = "Der Fluss fließt durch die alte Stadt und weiter zum Meer, wo er vor langer Zeit gestaut wurde."

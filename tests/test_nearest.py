@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from isr_rag import Chunk, Decision, ISRGate
-from isr_rag.core.focus import nearest
-from isr_rag.core.predicates import Sufficient, Supported
+from isr_rag.core.evidence import nearest
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -32,22 +31,23 @@ def test_it_is_the_one_with_most_of_the_words_and_what_it_lacks_is_told(
     claim: str, chunk: int, sentence: str, lacking: tuple[str, ...]
 ) -> None:
     for order in itertools.permutations(range(2)):
-        found = nearest(Supported(claim=claim), [EVIDENCE[i] for i in order], order)
+        found = nearest(claim, claim, [EVIDENCE[i] for i in order], order)
         assert found is not None
         assert (found.chunk, found.sentence, found.lacking) == (chunk, sentence, lacking)
 
 
 def test_no_word_of_a_draft_or_question_gets_into_a_decision() -> None:
+    gate = ISRGate(scorer=FixedScorer([0.2]), reference=Oracle(0.3))
     asked = "When was Marie Curie born?"
-    draft = nearest(Supported(question=asked, answer="in 1870"), EVIDENCE, (0, 1))
+    draft = gate.decide(EVIDENCE, question=asked, answer="in 1870").nearest
     assert draft is not None and draft.lacking == ()  # decisions travel; a draft held back does not
-    question = nearest(Sufficient(asked), EVIDENCE, (0, 1))
+    question = gate.decide(EVIDENCE, question=asked).nearest
     assert question is not None and (question.chunk, question.lacking) == (1, ())
 
 
 def test_without_a_common_word_there_is_none() -> None:
-    assert nearest(Supported(claim="Zinc melts."), EVIDENCE, (0, 1)) is None
-    assert nearest(Supported(claim="Zinc melts."), [], ()) is None
+    assert nearest("Zinc melts.", "Zinc melts.", EVIDENCE, (0, 1)) is None
+    assert nearest("Zinc melts.", "Zinc melts.", [], ()) is None
 
 
 def test_a_decision_names_the_sentence_and_survives_json() -> None:

@@ -1,6 +1,6 @@
 """Cut an answer into its parts: statements, and what is not judged and why.
 
-Markdown is parsed by markdown-it, text is cut by `isr_rag._util.sentences`. Every character that is neither white space
+Markdown is parsed by markdown-it, text is cut by `isr_rag._util.text`. Every character that is neither white space
 nor a mark of markdown belongs to one part.
 """
 
@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from isr_rag._util.sentences import Span, sentence_spans, trimmed
+from isr_rag._util.text import Span, sentence_spans, trimmed
 from isr_rag.audit.markers import Found, Markers
 from isr_rag.audit.statement import Kind
-from isr_rag.core.evidence import one_line
-from isr_rag.core.focus import words
+from isr_rag.core.evidence import one_line, words
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

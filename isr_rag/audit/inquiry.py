@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from isr_rag._util.bm25 import Bm25
-from isr_rag._util.sentences import Span
+from isr_rag._util.text import Span
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.cutting import Part
 from isr_rag.audit.pieces import Pieces

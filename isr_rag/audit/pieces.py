@@ -12,10 +12,9 @@ from functools import cached_property
 from itertools import pairwise
 
 from isr_rag._util.bm25 import Bm25
-from isr_rag._util.sentences import Span, sentence_spans, trimmed
+from isr_rag._util.text import Span, sentence_spans, trimmed
 from isr_rag.audit.context import Context
-from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.core.focus import Focus, first_words, words
+from isr_rag.core.evidence import Chunk, Focus, first_words, one_line, words
 
 WHOLE = 200
 """Words of the longest chunk that is read whole. Longer ones are cut when the evidence exceeds the gate's limit."""

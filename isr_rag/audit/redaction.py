@@ -9,13 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
 from isr_rag.audit.statement import Kind, MarkerStatus, Statement, Verdict
-from isr_rag.core.bounds import TOLERANCE
+from isr_rag.core.bounds import TOLERANCE, settled_by, weigh
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.settings import Settings
-from isr_rag.core.verdict import settled_by, weigh
 
 _BULLET = re.compile(r"^[ \t]*(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}(?=\s)")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from isr_rag._util.files import write_atomically
-from isr_rag._util.printable import printable
 from isr_rag._util.sealed import from_plain
+from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
 from isr_rag.audit.redaction import Redaction, redact, shortened
 from isr_rag.audit.statement import Citation, MarkerStatus, Statement, Verdict

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from isr_rag._util.sealed import from_plain
-from isr_rag._util.sentences import Span
+from isr_rag._util.text import Span
 from isr_rag.core.decision import Decision
 
 

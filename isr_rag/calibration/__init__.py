@@ -13,6 +13,7 @@ from isr_rag.calibration.artefact import (
     LoopCalibration,
     PredicateCalibration,
 )
+from isr_rag.calibration.calibrators import Steps, Tail, VennAbers
 from isr_rag.calibration.channel import NoisyChannel
 from isr_rag.calibration.checks import TrainingHashes
 from isr_rag.calibration.errors import (
@@ -25,9 +26,6 @@ from isr_rag.calibration.fitting import FitSettings, FittedCalibration, HeldOut,
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord
 from isr_rag.calibration.report import calibration_report
-from isr_rag.calibration.steps import Steps
-from isr_rag.calibration.tail import Tail
-from isr_rag.calibration.venn_abers import VennAbers
 
 __all__ = [
     "BinCalibration",

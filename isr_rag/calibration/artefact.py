@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isr_rag._util.sealed import SealedFormat, from_plain
-from isr_rag.calibration.best_chunk import joined
+from isr_rag.calibration.calibrators import Steps, Tail, VennAbers
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.calibration.ltt import Scope, Threshold
-from isr_rag.calibration.steps import Steps
-from isr_rag.calibration.tail import Tail
-from isr_rag.calibration.venn_abers import VennAbers
 
 FORMAT = SealedFormat(
     "isr-rag calibration", 4, CalibrationCorruptError, "Fit it anew with `isr-rag calibrate`, or fetch the original"
@@ -27,6 +24,7 @@ Guarantee = Literal["pointwise", "selective"]
 cases that look like this one are right with at least this probability, on average (`VennAbers`), which asks far more of
 each answer."""
 
+_EPS = 1e-6
 _ORDERED = ("orderings", "m", "bands", "seed")
 
 
@@ -106,7 +104,7 @@ class LoopCalibration:
 
     Attributes:
         rounds: most rounds of the loop.
-        steps: p_ref by score, see `isr_rag.calibration.tail.loop_steps`.
+        steps: p_ref by score, see `isr_rag.calibration.calibrators.loop_steps`.
         cases: number of labelled loops that it was fitted on.
         retriever: how they retrieved, in words.
     """
@@ -286,3 +284,20 @@ class CalibrationArtefact:
             return from_plain(cls, content)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise CalibrationCorruptError(f"{path} is damaged: {error}") from error
+
+
+def joined(q_bar: float, alone: float, weight: float) -> float:
+    """Mean of q_bar and of the best chunk's probability in log-odds, with this weight for the latter.
+
+    It rises with both, so a lower probability of either never raises the score.
+    """
+    if alone == q_bar or weight == 0.0:
+        return q_bar
+    x = (1.0 - weight) * _logit(q_bar) + weight * _logit(alone)
+    low, high = sorted((q_bar, alone))
+    return min(high, max(low, 1.0 / (1.0 + math.exp(-x))))  # between both, also where log-odds are clipped
+
+
+def _logit(q: float) -> float:
+    inside = min(max(q, _EPS), 1.0 - _EPS)
+    return math.log(inside) - math.log1p(-inside)

@@ -6,7 +6,6 @@ read by itself, no single one carries such a claim.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
@@ -14,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag.calibration.artefact import joined
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 from isr_rag.calibration.records import CalibrationRecord, groups_of
 
@@ -31,19 +31,6 @@ COVERAGES = (0.1, 0.2, 0.4)
 """Shares of the surest items among which errors are compared."""
 FOLDS = 5
 _LEAST_OF_A_SOURCE = 40
-_EPS = 1e-6
-
-
-def joined(q_bar: float, alone: float, weight: float) -> float:
-    """Mean of q_bar and of the best chunk's probability in log-odds, with this weight for the latter.
-
-    It rises with both, so a lower probability of either never raises the score.
-    """
-    if alone == q_bar or weight == 0.0:
-        return q_bar
-    x = (1.0 - weight) * _logit(q_bar) + weight * _logit(alone)
-    low, high = sorted((q_bar, alone))
-    return min(high, max(low, 1.0 / (1.0 + math.exp(-x))))  # between both, also where log-odds are clipped
 
 
 def best_weight(records: Sequence[CalibrationRecord], seed: int) -> float:
@@ -105,8 +92,3 @@ def _errors_in_surest(scores: Floats, labels: NDArray[Any], coverage: float) -> 
     """Share of errors among the surest; all items with a score equal to the last one's count."""
     count = max(1, round(coverage * len(scores)))
     return float(1.0 - labels[scores >= np.sort(scores)[-count]].mean())
-
-
-def _logit(q: float) -> float:
-    inside = min(max(q, _EPS), 1.0 - _EPS)
-    return math.log(inside) - math.log1p(-inside)

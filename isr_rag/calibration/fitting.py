@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_rag._util.text import languages_of
 from isr_rag.calibration.artefact import (
     BinCalibration,
     CalibrationArtefact,
@@ -18,13 +19,11 @@ from isr_rag.calibration.artefact import (
     PredicateCalibration,
 )
 from isr_rag.calibration.best_chunk import WEIGHTS_TRIED, best_weight, joined, split
+from isr_rag.calibration.calibrators import Tail, VennAbers, loop_steps
 from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
-from isr_rag.calibration.languages import languages_of
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord, check_loops, check_records, data_hash, groups_of
-from isr_rag.calibration.tail import Tail, loop_steps
-from isr_rag.calibration.venn_abers import VennAbers
 from isr_rag.core.bounds import TOLERANCE
 
 BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))

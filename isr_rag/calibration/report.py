@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from isr_rag._util.files import write_atomically, write_json
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.calibration.checks import enough_of_each_class
 from isr_rag.calibration.errors import fitting_libraries
 from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style

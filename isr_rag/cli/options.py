@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.core.orderings import Family
 from isr_rag.core.settings import Orderings
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError, ScorerError
 
 if TYPE_CHECKING:

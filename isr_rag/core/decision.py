@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from isr_rag._util.printable import printable
 from isr_rag._util.sealed import from_plain
-from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.core.focus import Focus, Nearest
+from isr_rag._util.text import printable
+from isr_rag.core.bounds import Action as Action
+from isr_rag.core.bounds import DecidedBy as DecidedBy
+from isr_rag.core.bounds import Reason as Reason
+from isr_rag.core.evidence import Chunk, Focus, Nearest, one_line
 from isr_rag.core.pictures import plot, strip
 from isr_rag.core.settings import Settings
-from isr_rag.core.verdict import Action as Action
-from isr_rag.core.verdict import DecidedBy as DecidedBy
-from isr_rag.core.verdict import Reason as Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:

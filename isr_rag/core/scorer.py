@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,29 +131,3 @@ def kept_bytes_of(scorer: Scorer) -> int | None:
 def noise_floor_of(scorer: Scorer) -> float | None:
     """A scorer's numerical noise in log-odds; None where it does not know it."""
     return getattr(scorer, "noise_floor", None)
-
-
-def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
-    """Label probabilities as plain floats, renormalised: the least and the most they can be, one row per ordering.
-
-    Raises:
-        ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
-    """
-    if not isinstance(scores, Scores):
-        raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")
-    logprobs = np.asarray(scores.logprobs, dtype=np.float64)
-    if logprobs.shape != (m, labels):
-        raise ScorerError(f"the scorer returned log-probabilities of shape {logprobs.shape}, not {(m, labels)}")
-    if np.isnan(logprobs).any() or (logprobs > 1e-6).any():
-        raise ScorerError(f"the scorer returned numbers that are not log-probabilities: {logprobs.tolist()}")
-    probabilities = np.exp(logprobs)
-    totals = probabilities.sum(axis=1, keepdims=True)
-    if (totals <= 0.0).any():
-        raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
-    if scores.bounds is None:
-        rows = cast(list[list[float]], (probabilities / totals).tolist())
-        return rows, rows
-    ends = np.asarray(scores.bounds, dtype=np.float64)
-    if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
-        raise ScorerError("the scorer returned bounds that are not intervals of probabilities")
-    return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())

@@ -6,23 +6,22 @@ import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 import numpy as np
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.core import bounds
+from isr_rag.core.bounds import Action, Reason, Verdict, mean, settled_by, stages
 from isr_rag.core.decision import Decision
-from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks
-from isr_rag.core.focus import Reading, choose, nearest
+from isr_rag.core.evidence import Chunk, EvidenceLike, Reading, as_chunks, choose, nearest
 from isr_rag.core.orderings import draw_orderings
-from isr_rag.core.predicates import Predicate, predicate_for
+from isr_rag.core.predicates import Predicate, Supported, predicate_for
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.reference import Case, CloseReference, Estimate, Reference, consult
-from isr_rag.core.scorer import Scorer, ScoreRequest, Scores, checked_probabilities, noise_floor_of
+from isr_rag.core.scorer import Scorer, ScoreRequest, Scores, noise_floor_of
 from isr_rag.core.settings import Settings
-from isr_rag.core.verdict import Action, Reason, Verdict, mean, settled_by, stages
-from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError
+from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError, ScorerError
 
 Values = tuple[float, ...]
 Decides = TypeVar("Decides", bound=Callable[..., Any])
@@ -121,6 +120,32 @@ def checked_reference(reference: object) -> Reference | None:
     raise InvalidTypeError(
         f"{type(reference).__name__} is not a reference: wrap a value or function in Oracle(...) or Verifier(...)"
     )
+
+
+def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
+    """Label probabilities as plain floats, renormalised: the least and the most they can be, one row per ordering.
+
+    Raises:
+        ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
+    """
+    if not isinstance(scores, Scores):
+        raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")
+    logprobs = np.asarray(scores.logprobs, dtype=np.float64)
+    if logprobs.shape != (m, labels):
+        raise ScorerError(f"the scorer returned log-probabilities of shape {logprobs.shape}, not {(m, labels)}")
+    if np.isnan(logprobs).any() or (logprobs > 1e-6).any():
+        raise ScorerError(f"the scorer returned numbers that are not log-probabilities: {logprobs.tolist()}")
+    probabilities = np.exp(logprobs)
+    totals = probabilities.sum(axis=1, keepdims=True)
+    if (totals <= 0.0).any():
+        raise ScorerError("the scorer gave no label any probability: nothing can be renormalised")
+    if scores.bounds is None:
+        rows = cast(list[list[float]], (probabilities / totals).tolist())
+        return rows, rows
+    ends = np.asarray(scores.bounds, dtype=np.float64)
+    if ends.shape != (2, m, labels) or not ((ends[0] >= 0.0) & (ends[0] <= ends[1]) & (ends[1] <= 1.0)).all():
+        raise ScorerError("the scorer returned bounds that are not intervals of probabilities")
+    return cast(list[list[float]], ends[0].tolist()), cast(list[list[float]], ends[1].tolist())
 
 
 class _Rows:
@@ -253,6 +278,7 @@ class Work:
             detail: what a user should know beyond the numbers.
         """
         item, reading, settings, estimate = self.item, self.reading, self.settings, self.estimate
+        claim = self.predicate.claim if isinstance(self.predicate, Supported) else None  # no draft
         refused = Action.ACQUIRE if item.can_acquire else Action.ABSTAIN
         numbers: dict[str, Any] = {}
         if estimate is not None:
@@ -290,7 +316,7 @@ class Work:
             passes=self._together.passes + self._alone.passes,
             focus=reading.focus if self.scored else None,
             left_out=reading.left_out(len(item.chunks)),
-            nearest=nearest(self.predicate, reading.chunks, reading.places),
+            nearest=nearest(self.predicate.query, claim, reading.chunks, reading.places),
             seconds=time.perf_counter() - self._started,
             detail="; ".join(filter(None, (detail, self._note))),
             **numbers,

@@ -13,11 +13,11 @@ from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplic
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.fitting import FitSettings, FittedCalibration, fit_artefact
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord
+from isr_rag.core.bounds import weigh
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, as_chunks, one_line
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import check_count
-from isr_rag.core.verdict import weigh
 from isr_rag.gate import ISRGate
 from isr_rag.gate.acquisition import Retrieve
 from isr_rag.references.direct import Oracle

@@ -15,7 +15,7 @@ from typing import Any
 
 from isr_rag._util import strict_json
 from isr_rag._util.files import sha256_of
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.errors import InvalidInputError
 
 BATCH = 16

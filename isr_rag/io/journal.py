@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isr_rag._util.printable import well_formed
+from isr_rag._util.text import well_formed
 from isr_rag.errors import OutputError
 
 Record = dict[str, Any]

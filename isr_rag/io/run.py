@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isr_rag._util.files import write_atomically
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.errors import (

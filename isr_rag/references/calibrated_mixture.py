@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from isr_rag._util.text import foreign_language, sample
 from isr_rag.calibration.artefact import (
     BinCalibration,
     CalibrationArtefact,
@@ -12,12 +13,10 @@ from isr_rag.calibration.artefact import (
     LoopCalibration,
     PredicateCalibration,
 )
+from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
-from isr_rag.calibration.languages import foreign_language, sample
-from isr_rag.calibration.venn_abers import VennAbers
-from isr_rag.core.bounds import TOLERANCE
+from isr_rag.core.bounds import TOLERANCE, mean
 from isr_rag.core.reference import Calibration, Case, Estimate, checked_calibration, out_of_reach, probability
-from isr_rag.core.verdict import mean
 from isr_rag.errors import ConfigurationError
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.calibration import LearnThenTest, Tail
-from isr_rag.calibration.tail import loop_steps
+from isr_rag.calibration.calibrators import loop_steps
 
 Floats = NDArray[np.float64]
 World = Callable[[Floats], Floats]

@@ -24,7 +24,7 @@ from isr_rag.calibration import (
     LoopRecord,
     fit_artefact,
 )
-from isr_rag.calibration.best_chunk import joined
+from isr_rag.calibration.artefact import joined
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ScorerError
 from isr_rag.gate.labelled import score_labelled, score_loops

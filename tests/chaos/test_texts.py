@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from isr_rag import Chunk, ISRGate
-from isr_rag.core.evidence import neutralise, one_line, quote
-from isr_rag.core.focus import choose, words
+from isr_rag.core.evidence import choose, neutralise, one_line, quote, words
 from isr_rag.io.sources import chunk_text
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer

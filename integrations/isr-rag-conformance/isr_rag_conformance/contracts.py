@@ -24,8 +24,9 @@ from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import Choice, Custom, Predicate, Sufficient, Supported
 from isr_rag.core.reference import Case, Reference, consult
-from isr_rag.core.scorer import AsyncScorer, Scorer, ScoreRequest, Scores, checked_probabilities
+from isr_rag.core.scorer import AsyncScorer, Scorer, ScoreRequest, Scores
 from isr_rag.core.settings import Orderings, Settings
+from isr_rag.core.work import checked_probabilities
 
 __all__ = ["ReferenceContract", "ScorerContract"]
 

@@ -16,8 +16,7 @@ from functools import cached_property, lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from isr_rag.core.evidence import neutralise
-from isr_rag.core.focus import words
+from isr_rag.core.evidence import neutralise, words
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import InvalidInputError, LabelError, MissingDependencyError, PromptTooLongError
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.errors import ConfigurationError, MissingDependencyError
 from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
 

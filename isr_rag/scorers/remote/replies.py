@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.core.scorer import Scores
 from isr_rag.scorers.remote.errors import ServerReplyError
 

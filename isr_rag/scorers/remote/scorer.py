@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.predicates import Supported
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores

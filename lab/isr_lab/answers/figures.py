@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from isr_lab.answers.scoring import ScoredAnswer, ScoredStatement
 from isr_rag.audit import AuditCalibration, Budget, Probabilities
 from isr_rag.calibration.metrics import Interval, auroc, wilson_interval
-from isr_rag.core.bounds import TOLERANCE
+from isr_rag.core.bounds import TOLERANCE, weigh
 from isr_rag.core.settings import Settings
-from isr_rag.core.verdict import weigh
 
 H_STARS = (0.05, 0.1, 0.2, 0.3)
 _SPLITS = 200

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from isr_rag._util.sentences import sentence_spans
+from isr_rag._util.text import sentence_spans
 from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
 from isr_rag.io.sources import chunk_text

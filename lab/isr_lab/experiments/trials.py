@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.core.bounds import EPS
-from isr_rag.core.scorer import Layout, Scorer, ScoreRequest, checked_probabilities
+from isr_rag.core.scorer import Layout, Scorer, ScoreRequest
+from isr_rag.core.work import checked_probabilities
 from isr_rag.errors import InvalidInputError, ScorerError
 
 Fact = str | int | float | bool | None

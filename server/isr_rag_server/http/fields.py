@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from isr_rag._util.printable import printable, well_formed
+from isr_rag._util.text import printable, well_formed
 from isr_rag.core.decision import Action, Reason
 
 _STRICT = ConfigDict(extra="forbid", strict=True)

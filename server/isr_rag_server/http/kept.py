@@ -6,7 +6,7 @@ import hashlib
 
 from cachetools import LRUCache
 
-from isr_rag._util.printable import well_formed
+from isr_rag._util.text import well_formed
 from isr_rag.core.evidence import Chunk
 
 _OVERHEAD = 200

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.errors import (
     ConfigurationError,
     InvalidInputError,

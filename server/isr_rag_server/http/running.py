@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.gate import ISRGate
 from isr_rag_server.http.app import application
 from isr_rag_server.http.service import Service

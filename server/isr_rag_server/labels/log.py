@@ -17,10 +17,10 @@ import numpy as np
 
 from isr_rag.calibration.checks import normalised
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationMismatchError
+from isr_rag.core.bounds import mean
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import EvidenceLike, as_chunks
 from isr_rag.core.predicates import predicate_for
-from isr_rag.core.verdict import mean
 from isr_rag.errors import ConfigurationError, InvalidInputError, OutputError
 from isr_rag.gate import ISRGate
 from isr_rag_server.labels.release import CLIP, ScoredBy

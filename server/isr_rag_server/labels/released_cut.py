@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from isr_rag.calibration.errors import CalibrationMismatchError
+from isr_rag.core.bounds import mean
 from isr_rag.core.reference import Case, Estimate
-from isr_rag.core.verdict import mean
 from isr_rag.errors import ConfigurationError
 from isr_rag_server.labels.release import CLIP, Release, ScoredBy
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from isr_rag._util.files import write_atomically
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.calibration.errors import fitting_libraries
 from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
 from isr_rag_server.labels.log import ShadowLog

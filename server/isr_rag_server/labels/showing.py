@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isr_rag._util.bm25 import Bm25
-from isr_rag._util.printable import well_formed
-from isr_rag._util.sentences import sentence_spans
+from isr_rag._util.text import sentence_spans, well_formed
 from isr_rag.core.evidence import as_chunks, one_line
 from isr_rag.core.predicates import predicate_for
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from isr_rag._util.files import write_atomically
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag_server.traffic.report import Report, Risk, Share, Shift, Window
 
 _WIDTH, _HEIGHT = 560.0, 230.0

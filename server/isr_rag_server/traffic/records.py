@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from isr_rag._util import strict_json
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.core.decision import Decision
 from isr_rag.errors import InvalidInputError
 

@@ -10,7 +10,7 @@ import pytest
 from tests.security.strings import MARKERS, STRINGS
 
 from isr_rag import Choice, Chunk, Custom, Decision, ISRGate, Sufficient, Supported
-from isr_rag._util.printable import printable
+from isr_rag._util.text import printable
 from isr_rag.core.evidence import neutralise, one_line
 from isr_rag.core.predicates import Predicate
 from isr_rag.core.prompt import Prompt

@@ -23,8 +23,8 @@ from isr_lab import bounds as dispersion_bounds
 from isr_lab.experiments.audit.deployable import DeployableReference
 from isr_lab.experiments.audit.items import AuditItem
 from isr_rag.calibration.metrics import Interval, wilson_interval
+from isr_rag.core.bounds import weigh
 from isr_rag.core.settings import Settings
-from isr_rag.core.verdict import weigh
 
 Reading = Literal["label", "supported", "calibrated"]
 READINGS: tuple[Reading, ...] = get_args(Reading)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from isr_lab.experiments.audit.items import AuditItem
+from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
-from isr_rag.calibration.venn_abers import VennAbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration import plots
+from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
-from isr_rag.calibration.venn_abers import VennAbers
+from isr_rag.core.bounds import far_from_boundary, hopeless, stages, weigh
 from isr_rag.core.settings import Settings
-from isr_rag.core.verdict import far_from_boundary, hopeless, stages, weigh
 
 WANTED = 0.6
 """Share of the passes of fixed m that the cascade is meant to stay within."""
