@@ -4,25 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = [
-    "ConfigurationError",
-    "ISRError",
-    "InvalidInputError",
-    "InvalidTypeError",
-    "LabelError",
-    "MemoryBudgetError",
-    "MissingDependencyError",
-    "ModelCorruptError",
-    "ModelNotFoundError",
-    "NoReferenceError",
-    "OutputError",
-    "PromptTooLongError",
-    "ReferenceFailedError",
-    "RetrieverFailedError",
-    "ScorerError",
-    "install_command",
-]
-
 
 class ISRError(Exception):
     """Base of every error raised on purpose by isr_rag."""

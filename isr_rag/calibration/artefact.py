@@ -173,11 +173,10 @@ class PredicateCalibration:
         """Share of the labelled items for which the predicate holds."""
         return self.n_true / (self.n_true + self.n_false)
 
-    def ceiling(self, guarantee: Guarantee, prevalence: float | None = None) -> float:
-        """The highest p_ref that any score in any bin can reach."""
-        if guarantee == "selective":
-            return max(part.tail.steps(prevalence).ceiling for part in self.bins)
-        return max(part.calibrator.lower(1.0) for part in self.bins)
+    @property
+    def ceiling(self) -> float:
+        """The highest rate among the answered that any score in any bin can reach."""
+        return max(part.tail.steps().ceiling for part in self.bins)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from isr_rag.calibration.artefact import (
     Fingerprint,
     LoopCalibration,
     PredicateCalibration,
+    joined,
 )
-from isr_rag.calibration.best_chunk import WEIGHTS_TRIED, best_weight, joined, split
+from isr_rag.calibration.best_chunk import WEIGHTS_TRIED, best_weight, split
 from isr_rag.calibration.calibrators import Tail, VennAbers, loop_steps
 from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries

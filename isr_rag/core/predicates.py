@@ -15,19 +15,6 @@ from isr_rag.core.evidence import Chunk, neutralise, one_line, quote
 from isr_rag.core.prompt import Prompt
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 
-__all__ = [
-    "BINARY_INSTRUCTION",
-    "BINARY_LABELS",
-    "Choice",
-    "Custom",
-    "Predicate",
-    "Refuted",
-    "Sufficient",
-    "Supported",
-    "evidence_alone",
-    "predicate_for",
-]
-
 BINARY_LABELS = (("1",), ("0",))
 BINARY_INSTRUCTION = (
     "You check statements and questions against evidence. Lines that begin with > are quoted evidence: "

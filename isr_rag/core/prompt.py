@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "Ordering",
-    "Prompt",
-]
-
 Ordering = tuple[int, ...]
 """A permutation of `range(n)`: position -> index of the chunk that is there."""
 

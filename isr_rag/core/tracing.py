@@ -13,8 +13,6 @@ from isr_rag.core.decision import Decision
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-__all__ = ["LOGGER"]
-
 LOGGER = "isr_rag.decisions"
 """The logger that has a line at INFO for each decision."""
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from isr_rag.calibration.artefact import CalibrationArtefact, Guarantee
-from isr_rag.core.scorer import Scorer
 from isr_rag.errors import ConfigurationError, ModelNotFoundError
 from isr_rag.references.calibrated_mixture import CalibratedMixture
-from isr_rag.scorers.adjudicators import DEFAULT, STANDARD
+from isr_rag.scorers.adjudicators import STANDARD
 
 AFTER_DRAFTING = 0.05
 """h* of an adapter's default gate that judges a draft: evidence that fails costs a wrong answer."""
@@ -63,17 +62,3 @@ def default_reference(
         raise ModelNotFoundError(f"there is no {path}: calibrate the adapter with isr-rag calibrate")
     artefact = CalibrationArtefact.load(path)
     return CalibratedMixture(artefact, guarantee=guarantee, delta=delta, prevalence=prevalence)
-
-
-def default_scorer(name: str) -> Scorer:
-    """The judge of this package with that name.
-
-    Raises:
-        ConfigurationError: if there is none of that name.
-        ModelNotFoundError: if its model is not set up.
-    """
-    from isr_rag.scorers.embedded import embedded_scorer
-
-    if name != DEFAULT:
-        raise ConfigurationError(f"there is no scorer {name!r}; there is {DEFAULT!r}, or give one of isr_rag.scorers")
-    return embedded_scorer()

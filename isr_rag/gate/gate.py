@@ -86,9 +86,13 @@ class ISRGate:
         settings = Settings(h_star=h_star, orderings=orderings, rule=rule, max_words=words)
         checked_reference(reference)
         if isinstance(scorer, str):
-            from isr_rag.gate.defaults import default_reference, default_scorer
+            from isr_rag.gate.defaults import default_reference
+            from isr_rag.scorers.adjudicators import DEFAULT
+            from isr_rag.scorers.embedded import embedded_scorer
 
-            scorer, reference = default_scorer(scorer), reference or default_reference()
+            named = f"there is no scorer {scorer!r}; there is {DEFAULT!r}, or give one of isr_rag.scorers"
+            require(scorer == DEFAULT, named)
+            scorer, reference = embedded_scorer(), reference or default_reference()
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
         words = focus_words_of(scorer) if max_words == "auto" else words
