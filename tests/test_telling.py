@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isr_rag import ISRGate, acquire
-from isr_rag.core.tracing import LOGGER
+from isr_rag.core.algorithm import LOGGER
 from isr_rag.errors import ScorerError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer

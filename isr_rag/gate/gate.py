@@ -13,14 +13,13 @@ from isr_rag.audit.audits import AuditItem, AuditOptions, Audits, StreamedPart, 
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.core import bounds
-from isr_rag.core.algorithm import ascore, prepare, read_items, score, settle, wanted
+from isr_rag.core.algorithm import ascore, prepare, read_items, score, settle, traced, wanted
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import EvidenceLike, as_chunks
 from isr_rag.core.predicates import evidence_alone
 from isr_rag.core.reference import CalibratedReference, Reference, below_target
 from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Scorer, focus_words_of
 from isr_rag.core.settings import MaxWords, OnError, Orderings, Rule, Settings, check_on_error, require
-from isr_rag.core.tracing import traced
 from isr_rag.core.work import Asked, CheckedItem, Item, Work, checked_reference, read_item, spelled_out
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.scorers.cache import RememberedScores

@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 
+from isr_rag.core.algorithm import LOGGER
 from isr_rag.core.decision import Decision
 from isr_rag.core.settings import OnError
-from isr_rag.core.tracing import LOGGER
 from isr_rag.gate import ISRGate
 from isr_rag.references.direct import Oracle
 from isr_rag.testing import FixedScorer
