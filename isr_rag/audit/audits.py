@@ -29,8 +29,7 @@ from isr_rag.audit.statement import Kind, Statement
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks
 from isr_rag.core.predicates import check_text
-from isr_rag.core.reference import Reference
-from isr_rag.core.settings import Settings
+from isr_rag.core.settings import Reference, Settings
 from isr_rag.core.work import Item
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from isr_rag.calibration.artefact import CalibrationArtefact
-from isr_rag.core.reference import Reference
 from isr_rag.core.scorer import Scorer
-from isr_rag.core.settings import MaxWords, Orderings, Rule
+from isr_rag.core.settings import MaxWords, Orderings, Reference, Rule
 from isr_rag.gate import ISRGate
 from isr_rag.gate.defaults import default_reference
 from isr_rag.references import CalibratedMixture, Oracle

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from isr_rag._util.text import printable
 from isr_rag.core.bounds import Reason, far_from_boundary, hopeless, weigh
 from isr_rag.core.decision import Decision
-from isr_rag.core.reference import Reference, consult, target_of
 from isr_rag.core.scorer import AsyncScorer, PartialScoresError, Scorer, ScoreRequest, Scores
-from isr_rag.core.settings import OnError, Settings
+from isr_rag.core.settings import OnError, Reference, Settings, consult, target_of
 from isr_rag.core.work import CheckedItem, Item, Work, read_item
 from isr_rag.errors import ISRError, PromptTooLongError, ReferenceFailedError, ScorerError
 

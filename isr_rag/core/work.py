@@ -18,9 +18,8 @@ from isr_rag.core.evidence import Chunk, EvidenceLike, Reading, as_chunks, choos
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import Predicate, Supported, predicate_for
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.reference import Case, CloseReference, Estimate, Reference, consult
 from isr_rag.core.scorer import Scorer, ScoreRequest, Scores, noise_floor_of
-from isr_rag.core.settings import Settings
+from isr_rag.core.settings import Case, CloseReference, Estimate, Reference, Settings, consult
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError, ScorerError
 
 Values = tuple[float, ...]

@@ -11,8 +11,7 @@ from isr_rag.core.bounds import TOLERANCE
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.core.predicates import predicate_for
-from isr_rag.core.reference import CalibratedReference, Reference, below_target
-from isr_rag.core.settings import check_count
+from isr_rag.core.settings import CalibratedReference, Reference, below_target, check_count
 from isr_rag.core.work import Asked, Item, spelled_out, undecided
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.gate import ISRGate

@@ -17,9 +17,19 @@ from isr_rag.core.algorithm import ascore, prepare, read_items, score, settle, t
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import EvidenceLike, as_chunks
 from isr_rag.core.predicates import evidence_alone
-from isr_rag.core.reference import CalibratedReference, Reference, below_target
 from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Scorer, focus_words_of
-from isr_rag.core.settings import MaxWords, OnError, Orderings, Rule, Settings, check_on_error, require
+from isr_rag.core.settings import (
+    CalibratedReference,
+    MaxWords,
+    OnError,
+    Orderings,
+    Reference,
+    Rule,
+    Settings,
+    below_target,
+    check_on_error,
+    require,
+)
 from isr_rag.core.work import Asked, CheckedItem, Item, Work, checked_reference, read_item, spelled_out
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.scorers.cache import RememberedScores

@@ -5,7 +5,7 @@ deterministic check as it stands, and a learned one only through its calibration
 mean over the gate's own orderings; `CrossEncoder` asks a fact-checking model; `MinReference` combines several.
 """
 
-from isr_rag.core.reference import Calibration, Case, Estimate, Reference
+from isr_rag.core.settings import Calibration, Case, Estimate, Reference
 from isr_rag.references.calibrated_mixture import CalibratedMixture
 from isr_rag.references.cross_encoder import CrossEncoder
 from isr_rag.references.direct import MinReference, Oracle, ToolReference, Verifier

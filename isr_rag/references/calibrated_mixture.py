@@ -16,7 +16,7 @@ from isr_rag.calibration.artefact import (
 from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
 from isr_rag.core.bounds import TOLERANCE, mean
-from isr_rag.core.reference import Calibration, Case, Estimate, checked_calibration, out_of_reach, probability
+from isr_rag.core.settings import Calibration, Case, Estimate, checked_calibration, out_of_reach, probability
 from isr_rag.errors import ConfigurationError
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.predicates import Supported
-from isr_rag.core.reference import Calibration, Case, Estimate, probability
+from isr_rag.core.settings import Calibration, Case, Estimate, probability
 from isr_rag.errors import ConfigurationError, MissingDependencyError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from isr_rag.core.predicates import Choice
-from isr_rag.core.reference import (
+from isr_rag.core.settings import (
     CalibratedReference,
     Calibration,
     Case,

@@ -18,7 +18,7 @@ from isr_rag.audit.redaction import Spending, risk_of
 from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, Fingerprint, fit_artefact
 from isr_rag.calibration.fitting import FitSettings
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.reference import Case, Estimate
+from isr_rag.core.settings import Case, Estimate
 from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
 

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import Choice, Custom, Predicate, Sufficient, Supported
-from isr_rag.core.reference import Case, Reference, consult
 from isr_rag.core.scorer import AsyncScorer, Scorer, ScoreRequest, Scores
-from isr_rag.core.settings import Orderings, Settings
+from isr_rag.core.settings import Case, Orderings, Reference, Settings, consult
 from isr_rag.core.work import checked_probabilities
 
 __all__ = ["ReferenceContract", "ScorerContract"]

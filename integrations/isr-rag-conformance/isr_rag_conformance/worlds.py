@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.reference import Case
-from isr_rag.core.settings import OnError, Orderings
+from isr_rag.core.settings import Case, OnError, Orderings
 from isr_rag.gate import ISRGate
 from isr_rag.references.direct import Oracle
 from isr_rag.testing import FixedScorer

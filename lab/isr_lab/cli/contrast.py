@@ -16,7 +16,7 @@ from isr_rag.cli.terminal import columns, console
 from isr_rag.core.settings import Orderings
 
 if TYPE_CHECKING:
-    from isr_rag.core.reference import Reference
+    from isr_rag.core.settings import Reference
 
 H_STARS = (0.05, 0.1, 0.2)
 

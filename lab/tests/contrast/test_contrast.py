@@ -23,8 +23,8 @@ from isr_lab.contrast.data import ContrastDocument, DetailKind
 from isr_lab.experiments.report import markdown
 from isr_rag import ISRGate
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.reference import Case
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
+from isr_rag.core.settings import Case
 from isr_rag.errors import ScorerError
 from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import is_ready

@@ -32,9 +32,8 @@ from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem
 from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.metrics import brier
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.reference import Reference
 from isr_rag.core.scorer import Layout
-from isr_rag.core.settings import Orderings, Rule, Settings
+from isr_rag.core.settings import Orderings, Reference, Rule, Settings
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate import ISRGate
 from isr_rag.references.calibrated_mixture import CalibratedMixture

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from isr_rag.core.reference import Case, Estimate
+from isr_rag.core.settings import Case, Estimate
 from isr_rag.errors import InvalidInputError
 from isr_rag.gate import ISRGate
 from isr_rag_server.labels.log import ShadowLog

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.core.bounds import mean
-from isr_rag.core.reference import Case, Estimate
+from isr_rag.core.settings import Case, Estimate
 from isr_rag.errors import ConfigurationError
 from isr_rag_server.labels.release import CLIP, Release, ScoredBy
 
