@@ -1,8 +1,8 @@
 """Algorithm 1 (Section 2.5 of the paper): `plan` says what to score next for an item, `decide` what follows.
 
-Below them are the same two for a batch (`wanted`, `settle`) and the calls of the scorer. The failure of one item does
-not spoil the others. `traced` writes one log line for each decision, and a span where OpenTelemetry is in use. Neither
-holds texts.
+Below them are the same two for a batch (`plan_all`, `decide_all`) and the calls of the scorer. The failure of one item
+does not spoil the others. `traced` writes one log line for each decision, and a span where OpenTelemetry is in use.
+Neither holds texts.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read_items(items: Sequence[Item | Mapping[str, Any]], default: Reference | N
     return checked
 
 
-def wanted(works: Sequence[Work]) -> list[ScoreRequest]:
+def plan_all(works: Sequence[Work]) -> list[ScoreRequest]:
     """What the undecided items want scored next; nothing once all are decided."""
     requests: list[ScoreRequest] = []
     for work in works:
@@ -102,8 +102,8 @@ def wanted(works: Sequence[Work]) -> list[ScoreRequest]:
     return requests
 
 
-def settle(works: Sequence[Work], results: Sequence[ScoresOrError], on_error: OnError) -> None:
-    """Take in what came of the wanted requests, in their order, and decide the items that need no more.
+def decide_all(works: Sequence[Work], results: Sequence[ScoresOrError], on_error: OnError) -> None:
+    """Take in what came of the requests, in their order, and decide the items that need no more.
 
     Raises:
         ISRError: for the first item that cannot be decided; a note names its position. With `on_error="abstain"` a
@@ -114,13 +114,13 @@ def settle(works: Sequence[Work], results: Sequence[ScoresOrError], on_error: On
         if work.decision is not None:
             continue
         try:
-            _settle(work, [next(remaining) for _ in work.requests], on_error)
+            _decide_one(work, [next(remaining) for _ in work.requests], on_error)
         except ISRError as error:
             note_position(error, position, len(works))
             raise
 
 
-def _settle(work: Work, results: Sequence[ScoresOrError], on_error: OnError) -> None:
+def _decide_one(work: Work, results: Sequence[ScoresOrError], on_error: OnError) -> None:
     try:
         work.add(raise_failures(results))
         work.decision = decide(work)
@@ -198,7 +198,7 @@ def prepare(settings: Settings, scorer: Scorer, items: Sequence[CheckedItem]) ->
     """
     with _preparing:
         works = [Work(settings, scorer, item) for item in items]
-        return works, wanted(works)
+        return works, plan_all(works)
 
 
 def _renew_lock() -> None:

@@ -342,13 +342,10 @@ def hopeless(
     one-sided value.
 
     Args:
-        q: probabilities scored so far, one at least.
+        q: probabilities scored so far; `q_high`, like `p_ref` and `settings`, is as for `weigh`.
         drawn: number of orderings that would be scored in all.
-        p_ref: the reference's probability as it stands.
         ceiling: the highest p_ref that the remaining orderings could bring about; None for a reference that does
             not depend on them.
-        settings: h* and the rule.
-        q_high: high ends where q holds the low ends of intervals; empty where every probability is exact.
     """
     highest = p_ref if ceiling is None else ceiling
     if settings.rule.convention == "safe" and highest < settings.p_star - TOLERANCE:

@@ -333,8 +333,7 @@ def nearest(query: str, claim: str | None, chunks: Sequence[Chunk], places: Sequ
         None where no sentence shares a word with it. Of sentences with equally many, the shortest.
     """
     wanted = _keys(query).keys()
-    best: tuple[int, int, str] | None = None
-    found: tuple[int, str, set[str]] | None = None
+    best: tuple[tuple[int, int, str], int, set[str]] | None = None
     for place, chunk in zip(places, chunks, strict=True):
         title = _keys(chunk.title or "").keys()
         text = well_formed(chunk.text)
@@ -342,11 +341,11 @@ def nearest(query: str, claim: str | None, chunks: Sequence[Chunk], places: Sequ
             sentence = " ".join(text[start:end].split())
             has = title | _keys(sentence).keys()
             rank = (-len(wanted & has), len(sentence), sentence)
-            if rank[0] and (best is None or rank < best):
-                best, found = rank, (place, sentence, has)
-    if found is None:
+            if rank[0] and (best is None or rank < best[0]):
+                best = rank, place, has
+    if best is None:
         return None
-    place, sentence, has = found
+    (_, _, sentence), place, has = best
     lacking = [word for key, word in _keys(claim or "").items() if key not in has]
     return Nearest(place, first_words(one_line(sentence), _LONGEST), tuple(lacking[:_MOST_LACKING]))
 

@@ -173,11 +173,6 @@ class _Rows:
 class Work:
     """One item on its way through Algorithm 1.
 
-    Args:
-        settings: of the gate.
-        scorer: of the gate.
-        item: the item, checked.
-
     Attributes:
         reading: the part of the evidence that the model reads.
         orderings: all that will be scored at most.
@@ -268,13 +263,8 @@ class Work:
     ) -> Decision:
         """The decision with every number that is known.
 
-        Args:
-            reason: why; only `SUFFICIENT` is an answer.
-            q: the least that the probability of g = 1 can be, for each ordering.
-            q_high: the most; empty where every probability is exact.
-            verdict: of lines 4 to 14; None where nothing was weighed.
-            m: the number of orderings that the decision stands for; by default all that the settings ask for.
-            detail: what a user should know beyond the numbers.
+        Only `SUFFICIENT` is an answer. `verdict` is None where nothing was weighed; `m`, the number of orderings that
+        the decision stands for, is by default all that the settings ask for.
         """
         item, reading, settings, estimate = self.item, self.reading, self.settings, self.estimate
         claim = self.predicate.claim if isinstance(self.predicate, Supported) else None  # no draft

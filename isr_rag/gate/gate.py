@@ -13,7 +13,7 @@ from isr_rag.audit.audits import AuditItem, AuditOptions, Audits, StreamedPart, 
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.core import bounds
-from isr_rag.core.algorithm import ascore, prepare, read_items, score, settle, traced, wanted
+from isr_rag.core.algorithm import ascore, decide_all, plan_all, prepare, read_items, score, traced
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import EvidenceLike, as_chunks
 from isr_rag.core.predicates import evidence_alone
@@ -158,10 +158,6 @@ class ISRGate:
         other._check_reachable()
         return other
 
-    def _remembering(self) -> ISRGate:
-        """The same gate for one call that asks the same thing more than once."""
-        return self._with(scorer=RememberedScores(self.scorer))
-
     @spelled_out
     def check(self, evidence: Sequence[EvidenceLike] = (), **asked: Unpack[Asked]) -> CheckedItem:
         """Check the arguments of a decision, without deciding anything.
@@ -215,8 +211,8 @@ class ISRGate:
         checked = read_items(items, self.reference)
         with traced(self.settings.scorer) as record:
             works = [Work(self.settings, self.scorer, item) for item in checked]
-            while requests := wanted(works):
-                settle(works, score(self.scorer, requests), self.on_error)
+            while requests := plan_all(works):
+                decide_all(works, score(self.scorer, requests), self.on_error)
             return record([work.decision for work in works if work.decision is not None])
 
     def index(self, evidence: Sequence[EvidenceLike]) -> int:
@@ -258,8 +254,8 @@ class ISRGate:
             works, requests = await asyncio.to_thread(prepare, self.settings, scorer, checked)
             while requests:
                 results = await asyncio.gather(*(ascore(scorer, request) for request in requests))
-                await asyncio.to_thread(settle, works, results, self.on_error)
-                requests = wanted(works)
+                await asyncio.to_thread(decide_all, works, results, self.on_error)
+                requests = plan_all(works)
             return record([work.decision for work in works if work.decision is not None])
 
     def audit(
@@ -312,7 +308,8 @@ class ISRGate:
         Raises:
             ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.
         """
-        gate, audits = self._remembering(), self.begin_audits(items, **options)
+        gate = self._with(scorer=RememberedScores(self.scorer))  # the same thing is asked more than once
+        audits = self.begin_audits(items, **options)
         while questions := audits.plan():
             audits.absorb(gate.decide_batch(questions))
         return audits.results()
@@ -334,7 +331,8 @@ class ISRGate:
         self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]
     ) -> list[AnswerAudit]:
         """As `audit_batch`, without blocking the event loop."""
-        gate, audits = self._remembering(), await asyncio.to_thread(partial(self.begin_audits, items, **options))
+        gate = self._with(scorer=RememberedScores(self.scorer))  # the same thing is asked more than once
+        audits = await asyncio.to_thread(partial(self.begin_audits, items, **options))
         while questions := await asyncio.to_thread(audits.plan):
             audits.absorb(await gate.adecide_batch(questions))
         return await asyncio.to_thread(audits.results)
