@@ -20,6 +20,25 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # C0 and C1 controls without tab and newline, line and paragraph separators, and marks that reorder what is read.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
+SEGMENTED = 600
+"""Characters given to the sentence splitter at a time: its time grows with the square of what it is given."""
+
+MOST = 30
+"""More sentences than this in so many characters are not sentences, but numbers, abbreviations or marks."""
+
+_ENCLOSING = re.compile(r"""["'()\[\]{}<>‘’“”„«»‹›「」『』（）]""")
+_MOSTLY_ENCLOSING = 5
+"""Text of which more than one character in five is a quotation mark or bracket has no sentences to look for."""
+
+Span = tuple[int, int]
+"""First character and the one after the last."""
+
+# Of languages: probabilities and a share that the functions below explain, and the characters that count.
+_IMPOSSIBLE = 0.002
+_SHARE = 0.05
+_TOLD = 0.5
+_READ = 2000
+
 
 def well_formed(text: str) -> str:
     """Join surrogate pairs and replace unpaired halves by U+FFFD, so that every encoder takes the text."""
@@ -33,20 +52,6 @@ def printable(text: str, longest: int | None = LONGEST) -> str:
     if longest is not None and len(text) > longest:
         text = f"{text[:longest]}… ({len(text):,} characters)"
     return _CONTROLS.sub("\ufffd", well_formed(text))
-
-
-SEGMENTED = 600
-"""Characters given to the sentence splitter at a time: its time grows with the square of what it is given."""
-
-MOST = 30
-"""More sentences than this in so many characters are not sentences, but numbers, abbreviations or marks."""
-
-_ENCLOSING = re.compile(r"""["'()\[\]{}<>‘’“”„«»‹›「」『』（）]""")
-_MOSTLY_ENCLOSING = 5
-"""Text of which more than one character in five is a quotation mark or bracket has no sentences to look for."""
-
-Span = tuple[int, int]
-"""First character and the one after the last."""
 
 
 def _parts(text: str) -> list[Span]:
@@ -93,12 +98,6 @@ def trimmed(text: str, first: int, last: int) -> Span:
     inner = text[first:last]
     start = first + len(inner) - len(inner.lstrip())
     return start, start + len(inner.strip())
-
-
-_IMPOSSIBLE = 0.002
-_SHARE = 0.05
-_TOLD = 0.5
-_READ = 2000
 
 
 def foreign_language(text: str, known: Collection[str]) -> str | None:

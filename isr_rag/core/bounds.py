@@ -33,6 +33,12 @@ EPS = 1e-9
 TOLERANCE = 1e-9
 """Tolerance of every comparison with a threshold: exact ties occur, and rounding breaks them both ways."""
 
+STAGES = (3, 6)
+"""Numbers of orderings after which a cascade may stop before it reaches m."""
+
+FAR = 2.0
+"""An abstention is far from the boundary when twice the ISR would still abstain."""
+
 
 def _probability(value: ArrayLike, name: str) -> Float:
     array = np.asarray(value, dtype=np.float64)
@@ -201,13 +207,6 @@ def js_certificate(q: ArrayLike) -> Float:
     q_ = checked_orderings(q, "q")
     divergence = _kl(q_, q_.mean(axis=-1, keepdims=True), 0.0).mean(axis=-1)
     return np.asarray(np.sqrt(0.5 * divergence))
-
-
-STAGES = (3, 6)
-"""Numbers of orderings after which a cascade may stop before it reaches m."""
-
-FAR = 2.0
-"""An abstention is far from the boundary when twice the ISR would still abstain."""
 
 
 class Action(StrEnum):

@@ -51,6 +51,27 @@ _CONTROL_TOKENS = re.compile(
     r"|\](?=~!?b[\[\]])|\[(?=e~\[)"  # MiniMax: ]~b]
 )
 
+_LONGEST = 60
+"""Words after which text without a sentence end (tables, code) is cut all the same."""
+
+_MOST_LACKING = 6
+"""Most words of a claim that are shown as lacking in the nearest sentence."""
+
+# Scripts written without spaces (Thai to Khmer, kana, Han): each character counts. Elsewhere a run of more than 24
+# characters without a space (an encoded file, a long address) counts as several words.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,24}}")
+
+# What words of a claim and a sentence are compared by: in any case, by their first letters, numbers as they are.
+_TERM = re.compile(r"\w+(?:[.,:]\d+)*")  # 1,200 and 3.5 are one word
+_DIGIT = re.compile(r"\d")
+_STEM = 6
+_COMMON = (
+    "a an and are as at be but by for from had has have if in into is it its of on or that the their then there these "
+    "they this to was were which will with"
+)
+_STOP = frozenset(_COMMON.split())
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -148,28 +169,6 @@ def quote(chunk: Chunk) -> str:
     text = neutralise(one_line(chunk.text))
     title = neutralise(one_line(chunk.title)) if chunk.title else ""
     return f"> {title}: {text}\n" if title else f"> {text}\n"
-
-
-_LONGEST = 60
-"""Words after which text without a sentence end (tables, code) is cut all the same."""
-
-_MOST_LACKING = 6
-"""Most words of a claim that are shown as lacking in the nearest sentence."""
-
-# Scripts written without spaces (Thai to Khmer, kana, Han): each character counts. Elsewhere a run of more than 24
-# characters without a space (an encoded file, a long address) counts as several words.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,24}}")
-
-# What words of a claim and a sentence are compared by: in any case, by their first letters, numbers as they are.
-_TERM = re.compile(r"\w+(?:[.,:]\d+)*")  # 1,200 and 3.5 are one word
-_DIGIT = re.compile(r"\d")
-_STEM = 6
-_COMMON = (
-    "a an and are as at be but by for from had has have if in into is it its of on or that the their then there these "
-    "they this to was were which will with"
-)
-_STOP = frozenset(_COMMON.split())
 
 
 @dataclass(frozen=True, slots=True)
