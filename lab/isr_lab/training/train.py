@@ -119,6 +119,8 @@ class _Run:
             config.seed,
             nf4=config.nf4,
         )
+        if config.start is not None:
+            self.network.load(config.start)
         self.parameters = self.network.parameters()
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
