@@ -75,10 +75,13 @@ class ShadowReport:
 
     Attributes:
         predicate: id of the predicate's template.
-        delta: probability, over the labels, that a released cut exceeds its h*; of each target by itself.
+        delta: probability, over the labels, that a released cut exceeds its h*; of each target by itself, so of the one
+            that was chosen before the labels.
         h_star: the target that labels are drawn for.
         cases: collected cases.
-        labelled: cases with a label, skipped ones included.
+        groups: groups among them, a case without one being its own: one case of each counts.
+        set_aside: the other cases.
+        labelled: cases that count and have a label, skipped ones included.
         cuts: for `h_star`, from the highest down.
         bins: labelled cases by score, in ascending order.
         targets: for each h*.
@@ -91,6 +94,8 @@ class ShadowReport:
     delta: float
     h_star: float
     cases: int
+    groups: int
+    set_aside: int
     labelled: int
     cuts: tuple[CutRow, ...]
     bins: tuple[BinRow, ...]
@@ -130,7 +135,9 @@ def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_ST
     standings = [own if h == plan.h_star else assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})]
     labels = log.labels()
     cases = log.cases(plan.predicate)
-    labelled = [(case.score(plan.close), labels[case.id] == 1) for case in cases if case.id in labels]
+    labelled = [
+        (case.score(plan.close), labels[case.id] == 1) for case in cases if case.id in labels and case.draw is not None
+    ]
     before = [case.score(plan.close) for case in cases if case.round == 0]
     since = [case.score(plan.close) for case in cases if case.round != 0]
     rows = [
@@ -151,6 +158,8 @@ def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_ST
         delta=plan.delta,
         h_star=plan.h_star,
         cases=own.cases,
+        groups=own.groups,
+        set_aside=own.cases - own.groups,
         labelled=len(labelled),
         cuts=tuple(rows),
         bins=tuple(_bins(labelled)),
@@ -232,7 +241,8 @@ def _page(report: ShadowReport) -> str:
     own = next(row for row in report.targets if row.h_star == report.h_star)
     parts = [
         f"<h1>{title}</h1>",
-        f"<p>{report.cases:,} cases collected, {report.labelled:,} of them labelled. {_h(own.advice)}.</p>",
+        f"<p>{report.cases:,} cases collected in {report.groups:,} groups; {report.set_aside:,} set aside, so that one "
+        f"case of each group counts; {report.labelled:,} labelled. {_h(own.advice)}.</p>",
         "<h2>Each h*</h2>",
         _table(
             ["h*", "released cut", "coverage", "next coverage", "right answers needed for it"],
@@ -248,8 +258,9 @@ def _page(report: ShadowReport) -> str:
             ],
         ),
         f"<p class=faint>A released cut is wrong in more than a share h* of its answers with probability at most "
-        f"{report.delta:g} over the labels, however often one rounds, for cases drawn like those collected; each h* by "
-        "itself. Right answers needed: new labels, if all of them are right.</p>",
+        f"{report.delta:g} over the labels, however often one looks, for groups drawn like those collected and one case "
+        "of each. This is said of one h*, chosen before the labels: of several, chosen among afterwards, the "
+        "probabilities add up. Right answers needed: new labels, if all of them are right.</p>",
         f"<h2>Coverage against risk at h* = {report.h_star:g}</h2>",
         _picture(_risk_figure(report), "share of wrong answers by coverage, with intervals"),
         _table(
