@@ -62,8 +62,9 @@ def collect(
             "--items",
             "--jsonl",
             callback=input_file,
-            help='Traffic: {"id", "question"?, "answer"?, "claim"?, "evidence", "group"?} per line (JSONL). One case of '
-            'each group (page, user, document) will count. Ignored: "label", "source" and "split" of labelled items.',
+            help='Traffic: {"id", "question"?, "answer"?, "claim"?, "evidence", "group"?} per line (JSONL). Cases of a '
+            "group (page, user, document) may be right or wrong together: one drawn at random counts. Ignored: "
+            '"label", "source" and "split" of labelled items.',
         ),
     ],
     into: Annotated[Path, typer.Option(callback=output_file, help="File to keep the decisions in; made or added to.")],
@@ -117,7 +118,7 @@ def draw(
     delta: Delta = None,
     predicate: PredicateOption = None,
 ) -> None:
-    """Draw would-be answers at random to label next, one of each group: add "label" (1 holds, 0 does not, null: open)."""
+    """Draw would-be answers at random, one of each group: add "label" (1 holds, 0 does not, null cannot be told)."""
     from isr_rag._util.files import write_atomically
     from isr_rag_server.labels import assess
 

@@ -58,14 +58,12 @@ def collect(
         ISRError: as the gate's `decide`, with a note that names the item's position in its batch of 16; what came
             before that batch is kept.
     """
-    known, reference = log.known(), _ScoreOnly(gate)
+    known, without = log.known(), {"reference": _ScoreOnly(gate)}
     new = done = 0
     source = iter(items)
     while batch := list(islice(source, BATCH)):
         fresh = [item for item in batch if str(item["id"]) not in known]
-        asked = [
-            {k: v for k, v in item.items() if k not in ("id", "group")} | {"reference": reference} for item in fresh
-        ]
+        asked = [{k: v for k, v in item.items() if k not in ("id", "group")} | without for item in fresh]
         try:
             decided = list(zip(fresh, gate.decide_batch(asked), strict=True))
         except InvalidInputError:

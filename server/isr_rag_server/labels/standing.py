@@ -1,9 +1,8 @@
 """From labels of would-be answers to a released cut: what to label next, and what the labels show so far.
 
-The candidate cuts are fixed before the first label, from unlabelled scores. One case is drawn of each group (page, user,
-document), as cases of a group may be right or wrong together; the others are set aside. The drawn cases lie in one
-random order (rounds of it, where cases come later). The drawn cases that a cut would answer are its sequence, in that
-order:
+The candidate cuts are fixed before the first label, from unlabelled scores. So is one case of each group (page, user,
+document), since cases of a group may be right or wrong together; the others are set aside. The drawn cases lie in one
+random order (rounds of it, where cases come later). Those that a cut would answer are its sequence, in that order:
 a random sample, whichever cut is looked at, and labels made for one cut count for every lower one. A `wager` runs along
 each sequence up to the first case without a label. Cuts are released from the highest down; the first that is not
 released ends it, which keeps the probability that any released cut is bad at delta (fixed-sequence testing).
