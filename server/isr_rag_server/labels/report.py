@@ -83,9 +83,9 @@ class ShadowReport:
         cuts: for `h_star`, from the highest down.
         bins: labelled cases by score, in ascending order.
         targets: for each h*.
-        shift: evidence that the scores changed since the first draw, at most 1 / level in a share `level` of logs
-            without a change; None where nothing came since, or online-cp is not installed.
-        shift_cases: how many cases came since then.
+        shift: evidence that the scores of the cases that count changed since the first draw, at most 1 / level in a
+            share `level` of logs without a change; None where nothing came since, or online-cp is not installed.
+        shift_cases: how many of them came since then.
     """
 
     predicate: str
@@ -132,12 +132,10 @@ def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_ST
     own = assess(log, plan)
     standings = [own if h == plan.h_star else assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})]
     labels = log.labels()
-    cases = log.cases(plan.predicate)
-    labelled = [
-        (case.score(plan.close), labels[case.id] == 1) for case in cases if case.id in labels and case.draw is not None
-    ]
-    before = [case.score(plan.close) for case in cases if case.round == 0]
-    since = [case.score(plan.close) for case in cases if case.round != 0]
+    drawn = [case for case in log.cases(plan.predicate) if case.draw is not None]
+    labelled = [(case.score(plan.close), labels[case.id] == 1) for case in drawn if case.id in labels]
+    before = [case.score(plan.close) for case in drawn if case.round == 0]
+    since = [case.score(plan.close) for case in drawn if case.round != 0]
     rows = [
         CutRow(
             cut.cut,

@@ -117,7 +117,8 @@ def test_one_case_of_each_group_is_drawn_before_any_label(tmp_path: Path) -> Non
     standing = assess(log, plan, count=1000)
     counting = drawn(log)
     assert (standing.cases, standing.groups) == (247, 67)
-    assert sorted(id.split("/")[0] for id in counting) == sorted([*map(str, range(60)), *(a["id"] for a in alone)])
+    assert len(counting) == 67
+    assert {id.split("/")[0] for id in counting} == {*map(str, range(60)), *(item["id"] for item in alone)}
     assert len({id.split("/")[1] for id in counting if "/" in id}) == 4  # not always the first of a page
     assert set(standing.next) <= set(counting)
     log.label(dict.fromkeys(log.known(), 1))
@@ -151,7 +152,7 @@ def test_a_large_group_is_not_labelled_sooner(tmp_path: Path) -> None:
 
 def test_what_comes_later_of_a_known_group_is_set_aside(tmp_path: Path) -> None:
     items = traffic(80, 4)
-    log = kept([item for item in items if item["id"].endswith(("/0", "/1")) and item["id"] < "7"], tmp_path / "t")
+    log = kept([item for item in items[:280] if item["id"].endswith(("/0", "/1"))], tmp_path / "t")
     plan = plan_cuts(log, CLAIM, h_star=H_STAR)
     assess(log, plan)
     first = drawn(log)
