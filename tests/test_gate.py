@@ -474,5 +474,5 @@ def test_the_mean_is_the_same_to_the_last_bit_wherever_it_is_compared(q: list[fl
             return 1.0
 
     decision = gate(q, reference=CalibratedMixture(Noted()), orderings=Orderings(m=len(q))).decide(EVIDENCE, claim="c")
-    kept = Kept("i", "k", decision.predicate, decision.q, (), None, 4, None, None, None)
+    kept = Kept("i", "k", decision.predicate, decision.q, (), None, 4, None, None, None, None)
     assert seen == [decision.q_bar] == [kept.score(False)]
