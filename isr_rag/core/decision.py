@@ -52,16 +52,16 @@ class Decision:
             empty where the reference does not ask for it.
         q_bar: mean of q.
         q_lo: lowest q.
-        p_ref: the reference's probability of g = 1; where it is calibrated, of the class that `guarantee` names.
+        p_ref: the reference's probability of g = 1. Where `guarantee` is `selective`, it is the share that holds among
+            cases at least as sure, not the probability that this one holds.
         reference: what p_ref came from, in words.
         budget: mean clipped KL(Ber(p_ref) || Ber(q_k)).
         bits_to_trust: B2T, the budget that the target asks for.
         risk_of_hallucination: RoH, a lower bound on the risk, never a guarantee.
         isr: budget / bits_to_trust; infinite when no bits are needed. ISR >= 1 is a necessary condition.
         decided_by: what settled it: the ratio of the paper's rule, or p_ref against p*.
-        guarantee: what a calibrated p_ref promises: `selective`: of the cases answered at it at most h* are expected to
-            be wrong; `pointwise`: cases that look like this one hold so often. Empty where nothing was calibrated, and
-            by the paper's literal rule, which answers whatever p_ref is.
+        guarantee: what a calibrated p_ref promises (`isr_rag.calibration.artefact.Guarantee`). Empty where nothing was
+            calibrated, and by the paper's literal rule, which answers whatever p_ref is.
         threshold_reached: whether the calibrated threshold with a finite-sample guarantee was reached; None where the
             gate does not ask for one.
         pointwise: lower bound on the probability that this very case holds; unlike a `selective` p_ref,
@@ -333,7 +333,11 @@ def _trusted(decision: Decision) -> str:
         return f"It is trusted at {trusted}, of which the paper's rule asks nothing (h* = {decision.h_star:g})."
     if decision.guarantee == "selective":  # the class is all cases at least as sure
         said = f"{trusted} of the cases at least as sure as this one hold; {needed} must (h* = {decision.h_star:g})."
-        return f"By its calibration, {said}"
+        own = decision.pointwise or decision.p_ref  # 0: no bound is known
+        near = (
+            f" Of those only about as sure, {own:.0%} do by a cautious estimate." if decision.p_ref - own > 0.05 else ""
+        )
+        return f"By its calibration, {said}{near}"
     return f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."
 
 

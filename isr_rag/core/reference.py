@@ -44,7 +44,7 @@ class Estimate:
     """A reference's word about one case.
 
     Attributes:
-        p_ref: probability of g = 1 in [0, 1]; where it is calibrated, what `guarantee` says.
+        p_ref: probability of g = 1 in [0, 1]; where `selective`, the share that holds among cases at least as sure.
         source: where it comes from, in words.
         target: index of the label that means g = 1, for predicates that leave it open (`Choice`).
         guaranteed: whether a calibrated cut with a finite-sample guarantee is reached; None when none was asked for.
