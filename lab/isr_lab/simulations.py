@@ -230,9 +230,9 @@ def main(draws: int) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for n, h_star in SHIPPED:
         for template, kind in (("supported-claim/1", "claims"), ("supported-answer/1", "drafts")):
-            kept = simulate_shipped(template, n, h_star, draws)
-            numbers = (kept.answering, kept.share, kept.pooled, kept.exceeded, kept.tenth)
-            print(f"| {n} | {h_star:g} | {kind} | " + " | ".join(f"{x:.3f}" for x in numbers) + " |", flush=True)
+            found = simulate_shipped(template, n, h_star, draws)
+            shown = (found.answering, found.share, found.pooled, found.exceeded, found.tenth)
+            print(f"| {n} | {h_star:g} | {kind} | " + " | ".join(f"{x:.3f}" for x in shown) + " |", flush=True)
     print()
     print("| promise and world (h* = 0.05) | answering | coverage | wrong of answered | where it answers | ", end="")
     print("(answered and wrong) / (at or above T) | above h* |\n|---|---|---|---|---|---|---|")
