@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr integrations/haystack-isr
+INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr integrations/isr-haystack
 OTHERS := server lab integrations/isr-rag-conformance
 
 .PHONY: install test check docs demo clean

@@ -60,27 +60,22 @@ class Adapter:
 
         return retrieve, gathered
 
-    def run(self, question: str) -> Result:
+    def begin(self, question: str) -> tuple[Callable[..., list[Chunk]], list[Document], str, dict[str, Any]]:
+        """The retriever, the documents that it fills, and the draft with its argument where one is judged."""
         retrieve, gathered = self.gather(question)
-        text = ""
-        asked: dict[str, Any] = {}
-        if self.setup.place == "after":
-            first = self.first_round(question, retrieve)
-            if first is not None:
-                text, retrieve = first
-                asked = {"answer": text}
+        first = self.first_round(question, retrieve) if self.setup.place == "after" else None
+        if first is None:
+            return retrieve, gathered, "", {}
+        text, retrieve = first
+        return retrieve, gathered, text, {"answer": text}
+
+    def run(self, question: str) -> Result:
+        retrieve, gathered, text, asked = self.begin(question)
         trail = acquire(self.setup.gate, retrieve, question=question, **asked, rounds=self.rounds())
         return self.close(question, trail.decision, [self.plain(d) for d in trail.decisions], gathered, text)
 
     async def arun(self, question: str) -> Result:
-        retrieve, gathered = self.gather(question)
-        text = ""
-        asked: dict[str, Any] = {}
-        if self.setup.place == "after":
-            first = self.first_round(question, retrieve)
-            if first is not None:
-                text, retrieve = first
-                asked = {"answer": text}
+        retrieve, gathered, text, asked = self.begin(question)
 
         async def aretrieve(query: str, round_number: int, previous: Decision | None) -> list[Chunk]:
             return retrieve(query, round_number, previous)

@@ -93,6 +93,7 @@ def train(
     layout: Annotated[Literal["full", "set", "late"] | None, typer.Option(help="How the model sees evidence.")] = None,
     fixed_order: Annotated[bool, typer.Option("--fixed-order", help="Keep every item's own chunk order.")] = False,
     nf4: Annotated[bool, typer.Option("--nf4", help="Base model in 4 bits, on CUDA.")] = False,
+    start: Annotated[Path | None, typer.Option(help="Folder of an adapter to go on from.")] = None,
 ) -> None:
     """Train an adjudicator: a low-rank adapter of the embedded model, or of any other."""
     from isr_lab.training.config import preset as named
@@ -108,6 +109,7 @@ def train(
         out=out,
         fixed_order=fixed_order,
         nf4=nf4,
+        start=start,
         **{name: value for name, value in given.items() if value is not None},
     )
     console.print(str(run(config)), markup=False)

@@ -40,6 +40,7 @@ class TrainConfig:
             the last values.
         fixed_order: keep every item's own chunk order (for the comparison in the full layout).
         nf4: load the base model in 4 bits (CUDA, through bitsandbytes).
+        start: folder of an adapter to go on from, of the same rank and layers; without one the change begins at zero.
         validation_items: how many, spread over tasks and sources.
         validate_minutes: time between validations.
         checkpoint_minutes: time between checkpoints.
@@ -72,6 +73,7 @@ class TrainConfig:
     averaging: float = 0.0
     fixed_order: bool = False
     nf4: bool = False
+    start: Path | None = None
     validation_items: int = 200
     validate_minutes: float = 10.0
     checkpoint_minutes: float = 5.0

@@ -131,6 +131,21 @@ class PeftNetwork:
         loss.backward()
         return float(loss.detach()), z.detach().cpu()
 
+    def load(self, folder: Path) -> None:
+        """Take the values of an adapter of the same rank and layers, as `save` writes it.
+
+        Raises:
+            ConfigurationError: if it has other rank or layers.
+        """
+        from peft import get_peft_model_state_dict, set_peft_model_state_dict
+        from safetensors.torch import load_file
+
+        state = load_file(folder / "adapter_model.safetensors")
+        own = get_peft_model_state_dict(self.model)
+        if {name: value.shape for name, value in state.items()} != {name: value.shape for name, value in own.items()}:
+            raise ConfigurationError(f"the adapter in {folder} has another rank or other layers than this run")
+        set_peft_model_state_dict(self.model, {name: value.float() for name, value in state.items()})
+
     def save(self, folder: Path) -> None:
         """Write `adapter_model.safetensors` (bf16) and `adapter_config.json` as peft reads them."""
         from peft import get_peft_model_state_dict

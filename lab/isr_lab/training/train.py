@@ -119,6 +119,8 @@ class _Run:
             config.seed,
             nf4=config.nf4,
         )
+        if config.start is not None:
+            self.network.load(config.start)
         self.parameters = self.network.parameters()
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
@@ -346,16 +348,19 @@ def _mean(value: float, workers: int) -> float:
 
 
 def spread(items: list[SliceItem], count: int) -> list[SliceItem]:
-    """A fixed selection of at most `count` items, spread over tasks and sources."""
+    """A fixed selection of at most `count` items, spread over tasks and sources, those of one group together.
+
+    Items of a group are about the same chunks, which are computed once where they share a pack.
+    """
     by_source: dict[tuple[str, str], list[SliceItem]] = {}
-    for item in sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest()):
+    for item in sorted(items, key=lambda item: (hashlib.sha256(item.group.encode()).digest(), item.id)):
         by_source.setdefault((item.task, item.source), []).append(item)
     chosen: list[SliceItem] = []
     depth = 0
     while len(chosen) < min(count, len(items)):
         chosen += [members[depth] for _, members in sorted(by_source.items()) if depth < len(members)]
         depth += 1
-    return chosen[:count]
+    return sorted(chosen[:count], key=lambda item: (item.source, item.group, item.id))
 
 
 def _work(rank: int, config: TrainConfig, folder: str) -> None:

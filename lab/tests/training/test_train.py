@@ -26,11 +26,12 @@ from safetensors.torch import load_file  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 from isr_lab.slice.reading import read_items  # noqa: E402
+from isr_lab.slice.schema import SliceItem  # noqa: E402
 from isr_lab.training.card import write_card  # noqa: E402
 from isr_lab.training.config import TrainConfig, preset  # noqa: E402
 from isr_lab.training.data import shown_chunks, unmarked_sources  # noqa: E402
 from isr_lab.training.mixture import Phase  # noqa: E402
-from isr_lab.training.train import learning_rate, train  # noqa: E402
+from isr_lab.training.train import learning_rate, spread, train  # noqa: E402
 from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError  # noqa: E402
 from isr_rag.scorers.local.adapter import read_adapter  # noqa: E402
 
@@ -341,3 +342,11 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         TrainConfig(base=tmp_path, train=(tmp_path,), validation=(), out=tmp_path)
     with pytest.raises(ConfigurationError, match="learning_rate"):
         preset("ours", base=tmp_path, train=(tmp_path,), validation=(), out=tmp_path, minutes=1, learning_rate=0)
+
+
+def test_validation_items_of_one_group_stand_together() -> None:
+    rows = [item(40 * n + group, n % 2, group=str(group)) for n in range(8) for group in range(40)]
+    items = [SliceItem.model_validate(row) for row in rows]
+    groups = [one.group for one in spread(items, 80)]
+    assert len(groups) == 80 and len(set(groups)) == 10
+    assert groups == sorted(groups)

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from isr_lab.training.network import PeftNetwork  # noqa: E402
+from isr_rag.errors import ConfigurationError  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, register  # noqa: E402
 from isr_rag.scorers.local.packed.pack import pack_invariant  # noqa: E402
@@ -106,6 +107,19 @@ def test_the_saved_adapter_means_the_same_to_peft_and_so_do_its_gradients(base: 
     assert len(pairs) == 2 * 7 * 2
     for own, other in pairs:
         assert aligned(own.grad, other.grad) > 0.9  # factors and states are rounded to bfloat16
+
+
+def test_a_run_goes_on_from_an_adapter_of_the_same_shape_only(base: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    first = changed(PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 0))
+    first.save(tmp_path / "adapter")
+    second = PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 7)
+    second.load(tmp_path / "adapter")
+    pack = pack_invariant(prompts())
+    assert torch.allclose(second.logits(pack), first.logits(pack), atol=0.05)  # saved in bfloat16
+    assert all(p.dtype == torch.float32 and p.grad is not None for p in second.parameters())
+    with pytest.raises(ConfigurationError, match="another rank"):
+        PeftNetwork(base, 2, 8.0, 0.0, 1, (YES, NO), 0).load(tmp_path / "adapter")
 
 
 def test_layers_below_the_first_are_left_alone(base: Path) -> None:

@@ -62,8 +62,9 @@ def collect(
             "--items",
             "--jsonl",
             callback=input_file,
-            help='Traffic: {"id", "question"?, "answer"?, "claim"?, "evidence"} per line (JSONL). Ignored: '
-            '"label", "group", "source" and "split" of labelled items.',
+            help='Traffic: {"id", "question"?, "answer"?, "claim"?, "evidence", "group"?} per line (JSONL). Cases of a '
+            "group (page, user, document) may be right or wrong together: one drawn at random counts. Ignored: "
+            '"label", "source" and "split" of labelled items.',
         ),
     ],
     into: Annotated[Path, typer.Option(callback=output_file, help="File to keep the decisions in; made or added to.")],
@@ -78,8 +79,8 @@ def collect(
     from isr_rag_server.labels import ShadowLog
     from isr_rag_server.labels import collect as keep_all
 
-    labels = {*LABELLED, "split"}
-    traffic = Items(items, [*labels])
+    ignored = {*LABELLED, "split"} - {"group"}
+    traffic = Items(items, [*ignored, "group"])
     gate = options.uncalibrated_gate()
     log = ShadowLog.for_gate(gate, into, keep=keep)
     bad: list[str] = []
@@ -87,7 +88,7 @@ def collect(
     def good() -> Iterator[dict[str, Any]]:
         for line in traffic:
             if line.error is None:
-                yield {k: v for k, v in line.item.items() if k not in labels} | {"id": line.id}
+                yield {k: v for k, v in line.item.items() if k not in ignored} | {"id": line.id}
             else:
                 bad.append(f"line {line.number}: {line.error}")
 
@@ -117,12 +118,11 @@ def draw(
     delta: Delta = None,
     predicate: PredicateOption = None,
 ) -> None:
-    """Draw would-be answers at random to label next: add "label" (1 holds, 0 does not, null cannot be told) to each."""
+    """Draw would-be answers at random, one of each group: add "label" (1 holds, 0 does not, null cannot be told)."""
     from isr_rag._util.files import write_atomically
-    from isr_rag_server.labels import ShadowLog, assess
+    from isr_rag_server.labels import assess
 
-    opened = ShadowLog(log)
-    plan = _plan(opened, predicate, h_star, delta)
+    opened, plan = _opened(log, predicate, h_star, delta)
     standing = assess(opened, plan, count=count)
     wanted = {case.id: case for case in opened.cases(plan.predicate, texts_of=standing.next)}
     lines = [
@@ -149,10 +149,9 @@ def label(
     predicate: PredicateOption = None,
 ) -> None:
     """Label would-be answers in a dialogue (each label is kept at once, go on whenever you like), or from a file."""
-    from isr_rag_server.labels import ShadowLog, assess
+    from isr_rag_server.labels import assess
 
-    opened = ShadowLog(log)
-    plan = _plan(opened, predicate, h_star, delta)
+    opened, plan = _opened(log, predicate, h_star, delta)
     if labels is not None:
         read = _read_labels(labels)
         opened.label(read)
@@ -181,12 +180,12 @@ def report(
     predicate: PredicateOption = None,
 ) -> None:
     """Report what the labels show, and write the released cut as a calibration."""
-    from isr_rag_server.labels import ShadowLog, shadow_report, write_release
+    from isr_rag_server.labels import shadow_report, write_release
 
-    opened = ShadowLog(log)
-    plan = _plan(opened, predicate, h_star, delta)
+    opened, plan = _opened(log, predicate, h_star, delta)
     found = shadow_report(opened, plan)
     found.write(out)
+    tell(f"{found.groups:,} groups, one case of each counts; {found.set_aside:,} cases set aside")
     for row in found.targets:
         tell(f"h* = {row.h_star:g}: {row.advice}")
     released = write_release(opened, plan, out / "calibration.json")
@@ -196,10 +195,11 @@ def report(
     )
 
 
-def _plan(log: ShadowLog, predicate: str | None, h_star: float | None, delta: float | None) -> Plan:
-    """The plan of the predicate that is meant: the only one, or the one named."""
-    from isr_rag_server.labels import plan_cuts, planned
+def _opened(path: Path, predicate: str | None, h_star: float | None, delta: float | None) -> tuple[ShadowLog, Plan]:
+    """A log, and the plan of the predicate that is meant: the only one, or the one named."""
+    from isr_rag_server.labels import ShadowLog, plan_cuts, planned
 
+    log = ShadowLog(path)
     there = sorted(log.predicates())
     if predicate is None and len(there) > 1:
         raise typer.BadParameter(f"--predicate: the file has {', '.join(there)}")
@@ -210,7 +210,7 @@ def _plan(log: ShadowLog, predicate: str | None, h_star: float | None, delta: fl
     meant = predicate or there[0]
     known = planned(log, meant)
     h_fixed, delta_fixed = (0.05, 0.1) if known is None else (known.h_star, known.delta)
-    return plan_cuts(
+    return log, plan_cuts(
         log, meant, h_star=h_fixed if h_star is None else h_star, delta=delta_fixed if delta is None else delta
     )
 

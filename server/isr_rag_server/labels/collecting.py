@@ -44,7 +44,8 @@ def collect(
 
     Args:
         gate: whose scores are collected; its reference is not asked.
-        items: mappings with `id` and `evidence`, and some of `question`, `answer` and `claim`.
+        items: mappings with `id` and `evidence`, some of `question`, `answer` and `claim`, and `group` where cases may
+            be right or wrong together (see `ShadowLog.record`).
         log: made with `ShadowLog.for_gate(gate, path)`.
         progress: told how many items are done.
         on_bad: told the id and the error of an item that cannot be decided about, which is then passed over; without
@@ -57,12 +58,12 @@ def collect(
         ISRError: as the gate's `decide`, with a note that names the item's position in its batch of 16; what came
             before that batch is kept.
     """
-    known, reference = log.known(), _ScoreOnly(gate)
+    known, without = log.known(), {"reference": _ScoreOnly(gate)}
     new = done = 0
     source = iter(items)
     while batch := list(islice(source, BATCH)):
         fresh = [item for item in batch if str(item["id"]) not in known]
-        asked = [{k: v for k, v in item.items() if k != "id"} | {"reference": reference} for item in fresh]
+        asked = [{k: v for k, v in item.items() if k not in ("id", "group")} | without for item in fresh]
         try:
             decided = list(zip(fresh, gate.decide_batch(asked), strict=True))
         except InvalidInputError:
@@ -75,7 +76,7 @@ def collect(
                 except InvalidInputError as error:
                     on_bad(str(item["id"]), error)
         new += log.record_many(
-            (decision, item["evidence"], {name: item.get(name) for name in _TEXTS}, str(item["id"]))
+            (decision, item["evidence"], {name: item.get(name) for name in _TEXTS}, str(item["id"]), item.get("group"))
             for item, decision in decided
         )
         known.update(str(item["id"]) for item in fresh)

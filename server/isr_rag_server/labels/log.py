@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,13 +28,13 @@ from isr_rag_server.labels.release import CLIP, ScoredBy
 Keep = Literal["texts", "hashes"]
 
 _APPLICATION = 0x15125AD0  # marks the file, so that no other database is taken for one
-_VERSION = 1
+_VERSION = 2
 _PATIENCE = 30.0
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE cases (
     place INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, predicate TEXT NOT NULL,
-    q TEXT NOT NULL, alone REAL, chunks INTEGER NOT NULL, item TEXT, round INTEGER, draw REAL
+    q TEXT NOT NULL, alone REAL, chunks INTEGER NOT NULL, item TEXT, cluster TEXT, round INTEGER, draw REAL
 );
 CREATE TABLE labels (id TEXT PRIMARY KEY REFERENCES cases (id), label INTEGER);
 """
@@ -53,8 +53,10 @@ class Kept:
         alone: the highest probability of any chunk read by itself; None where chunks were not read so.
         chunks: number of chunks read.
         item: question, answer, claim and evidence; None where hashes are kept.
+        group: hash of the group that it was recorded with; None: it is its own group.
         round: of the draw that it belongs to, from 0; None: not yet in one.
-        draw: its random place in that round.
+        draw: its random place in that round; None: not yet in one, or set aside, as another case of its group was
+            drawn.
     """
 
     id: str
@@ -65,6 +67,7 @@ class Kept:
     alone: float | None
     chunks: int
     item: dict[str, Any] | None
+    group: str | None
     round: int | None
     draw: float | None
 
@@ -80,7 +83,7 @@ class ShadowLog:
     A file belongs to one gate's settings. It can be written by several threads and processes at once; each decision
     and each label is there for good when its call returns. Texts are as confidential as the traffic: the file is
     readable by its owner alone. With `keep="hashes"` it holds scores, ids and SHA-256 hashes only (a hash tells those
-    who can guess a text whether they guessed it).
+    who can guess a text or a group whether they guessed it).
 
     Args:
         path: the file; made where it is missing, for which `scored_by` is needed.
@@ -140,6 +143,7 @@ class ShadowLog:
         answer: str | None = None,
         claim: str | None = None,
         id: str | None = None,
+        group: str | int | None = None,
     ) -> bool:
         """Keep a decision.
 
@@ -150,25 +154,29 @@ class ShadowLog:
             answer: as there.
             claim: as there.
             id: names the case, for labels that come from elsewhere; a random one by default.
+            group: the same for cases that may be right or wrong together (one page, user or document), of which one
+                counts; kept as a hash. None: independent of all others.
 
         Returns:
             Whether it is new: the same decision under the same id is kept once. A decision for which nothing was
             scored (no evidence, a failure) is not kept.
 
         Raises:
-            InvalidInputError: if the decision is about something else than the texts, or another decision has the id.
+            InvalidInputError: if the decision is about something else than the texts, or the id belongs to another
+                decision or group.
             CalibrationMismatchError: if it comes from another scorer or number of orderings.
             OutputError: if it cannot be written.
         """
-        return bool(
-            self.record_many([(decision, evidence, {"question": question, "answer": answer, "claim": claim}, id)])
-        )
+        texts = {"question": question, "answer": answer, "claim": claim}
+        return bool(self.record_many([(decision, evidence, texts, id, group)]))
 
     def record_many(
         self,
-        decided: Iterable[tuple[Decision, Sequence[EvidenceLike], Mapping[str, str | None], str | None]],
+        decided: Iterable[
+            tuple[Decision, Sequence[EvidenceLike], Mapping[str, str | None], str | None, str | int | None]
+        ],
     ) -> int:
-        """Keep many decisions, all or none: as `record`, each with its evidence, its texts by name, and its id.
+        """Keep many decisions, all or none: as `record`, each with evidence, texts by name, id and group.
 
         Returns:
             How many of them are new.
@@ -178,13 +186,13 @@ class ShadowLog:
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
             for row in rows:
-                there = connection.execute("SELECT key FROM cases WHERE id = ?", row[:1]).fetchone()
+                there = connection.execute("SELECT key, cluster FROM cases WHERE id = ?", row[:1]).fetchone()
                 if there is None:
-                    columns = "id, key, predicate, q, alone, chunks, item"
-                    connection.execute(f"INSERT INTO cases ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                    columns = "id, key, cluster, predicate, q, alone, chunks, item"
+                    connection.execute(f"INSERT INTO cases ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
                     new += 1
-                elif there[0] != row[1]:
-                    raise InvalidInputError(f"{self.path} holds another case under the id {row[0]!r}")
+                elif there != row[1:3]:
+                    raise InvalidInputError(f"{self.path} holds another case under the id {row[0]!r}, or another group")
         return new
 
     def _row(
@@ -193,6 +201,7 @@ class ShadowLog:
         evidence: Sequence[EvidenceLike],
         texts: Mapping[str, str | None],
         id: str | None,
+        group: str | int | None,
     ) -> tuple[Any, ...] | None:
         """A decision as it is stored; None where nothing was scored."""
         predicate = predicate_for(**texts)
@@ -216,6 +225,7 @@ class ShadowLog:
         return (
             uuid.uuid4().hex if id is None else str(id),
             _key(predicate.query, [chunk.text for chunk in chunks]),
+            None if group is None else hashlib.sha256(str(group).encode()).hexdigest(),
             decision.predicate,
             json.dumps([decision.q, decision.q_high]),
             _best_alone(decision),
@@ -240,7 +250,7 @@ class ShadowLog:
             predicate: id of its template.
             texts_of: ids of the cases whose texts are wanted; `item` is None for all others.
         """
-        columns = "id, key, predicate, q, alone, chunks, round, draw"
+        columns = "id, key, predicate, q, alone, chunks, cluster, round, draw"
         with self._connected() as connection:
             rows = connection.execute(
                 f"SELECT {columns} FROM cases WHERE predicate = ? ORDER BY place", (predicate,)
@@ -249,10 +259,10 @@ class ShadowLog:
                 id: connection.execute("SELECT item FROM cases WHERE id = ?", (id,)).fetchone()[0] for id in texts_of
             }
         kept: list[Kept] = []
-        for id, key, template, q, alone, chunks, turn, draw in rows:
+        for id, key, template, q, alone, chunks, group, turn, draw in rows:
             low, high = json.loads(q)
             item = None if items.get(id) is None else json.loads(items[id])
-            kept.append(Kept(id, key, template, tuple(low), tuple(high), alone, chunks, item, turn, draw))
+            kept.append(Kept(id, key, template, tuple(low), tuple(high), alone, chunks, item, group, turn, draw))
         return kept
 
     def labels(self) -> dict[str, int | None]:
@@ -297,24 +307,29 @@ class ShadowLog:
         return self.setting(name)
 
     def draw_round(self, predicate: str, seed: int) -> int:
-        """Put the cases that came since the last round into a random order behind all earlier ones.
+        """Put the cases that came since the last round into a random order behind all earlier ones, one of each group.
+
+        Cases of a group that one was drawn from, in this round or an earlier one, are set aside for good.
 
         Returns:
-            How many they were.
+            How many came.
         """
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
             last = connection.execute("SELECT max(round) FROM cases WHERE predicate = ?", (predicate,)).fetchone()[0]
             turn = 0 if last is None else last + 1
-            places = connection.execute(
-                "SELECT place FROM cases WHERE predicate = ? AND round IS NULL ORDER BY place", (predicate,)
+            came = connection.execute(
+                "SELECT place, cluster FROM cases WHERE predicate = ? AND round IS NULL ORDER BY place", (predicate,)
             ).fetchall()
-            draws = np.random.default_rng([seed, turn, _APPLICATION]).random(len(places)).tolist()
+            taken = connection.execute(
+                "SELECT DISTINCT cluster FROM cases WHERE predicate = ? AND round IS NOT NULL", (predicate,)
+            )
+            draws = draw_one_of_each([group for _, group in came], {group for (group,) in taken}, seed, turn)
             connection.executemany(
                 "UPDATE cases SET round = ?, draw = ? WHERE place = ?",
-                [(turn, draw, place) for draw, (place,) in zip(draws, places, strict=True)],
+                [(turn, draw, place) for draw, (place, _) in zip(draws, came, strict=True)],
             )
-        return len(places)
+        return len(came)
 
     def _make(self, scored_by: ScoredBy, keep: Keep) -> None:
         """Make the file, whole or not at all, for its owner alone."""
@@ -359,6 +374,31 @@ class ShadowLog:
             raise OutputError(f"{self.path} cannot be read or written: {error}") from error
         except sqlite3.DatabaseError as error:
             raise CalibrationCorruptError(f"{self.path} is not a log of decisions, or is damaged: {error}") from error
+
+
+def draw_one_of_each(
+    groups: Sequence[str | None], taken: Collection[str | None], seed: int, turn: int
+) -> list[float | None]:
+    """Draw one case of each group, and a random place for it that does not depend on how many its group has.
+
+    Args:
+        groups: of the cases; None: a group by itself.
+        taken: groups that a case was drawn from before.
+        seed: seed of the random order.
+        turn: number of the round.
+
+    Returns:
+        The place of each drawn case, in [0, 1); None for the others.
+    """
+    chance = np.random.default_rng([seed, turn, _APPLICATION])
+    places: list[float | None] = chance.random(len(groups)).tolist()
+    taken = set(taken)
+    for row in chance.permutation(len(groups)).tolist():
+        group = groups[row]
+        if group is not None and group in taken:
+            places[row] = None
+        taken.add(group)
+    return places
 
 
 def scored_by(gate: ISRGate) -> ScoredBy:

@@ -50,7 +50,7 @@ class ReleasedTarget:
 
     Attributes:
         h_star: share of wrong answers that it keeps to.
-        delta: probability, over the labelled answers, that it does not.
+        delta: probability, over the labelled answers, that it does not; of this target by itself.
         cut: lowest score that is answered.
         right: right answers among the labels counted.
         wrong: wrong ones, with those that nobody could judge.
@@ -107,7 +107,8 @@ class Release:
                 return target
         released = ", ".join(f"{target.h_star:g}" for target in self.targets)
         raise CalibrationMismatchError(
-            f"no cut was released for h_star={h_star:g}; released: {released}. Use one of these, or label on"
+            f"no cut was released for h_star={h_star:g}; released: {released}. Label on; the promise is about an h* "
+            "that was chosen before the labels"
         )
 
     def save(self, path: Path) -> None:

@@ -15,8 +15,9 @@ class ReleasedCut:
     """p_ref = 1 - h* from a cut upwards, released for h* by labels of would-be answers, and 0 below the cut.
 
     Cases at or above the cut are wrong in more than a share h* with probability at most delta over the labels, for
-    cases drawn like those collected (`isr_rag_server.labels` says how). The labels were drawn from what this very gate
-    answers, so that the promise is about its answers, after ISR >= 1.
+    groups drawn like those collected and one case of each (`isr_rag_server.labels` says how), and for one h*, chosen
+    before the labels. The labels were drawn from what this very gate answers, so that the promise is about its answers,
+    after ISR >= 1.
 
     Args:
         release: the released cuts, from `isr-rag calibrate report` or `isr_rag_server.labels.Standing.release`.

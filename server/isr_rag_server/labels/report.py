@@ -6,19 +6,17 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from isr_rag._util.files import write_atomically
-from isr_rag._util.printable import printable
 from isr_rag.calibration.errors import fitting_libraries
 from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
 from isr_rag_server.labels.log import ShadowLog
 from isr_rag_server.labels.standing import Plan, Standing, assess, release
+from isr_rag_server.traffic.page import document, escaped
 
 H_STARS = (0.05, 0.1, 0.2)
 _LEAST_OF_A_BIN = 10
@@ -75,22 +73,27 @@ class ShadowReport:
 
     Attributes:
         predicate: id of the predicate's template.
-        delta: probability, over the labels, that a released cut exceeds its h*; of each target by itself.
+        delta: probability, over the labels, that a released cut exceeds its h*; of each target by itself, so of the one
+            that was chosen before the labels.
         h_star: the target that labels are drawn for.
         cases: collected cases.
-        labelled: cases with a label, skipped ones included.
+        groups: groups among them, a case without one being its own: one case of each counts.
+        set_aside: the other cases.
+        labelled: cases that count and have a label, skipped ones included.
         cuts: for `h_star`, from the highest down.
         bins: labelled cases by score, in ascending order.
         targets: for each h*.
-        shift: evidence that the scores changed since the first draw, at most 1 / level in a share `level` of logs
-            without a change; None where nothing came since, or online-cp is not installed.
-        shift_cases: how many cases came since then.
+        shift: evidence that the scores of the cases that count changed since the first draw, at most 1 / level in a
+            share `level` of logs without a change; None where nothing came since, or online-cp is not installed.
+        shift_cases: how many of them came since then.
     """
 
     predicate: str
     delta: float
     h_star: float
     cases: int
+    groups: int
+    set_aside: int
     labelled: int
     cuts: tuple[CutRow, ...]
     bins: tuple[BinRow, ...]
@@ -129,10 +132,10 @@ def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_ST
     own = assess(log, plan)
     standings = [own if h == plan.h_star else assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})]
     labels = log.labels()
-    cases = log.cases(plan.predicate)
-    labelled = [(case.score(plan.close), labels[case.id] == 1) for case in cases if case.id in labels]
-    before = [case.score(plan.close) for case in cases if case.round == 0]
-    since = [case.score(plan.close) for case in cases if case.round != 0]
+    drawn = [case for case in log.cases(plan.predicate) if case.draw is not None]
+    labelled = [(case.score(plan.close), labels[case.id] == 1) for case in drawn if case.id in labels]
+    before = [case.score(plan.close) for case in drawn if case.round == 0]
+    since = [case.score(plan.close) for case in drawn if case.round != 0]
     rows = [
         CutRow(
             cut.cut,
@@ -151,6 +154,8 @@ def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_ST
         delta=plan.delta,
         h_star=plan.h_star,
         cases=own.cases,
+        groups=own.groups,
+        set_aside=own.cases - own.groups,
         labelled=len(labelled),
         cuts=tuple(rows),
         bins=tuple(_bins(labelled)),
@@ -227,12 +232,12 @@ def _shift(before: Sequence[float], since: Sequence[float]) -> float | None:
 
 
 def _page(report: ShadowReport) -> str:
-    rounds = files("isr_rag_server.traffic").joinpath("page.css").read_text("utf-8")
-    title = f"Calibration on few labels: {_h(report.predicate)}"
+    title = f"Calibration on few labels: {escaped(report.predicate)}"
     own = next(row for row in report.targets if row.h_star == report.h_star)
     parts = [
         f"<h1>{title}</h1>",
-        f"<p>{report.cases:,} cases collected, {report.labelled:,} of them labelled. {_h(own.advice)}.</p>",
+        f"<p>{report.cases:,} cases collected in {report.groups:,} groups; {report.set_aside:,} set aside, so that one "
+        f"case of each group counts; {report.labelled:,} labelled. {escaped(own.advice)}.</p>",
         "<h2>Each h*</h2>",
         _table(
             ["h*", "released cut", "coverage", "next coverage", "right answers needed for it"],
@@ -248,8 +253,9 @@ def _page(report: ShadowReport) -> str:
             ],
         ),
         f"<p class=faint>A released cut is wrong in more than a share h* of its answers with probability at most "
-        f"{report.delta:g} over the labels, however often one rounds, for cases drawn like those collected; each h* by "
-        "itself. Right answers needed: new labels, if all of them are right.</p>",
+        f"{report.delta:g} over the labels, however often one looks, for groups drawn like those collected and one "
+        "case of each. This is said of one h*, chosen before the labels: of several, chosen among afterwards, the "
+        "probabilities add up. Right answers needed: new labels, if all of them are right.</p>",
         f"<h2>Coverage against risk at h* = {report.h_star:g}</h2>",
         _picture(_risk_figure(report), "share of wrong answers by coverage, with intervals"),
         _table(
@@ -273,19 +279,9 @@ def _page(report: ShadowReport) -> str:
         _picture(_reliability_figure(report), "share of right answers by score, with intervals") if report.bins else "",
         "<p class=faint>Of the labelled cases, which are would-be answers: lower scores are not there.</p>",
         "<h2>Shift</h2>",
-        f"<p>{_h(_shift_words(report))}</p>",
+        f"<p>{escaped(_shift_words(report))}</p>",
     ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{title}</title><style>{rounds} img{{max-width:100%;background:#fff}}</style></head>"
-        f"<body><main>{''.join(parts)}</main></body></html>\n"
-    )
-
-
-def _h(text: object) -> str:
-    return escape(printable(str(text), None))
+    return document(title, parts, " img{max-width:100%;background:#fff}")
 
 
 def _said(rate: Rate) -> str:
@@ -305,13 +301,13 @@ def _shift_words(report: ShadowReport) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    names = "".join(f"<th>{_h(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td>{_h(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    names = "".join(f"<th>{escaped(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _picture(image: bytes, alt: str) -> str:
-    return f'<img alt="{_h(alt)}" src="data:image/png;base64,{base64.b64encode(image).decode()}">'
+    return f'<img alt="{escaped(alt)}" src="data:image/png;base64,{base64.b64encode(image).decode()}">'
 
 
 def _risk_figure(report: ShadowReport) -> bytes:

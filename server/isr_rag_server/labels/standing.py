@@ -1,7 +1,8 @@
 """From labels of would-be answers to a released cut: what to label next, and what the labels show so far.
 
-The candidate cuts are fixed before the first label, from unlabelled scores. All collected cases lie in one random order
-(rounds of it, where cases come later). For each cut, the cases that it would answer are its sequence, in that order:
+The candidate cuts are fixed before the first label, from unlabelled scores. So is one case of each group (page, user,
+document), since cases of a group may be right or wrong together; the others are set aside. The drawn cases lie in one
+random order (rounds of it, where cases come later). Those that a cut would answer are its sequence, in that order:
 a random sample, whichever cut is looked at, and labels made for one cut count for every lower one. A `wager` runs along
 each sequence up to the first case without a label. Cuts are released from the highest down; the first that is not
 released ends it, which keeps the probability that any released cut is bad at delta (fixed-sequence testing).
@@ -20,7 +21,7 @@ from isr_rag.calibration.errors import CalibrationError
 from isr_rag.core.settings import Rule, Settings
 from isr_rag.core.verdict import weigh
 from isr_rag_server.labels.betting import check_target, log_wealth, right_answers_needed, wager
-from isr_rag_server.labels.log import Kept, ShadowLog
+from isr_rag_server.labels.log import Kept, ShadowLog, draw_one_of_each
 from isr_rag_server.labels.release import CLIP, Release, ReleasedTarget
 
 _GROWTH = 1.4
@@ -59,7 +60,7 @@ class CutStanding:
 
     Attributes:
         cut: lowest score that is answered.
-        answers: would-be answers among the collected cases.
+        answers: would-be answers among the collected cases, those set aside included.
         coverage: their share of all collected cases.
         right: right answers in the labelled part of its sequence.
         wrong: wrong ones, with those that were skipped.
@@ -94,6 +95,7 @@ class Standing:
         h_star: the target.
         cuts: from the highest down.
         cases: collected cases of the predicate.
+        groups: how many of them were drawn: one of each group, and each case without a group. The others are set aside.
         next: ids of the would-be answers to label next, in their order; empty where all cuts are released, or no case
             of the sequence is left.
     """
@@ -102,6 +104,7 @@ class Standing:
     h_star: float
     cuts: tuple[CutStanding, ...]
     cases: int
+    groups: int
     next: tuple[str, ...]
 
     @property
@@ -129,7 +132,7 @@ class Standing:
                 f"{share:.0%} where {self.h_star:.0%} is wanted: as long as this goes on, no number of labels helps. "
                 "Take a larger h*, a better model, or better evidence"
             )
-        enough = "" if cut.left >= cut.needed else f", of which only {cut.left} are collected"
+        enough = "" if cut.left >= cut.needed else f", for which only {cut.left} cases are left,"
         return f"{so_far}. {cut.needed} further right answers in a row{enough} release answering {cut.coverage:.0%}"
 
 
@@ -137,7 +140,8 @@ def plan_cuts(log: ShadowLog, predicate: str, *, h_star: float = 0.05, delta: fl
     """Fix the cuts that will be tested, once; later calls return the plan that there is.
 
     Args:
-        log: with enough collected cases: at least those that the fewest labels need above the highest cut.
+        log: with enough collected cases: at least those that the fewest labels need above the highest cut, each of
+            another group.
         predicate: id of its template.
         h_star: target to label for, in (0, 1).
         delta: probability that a released cut exceeds it, in (0, 1).
@@ -152,13 +156,16 @@ def plan_cuts(log: ShadowLog, predicate: str, *, h_star: float = 0.05, delta: fl
     if known is None:
         cases = log.cases(predicate)
         close = all(case.alone is not None for case in cases)
-        scores = sorted((case.score(close) for case in cases if _answers(case, h_star)), reverse=True)
+        draws = draw_one_of_each([case.group for case in cases], (), seed, 0)
+        drawn = [case for case, draw in zip(cases, draws, strict=True) if draw is not None and _answers(case, h_star)]
+        scores = sorted((case.score(close) for case in drawn), reverse=True)
         fewest = right_answers_needed(h_star, delta)
         least = math.ceil(_LEAST * fewest)
         if len(scores) < least:
             raise CalibrationError(
-                f"{log.path} has {len(scores)} cases of {predicate} that could be answered; at h_star={h_star:g} and "
-                f"delta={delta:g} at least {least} are needed: collect more, or take a larger h_star or delta"
+                f"{log.path} has {len(scores)} cases of {predicate} that could be answered, one of each group; at "
+                f"h_star={h_star:g} and delta={delta:g} at least {least} are needed: collect more, or take a larger "
+                "h_star or delta"
             )
         known = log.settle(
             f"plan {predicate}", asdict(Plan(predicate, h_star, delta, seed, close, candidate_cuts(scores, fewest)))
@@ -181,12 +188,13 @@ def planned(log: ShadowLog, predicate: str) -> Plan | None:
 def assess(log: ShadowLog, plan: Plan, *, h_star: float | None = None, count: int = 20) -> Standing:
     """What the labels say, and which would-be answers to label next.
 
-    Cases that came since the last call are put into the random order first.
+    Cases that came since the last call are put into the random order first, one of each group that is new.
 
     Args:
         log: collected cases and labels.
         plan: from `plan_cuts`.
-        h_star: another target than the plan's; each holds by itself with probability 1 - delta.
+        h_star: another target than the plan's. Each holds by itself with probability 1 - delta, if it is chosen before
+            the labels are looked at.
         count: how many cases to name for labelling.
 
     Raises:
@@ -198,18 +206,21 @@ def assess(log: ShadowLog, plan: Plan, *, h_star: float | None = None, count: in
     kept = log.cases(plan.predicate)
     cases = sorted((case for case in kept if case.round is not None), key=_order)
     labels = _by_key(cases, log.labels())
+    groups = sum(case.draw is not None for case in cases)
     could = [(case.score(plan.close), case) for case in cases if _answers(case, target)]
     cuts: list[CutStanding] = []
     wanted: list[str] = []
     going = True
     for cut in plan.cuts:
-        sequence = [case for score, case in could if score >= cut]
-        standing = _stand(plan, target, cut, sequence, labels, len(cases), going)
+        answered = [case for score, case in could if score >= cut]
+        sequence = [case for case in answered if case.draw is not None]
+        coverage = len(answered) / len(cases) if cases else 0.0
+        standing = _stand(plan, target, cut, sequence, labels, len(answered), coverage, going)
         if going and not standing.released:
             wanted = _unlabelled(sequence, labels)[:count]
         going = standing.released
         cuts.append(standing)
-    return Standing(plan, target, tuple(cuts), len(cases), tuple(wanted))
+    return Standing(plan, target, tuple(cuts), len(cases), groups, tuple(wanted))
 
 
 def candidate_cuts(scores: Sequence[float], fewest: int) -> tuple[float, ...]:
@@ -260,7 +271,7 @@ def _plan(stored: Mapping[str, Any]) -> Plan:
 
 
 def _order(case: Kept) -> tuple[int, float, str]:
-    return cast(int, case.round), cast(float, case.draw), case.id
+    return cast(int, case.round), case.draw or 0.0, case.id
 
 
 def _answers(case: Kept, h_star: float) -> bool:
@@ -290,7 +301,8 @@ def _stand(
     cut: float,
     sequence: Sequence[Kept],
     labels: Mapping[str, int | None],
-    cases: int,
+    answers: int,
+    coverage: float,
     above: bool,
 ) -> CutStanding:
     """A cut's standing; `above`: all higher cuts are released."""
@@ -300,8 +312,8 @@ def _stand(
     reached = bet.released_at is not None
     return CutStanding(
         cut=cut,
-        answers=len(sequence),
-        coverage=len(sequence) / cases if cases else 0.0,
+        answers=answers,
+        coverage=coverage,
         right=bet.right,
         wrong=bet.wrong,
         skipped=sum(label is None for label in seen),

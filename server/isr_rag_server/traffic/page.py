@@ -51,10 +51,9 @@ def write_report(report: Report, path: Path) -> None:
 
 def page(report: Report) -> str:
     """The whole page."""
-    style = files("isr_rag_server.traffic").joinpath("page.css").read_text("utf-8")
     when = _moment(report.windows[-1].end, report.timed)
     parts = [
-        f"<h1>What the gate did</h1><p class=faint>{_h(_span(report, when))}</p>",
+        f"<h1>What the gate did</h1><p class=faint>{escaped(_span(report, when))}</p>",
         _tiles(report),
         _complaints(report),
         "<h2>Over time</h2><div class=charts>",
@@ -69,16 +68,23 @@ def page(report: Report) -> str:
         _table("scorer", report.scorers, report.decisions),
         _cost(report),
     ]
+    return document("What the gate did", parts)
+
+
+def document(title: str, parts: Iterable[str], style: str = "") -> str:
+    """A self-contained page of parts in HTML, in the style of all reports and what is added to it."""
+    common = files("isr_rag_server.traffic").joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>What the gate did</title><style>{style}</style></head>"
+        f"<title>{title}</title><style>{common}{style}</style></head>"
         f"<body><main>{''.join(parts)}</main></body></html>\n"
     )
 
 
-def _h(text: object) -> str:
+def escaped(text: object) -> str:
+    """What is shown of a text, for HTML."""
     return escape(printable(str(text), None))
 
 
@@ -116,7 +122,7 @@ def _tiles(report: Report) -> str:
         ("passes", f"{report.cost.passes:,}", f"{report.cost.passes_per_decision:.2f} per decision"),
     ]
     shown = "".join(
-        f"<div class=tile>{_h(name)}<b>{_h(value)}</b><span class=faint>{_h(more)}</span></div>"
+        f"<div class=tile>{escaped(name)}<b>{escaped(value)}</b><span class=faint>{escaped(more)}</span></div>"
         for name, value, more in tiles
     )
     return f"<div class=tiles>{shown}</div>"
@@ -131,7 +137,7 @@ def _loudness(shift: Shift | None) -> str:
 def _complaints(report: Report) -> str:
     if not report.bad_lines:
         return ""
-    listed = "".join(f"<li>{_h(line)}</li>" for line in report.complaints)
+    listed = "".join(f"<li>{escaped(line)}</li>" for line in report.complaints)
     return f"<p class=bad>{report.bad_lines} lines of the log could not be read</p><ul class=faint>{listed}</ul>"
 
 
@@ -230,7 +236,7 @@ def _shifts(shifts: Sequence[Shift]) -> str:
     for shift in shifts:
         chart = _Chart({shift.of: list(shift.curve)}, {}, {"100 to 1": 2.0})
         parts.append(
-            _figure(f"Evidence that {shift.of} changed, log10", chart, False, _h(_shift_words(shift)), bottom=-2.0)
+            _figure(f"Evidence that {shift.of} changed, log10", chart, False, escaped(_shift_words(shift)), bottom=-2.0)
         )
     note = (
         "<p class=faint>A conformal test martingale (Simple Jumper) over the decisions in their order. Without a "
@@ -248,10 +254,10 @@ def _shift_words(shift: Shift) -> str:
 
 def _table(name: str, counts: Mapping[str, int], total: int) -> str:
     rows = "".join(
-        f"<tr><td>{_h(one)}</td><td>{count:,}</td><td>{_percent(count / total)}</td></tr>"
+        f"<tr><td>{escaped(one)}</td><td>{count:,}</td><td>{_percent(count / total)}</td></tr>"
         for one, count in counts.items()
     )
-    return f"<table><thead><tr><th>{_h(name)}</th><th>decisions</th><th>share</th></tr></thead>{rows}</table>"
+    return f"<table><thead><tr><th>{escaped(name)}</th><th>decisions</th><th>share</th></tr></thead>{rows}</table>"
 
 
 def _cost(report: Report) -> str:
@@ -264,7 +270,7 @@ def _cost(report: Report) -> str:
         rows.append(("decisions per hour", f"{cost.per_hour:,.0f}"))
     if cost.words_read is not None:
         rows.append(("words read, where evidence was cut", f"{cost.words_read:,.0f}"))
-    shown = "".join(f"<tr><td>{_h(name)}</td><td>{_h(value)}</td></tr>" for name, value in rows)
+    shown = "".join(f"<tr><td>{escaped(name)}</td><td>{escaped(value)}</td></tr>" for name, value in rows)
     return f"<table><thead><tr><th>cost</th><th></th></tr></thead>{shown}</table>"
 
 
@@ -308,7 +314,7 @@ def _figure(
     """A chart; `span` is what its horizontal axis covers, from the first to the last point for None."""
     points = [point for line in chart.lines.values() for point in line]
     if not points:
-        return f"<figure><h3>{_h(title)}</h3><p class=faint>nothing was scored</p></figure>"
+        return f"<figure><h3>{escaped(title)}</h3><p class=faint>nothing was scored</p></figure>"
     ends = [point for pair in chart.bands.values() for line in pair for point in line]
     values = [y for _, y in (*points, *ends)] + list(chart.targets.values())
     low, high = (min(values) if bottom is None else min(bottom, *values)), (max(values) if top is None else top)
@@ -331,9 +337,9 @@ def _figure(
     for name, value in chart.targets.items():
         y = place((first, value)).split()[1]
         parts.append(f'<line class="target" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{float(y) - 4:.1f}" text-anchor="end">{_h(name)}</text>')
+        parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{float(y) - 4:.1f}" text-anchor="end">{escaped(name)}</text>')
     svg = _svg(title, "".join(parts))
-    return f"<figure><h3>{_h(title)}</h3>{svg}<figcaption>{note}</figcaption></figure>"
+    return f"<figure><h3>{escaped(title)}</h3>{svg}<figcaption>{note}</figcaption></figure>"
 
 
 def _drawn(line: Points, place: Callable[[tuple[float, float]], str], colour: str) -> str:
@@ -352,13 +358,13 @@ def _axes(y: tuple[float, float], x: tuple[float, float], timed: bool) -> list[s
         parts.append(f'<text x="{_LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{value:.3g}</text>')
     for value, at, anchor in ((x[0], _LEFT, "start"), (x[1], _WIDTH - _RIGHT, "end")):
         words = _moment(value, timed) if timed else f"{value:,.0f}"
-        parts.append(f'<text x="{at}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{_h(words)}</text>')
+        parts.append(f'<text x="{at}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{escaped(words)}</text>')
     return parts
 
 
 def _svg(title: str, inner: str) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="{_h(title)}">{inner}</svg>'
+    return f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="{escaped(title)}">{inner}</svg>'
 
 
 def _key(number: int, name: str) -> str:
-    return f'<span class=key style="background:var(--c{number % _COLOURS})"></span>{_h(name)}'
+    return f'<span class=key style="background:var(--c{number % _COLOURS})"></span>{escaped(name)}'

@@ -102,6 +102,20 @@ def test_from_traffic_to_a_gate_that_answers(run, traffic: Path, tmp_path: Path)
     assert (code, output.split(":")[0]) == (3, "ABSTAIN")
 
 
+def test_one_case_of_each_group_is_asked_about(run, traffic: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    items = [json.loads(line) for line in traffic.read_text("utf-8").splitlines()]
+    grouped = [{**item, "group": f"user {item['id'] // 3}"} if item["id"] < 75 else item for item in items]
+    traffic.write_text("".join(json.dumps(item) + "\n" for item in grouped), "utf-8")
+    log, out = tmp_path / "traffic.sqlite3", tmp_path / "calibration"
+    run("calibrate", "collect", "--items", traffic, "--into", log)
+    _, output, _ = run("calibrate", "next", log, "--count", "150", "--h-star", "0.2")
+    users = [int(line["id"]) // 3 for line in map(json.loads, output.splitlines()) if int(line["id"]) < 75]
+    assert len(users) == len(set(users)) > 10
+    code, _, err = run("calibrate", "report", log, "--out", out)
+    assert (code, "100 groups, one case of each counts; 50 cases set aside" in err) == (0, True)
+    assert "collected in 100 groups; 50 set aside" in (out / "report.html").read_text("utf-8")
+
+
 def test_a_skipped_case_is_asked_again_on_request(run, traffic: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     log = tmp_path / "traffic.sqlite3"
     run("calibrate", "collect", "--items", traffic, "--into", log)

@@ -1,0 +1,99 @@
+"""Training items from the records: every record's passage among what stands beside it in its document.
+
+Claims are dropped until the share of their words that stands in the passage no longer tells the label, and some
+supported items lose their passage and keep its neighbours (label 0).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from isr_lab.documents.records import division, items_of, read_records
+
+_COMMON = frozenset(
+    """
+    the of and to a in is that for it as was with be by on are or from at this an have not which its has had were may
+    can will their
+    """.split()  # noqa: SIM905
+)
+_AWAY, _CARRIES = 0.22, 0.6
+_BINS, _LEAST = 8, 8
+
+
+def training_items(raw: Path, seed: int = 4) -> Iterator[dict[str, Any]]:
+    """Items about passages of all sources but the reserved ones.
+
+    Args:
+        raw: folder of the data, with `passages/`.
+        seed: of what is dropped.
+
+    Raises:
+        OSError: if the passages are not there.
+    """
+    passages = {row["id"]: row for name in ("passages", "passages_more") for row in _read(raw, name)}
+    reserved = {source for sources in division().values() for source in sources}
+    items: list[dict[str, Any]] = []
+    for record in read_records():
+        passage = passages[record["passage"]]
+        if passage["source"] in reserved:
+            continue
+        beside = [text for text in dict.fromkeys(passage["neighbours"][:6]) if text != passage["text"]]
+        chunks = [passage, *({"text": text} for text in beside)]
+        items += items_of(record, chunks, source=passage["source"])
+    rng = random.Random(seed)
+    yield from balanced(items, rng)
+    yield from taken_away(items, rng)
+
+
+def balanced(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """All drafts and questions, and as many true as false claims of each share of words in the passage."""
+    bins: dict[int, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
+    for item in items:
+        if "claim" not in item:
+            yield item
+            continue
+        place = min(int(_BINS * _share(item, item["chunks"][:1])), _BINS - 1)
+        bins.setdefault(place, ([], []))[item["label"]].append(item)
+    for pair in bins.values():
+        most = max(_LEAST, min(map(len, pair)))
+        for some in pair:
+            rng.shuffle(some)
+            yield from some[:most]
+
+
+def taken_away(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Supported items without their passage, unless its neighbours carry most of their words."""
+    for item in items:
+        rest = [{**chunk, "is_support": False} for chunk in item["chunks"][1:]]
+        if not item["label"] or rng.random() >= _AWAY or len(rest) < 3 or _share(item, rest) > _CARRIES:
+            continue
+        yield {
+            **item,
+            "id": f"{item['id']}/away",
+            "group": f"{item['group']}/away",
+            "label": 0,
+            "kind": "insufficient",
+            "chunks": rest,
+            "provenance": {**item["provenance"], "construction": "passage taken away"},
+        }
+
+
+def _share(item: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> float:
+    """Share of a statement's words that stand in the chunks."""
+    needed = _words(item.get("claim") or f"{item['question']} {item.get('answer') or ''}")
+    return len(needed & _words(" ".join(chunk["text"] for chunk in chunks))) / max(1, len(needed))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", text.casefold())) - _COMMON
+
+
+def _read(raw: Path, name: str) -> Iterator[dict[str, Any]]:
+    with gzip.open(raw / f"passages/{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)

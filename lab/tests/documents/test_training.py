@@ -1,0 +1,44 @@
+"""Training items: the words of a claim do not tell its label, and a passage that was taken away is gone."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+from isr_lab.documents.training import balanced, taken_away
+
+PASSAGE = "alpha beta gamma delta epsilon zeta eta theta"
+
+
+def item(number: int, text: str, label: int) -> dict[str, Any]:
+    chunks = [PASSAGE, *(f"something else entirely, number {n}" for n in range(3))]
+    return {
+        "id": str(number),
+        "group": "one",
+        "label": label,
+        "claim": text,
+        "chunks": [{"text": text, "is_support": bool(label) and not n} for n, text in enumerate(chunks)],
+        "provenance": {"construction": "claim"},
+    }
+
+
+def test_true_and_false_claims_share_equally_many_words_with_the_passage() -> None:
+    near = [item(n, "alpha beta gamma delta", n % 5 == 0) for n in range(200)]  # mostly false
+    far = [item(n, "other words, alpha", n % 5 > 0) for n in range(200, 400)]  # mostly true
+    kept = list(balanced([*near, *far], random.Random(0)))
+    assert Counter((one["claim"], bool(one["label"])) for one in kept) == {
+        (text, label): 40 for text in ("alpha beta gamma delta", "other words, alpha") for label in (True, False)
+    }
+
+
+def test_a_passage_that_was_taken_away_supports_nothing_any_more() -> None:
+    items = [item(n, "alpha beta gamma delta", n % 2) for n in range(200)]
+    found = list(taken_away(items, random.Random(0)))
+    assert 5 < len(found) < 40
+    for one in found:
+        assert one["label"] == 0 and one["id"].endswith("/away") and one["group"] != "one"
+        assert len(one["chunks"]) == 3 and all(chunk["text"] != PASSAGE for chunk in one["chunks"])
+        assert not any(chunk["is_support"] for chunk in one["chunks"])
+    carried = [item(n, "something else entirely", 1) for n in range(200)]
+    assert not list(taken_away(carried, random.Random(0)))
