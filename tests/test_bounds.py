@@ -53,6 +53,11 @@ class TestTables:
         assert (budget - half) / (b2t + half) - half <= isr <= (budget + half) / (b2t - half) + half
         assert float(bounds.information_sufficiency_ratio(budget, b2t)) == budget / b2t
 
+    def test_appendix_f_first_row_contradicts_itself(self) -> None:
+        """A mean q printed as 0.000 lies below .0005, and the lowest q does not exceed it."""
+        assert float(bounds.bits_to_trust(0.95, 0.0005)) > 7.0 > 5.29
+        assert float(bounds.bits_to_trust(0.95, 0.0031)) == pytest.approx(5.29, abs=0.02)
+
     def test_appendix_f_last_row_needs_the_one_sided_bits_to_trust(self) -> None:
         assert float(bounds.bits_to_trust(0.95, 1.0)) == 0.0
         assert float(bounds.bits_to_trust(0.95, 1.0, one_sided=False)) > 0.8

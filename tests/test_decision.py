@@ -143,6 +143,14 @@ def test_plot_draws_every_ordering_and_the_three_levels() -> None:
         ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1)).decide([], claim="c").plot()
 
 
+def test_how_sure_this_very_case_is_stands_beside_the_share_of_surer_ones_where_they_differ() -> None:
+    selective = dataclasses.replace(decided([0.9], 0.97), guarantee="selective", pointwise=0.78)
+    assert "97% of the cases at least as sure as this one hold" in selective.explain()
+    assert "Of those only about as sure, 78% do by a cautious estimate." in selective.explain()
+    for pointwise in (None, 0.0, 0.93):  # none is known, or it is much the same
+        assert "only about as sure" not in dataclasses.replace(selective, pointwise=pointwise).explain()
+
+
 def test_no_wider_target_is_advised_where_each_needs_a_cut_of_its_own() -> None:
     decision = decided([0.9], 0.94)
     cut = dataclasses.replace(decision, threshold_reached=True)

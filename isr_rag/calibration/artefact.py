@@ -20,9 +20,9 @@ FORMAT = SealedFormat(
 )
 
 Guarantee = Literal["pointwise", "selective"]
-"""What p_ref promises. `selective`: at most h* of the answered cases are wrong, in expectation (`Tail`). `pointwise`:
-cases that look like this one are right with at least this probability, on average (`VennAbers`), which asks far more of
-each answer."""
+"""What p_ref promises. `selective`: on average over calibrations, of what is answered at most h* is wrong, a
+calibration that answers nothing counting as never wrong (`Tail`). `pointwise`: a cautious estimate for cases about as
+sure as this one (`VennAbers`), which asks far more of each answer."""
 
 _EPS = 1e-6
 _ORDERED = ("orderings", "m", "bands", "seed")

@@ -94,7 +94,7 @@ def _show(console: Console, draft: str, decision: Decision) -> None:
     if decision.p_ref is None:
         console.print(f": {decision.reason.value}\n")
     else:
-        console.print(f": {decision.p_ref:.1%} of the cases as sure as this hold, {decision.p_star:.1%} must\n")
+        console.print(f": {decision.p_ref:.1%} of the cases at least as sure hold, {decision.p_star:.1%} must\n")
 
 
 def _show_orders(console: Console, evidence: Sequence[Chunk]) -> None:

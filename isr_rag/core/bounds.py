@@ -135,7 +135,7 @@ def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
 def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
     """u_k = KL(Ber(p_ref) || Ber(q_k)), clipped above at `clip` nats (Algorithm 1, lines 4 and 7).
 
-    The paper clips symmetrically; the terms are never negative, so only the upper side acts.
+    The terms are never negative, so only the upper side acts. A.6 clips the log-ratio: less where 0 < p_ref < 1.
 
     Args:
         p_ref: reference probability, shape (...), without the axis of orderings.

@@ -51,20 +51,20 @@ class Decision:
             empty where the reference does not ask for it.
         q_bar: mean of q.
         q_lo: lowest q.
-        p_ref: the reference's probability of g = 1; where it is calibrated, of the class that `guarantee` names.
+        p_ref: the reference's probability of g = 1. Where `guarantee` is `selective`, it is the share that holds among
+            cases at least as sure, not the probability that this one holds.
         reference: what p_ref came from, in words.
         budget: mean clipped KL(Ber(p_ref) || Ber(q_k)).
         bits_to_trust: B2T, the budget that the target asks for.
         risk_of_hallucination: RoH, a lower bound on the risk, never a guarantee.
         isr: budget / bits_to_trust; infinite when no bits are needed. ISR >= 1 is a necessary condition.
         decided_by: what settled it: the ratio of the paper's rule, or p_ref against p*.
-        guarantee: what a calibrated p_ref promises: `selective`: of the cases answered at it at most h* are expected to
-            be wrong; `pointwise`: cases that look like this one hold so often. Empty where nothing was calibrated, and
-            by the paper's literal rule, which answers whatever p_ref is.
+        guarantee: what a calibrated p_ref promises (`isr_rag.calibration.artefact.Guarantee`). Empty where nothing was
+            calibrated, and by the paper's literal rule, which answers whatever p_ref is.
         threshold_reached: whether the calibrated threshold with a finite-sample guarantee was reached; None where the
             gate does not ask for one.
-        pointwise: lower bound on the probability that this very case holds; unlike a `selective` p_ref,
-            1 - pointwise may be summed over cases. 0 where the reference knows no such bound.
+        pointwise: a cautious estimate for cases about as sure; unlike 1 - p_ref under `selective`, 1 - pointwise may be
+            summed over cases. 0 where the reference knows none.
         lowest_h_star: where no evidence could reach h*: the lowest target that some could; None elsewhere.
         predicate: identifies what was asked.
         m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
@@ -75,11 +75,9 @@ class Decision:
         chunks: number of chunks decided about.
         focus: how much of the evidence was read; None when all of it was.
         left_out: indices of the caller's chunks that were not read: the words or the model's window did not suffice.
-        nearest: the sentence read that is nearest to what was judged, by its words; None where nothing was read, or no
-            word is shared.
+        nearest: the sentence read that is nearest by its words to what was judged; None where no word is shared.
         seconds: wall-clock time of the decision.
-        detail: what failed, lies outside of the calibration or did not fit the model's window, or why no evidence
-            could have sufficed; empty otherwise.
+        detail: what failed, was not calibrated or did not fit, or why no evidence could suffice; empty otherwise.
     """
 
     action: Action
@@ -315,7 +313,7 @@ def _explain(decision: Decision, chunks: Sequence[Chunk] = (), *, at_shell: bool
 
 def percent(value: float, beside: float) -> tuple[str, str]:
     """Two probabilities in percent, with as many digits as tell them apart; the first is never rounded up."""
-    for digits in range(0, 4):
+    for digits in range(4):
         unit = 10.0 ** (digits + 2)
         shown = int(value * unit + 1e-9) / unit
         left, right = f"{shown:.{digits}%}", f"{beside:.{digits}%}"
@@ -332,6 +330,9 @@ def _trusted(decision: Decision) -> str:
         return f"It is trusted at {trusted}, of which the paper's rule asks nothing (h* = {decision.h_star:g})."
     if decision.guarantee == "selective":  # the class is all cases at least as sure
         said = f"{trusted} of the cases at least as sure as this one hold; {needed} must (h* = {decision.h_star:g})."
+        own = decision.pointwise or decision.p_ref  # 0: no bound is known
+        if decision.p_ref - own > 0.05:
+            said += f" Of those only about as sure, {own:.0%} do by a cautious estimate."
         return f"By its calibration, {said}"
     return f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."
 

@@ -29,9 +29,9 @@ class CalibratedMixture:
     p_ref is the reliability of a class of cases, exchangeable with the labelled ones, per predicate and number of
     chunks. The two guarantees differ in the class:
 
-    - `selective`: all cases at least as sure as this one. p_ref >= 1 - h* then lets through the largest set of which at
-      most h* are expected to be wrong (`isr_rag.calibration.Tail` says exactly what holds).
-    - `pointwise`: cases that look like this one (Venn-Abers' lower probability), which answers far fewer.
+    - `selective`: all cases at least as sure as this one. On average over calibrations, of what is answered at most h*
+      is wrong, a calibration that answers nothing counting as never wrong (`isr_rag.calibration.Tail`).
+    - `pointwise`: cases about as sure as this one (Venn-Abers' lower probability), which answers far fewer.
 
     For other numbers of chunks or other languages than were calibrated the gate abstains (`outside_calibration`). With
     an order-sensitive scorer the gate also asks ISR >= 1; the promises are about the cases that p_ref lets through

@@ -1,7 +1,8 @@
 """Simulations of what calibrations promise: known worlds, many draws of labelled items, the true rate afterwards.
 
-Run as `python -m isr_lab.simulations [draws]`; prints one table. Each world says how likely a case with a score is
-wrong, so that the share of wrong among the answered is known exactly for any threshold.
+Run as `python -m isr_lab.simulations [draws]`; prints two tables. Each world says how likely a case with a score is
+wrong, so that the share of wrong among the answered is known exactly for any threshold. In the first table the world is
+the labelled items of the shipped calibration, of which each calibration draws some with replacement.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.calibration import LearnThenTest, Tail
+from isr_rag.calibration import CalibrationArtefact, LearnThenTest, Tail
 from isr_rag.calibration.calibrators import loop_steps
+from isr_rag.scorers.adjudicators import STANDARD
 
 Floats = NDArray[np.float64]
 World = Callable[[Floats], Floats]
@@ -28,6 +30,9 @@ WORLDS: dict[str, World] = {
     "the surest are worse": lambda s: np.where(s > 0.97, 0.3, 0.02 + 0.5 * (1 - s)),
     "just below h* in the surest tenth": lambda s: np.where(s > 0.9, 0.04, 0.08),
 }
+
+SHIPPED = (*((n, 0.05) for n in (100, 200, 400, 1000, 4000)), (100, 0.1), (400, 0.1), (1000, 0.1), (400, 0.2))
+"""Numbers of items and h* of the first table."""
 
 _GRID = (np.arange(20_000) + 0.5) / 20_000
 
@@ -43,6 +48,8 @@ class Kept:
         coverage: mean share of cases answered.
         bound: mean share answered and wrong, divided by the mean share of cases at or above T (see `Tail`).
         exceeded: share of calibrations whose share of wrong lies above h*.
+        pooled: wrong over answered, both summed over all calibrations.
+        tenth: what one calibration in ten exceeds: the 90% quantile of the share of wrong.
     """
 
     share: float
@@ -51,6 +58,8 @@ class Kept:
     coverage: float
     bound: float
     exceeded: float
+    pooled: float
+    tenth: float
 
 
 def simulate_rate(world: World, n: int, h_star: float, draws: int, seed: int = 0) -> Kept:
@@ -69,6 +78,24 @@ def simulate_rate(world: World, n: int, h_star: float, draws: int, seed: int = 0
         above = 0.0 if together is None else float((np.append(scores, extra) >= together).mean())
         value = (0.0, 0.0) if threshold is None else (risk(threshold), 1.0 - threshold)
         found.append((*value, above, value[0] * value[1]))
+    return _kept(found, h_star)
+
+
+def simulate_shipped(template: str, n: int, h_star: float, draws: int, seed: int = 0) -> Kept:
+    """The tail reference on `n` of the shipped calibration's items, drawn with replacement; judged on all."""
+    rng = np.random.default_rng(seed)
+    shipped = CalibrationArtefact.load(STANDARD.directory / "calibration.json")
+    tails = [part.tail for part in shipped.predicates[template].bins]
+    world = [(score, 1) for tail in tails for score in tail.true] + [(s, 0) for tail in tails for s in tail.false]
+    scores, labels = np.array(sorted(world)).T
+    held = labels > 0.0
+    found: list[tuple[float, float, float, float]] = []
+    for _ in range(draws):
+        drawn = rng.integers(0, len(scores), n)
+        threshold = _tail(scores[drawn], held[drawn]).steps().threshold(1.0 - h_star)
+        above = held[len(held) :] if threshold is None else held[np.searchsorted(scores, threshold) :]
+        share = float((~above).mean()) if len(above) else 0.0
+        found.append((share, len(above) / len(held), np.nan, np.nan))
     return _kept(found, h_star)
 
 
@@ -176,27 +203,37 @@ def _kept(found: Sequence[tuple[float, float, float, float]], h_star: float) -> 
         coverage=float(coverage.mean()),
         bound=float(both.mean() / above.mean()) if above.mean() > 0.0 else float("nan"),
         exceeded=float((share > h_star).mean()),
+        pooled=float((share * coverage).sum() / coverage.sum()) if some.any() else 0.0,
+        tenth=float(np.quantile(share, 0.9)),
     )
 
 
 def _rows(draws: int) -> Iterator[tuple[str, Kept]]:
     for name, world in WORLDS.items():
         for n in (100, 400, 1500):
-            yield f"rate, {name}, n = {n}", simulate_rate(world, n, 0.05, draws)
+            yield f"selective, {name}, n = {n}", simulate_rate(world, n, 0.05, draws)
     for share in (0.6, 0.9):
         for n in (400, 1500):
             yield (
-                f"rate, useful scores, prevalence = {share:g}, n = {n}",
+                f"selective, useful scores, prevalence = {share:g}, n = {n}",
                 simulate_stated_share(WORLDS["useful scores"], n, share, 0.05, draws),
             )
     for n in (200, 600):
-        yield f"rate, loop of two rounds, n = {n}", simulate_loop(n, 0.05, draws)
+        yield f"selective, loop of two rounds, n = {n}", simulate_loop(n, 0.05, draws)
     for name in ("useful scores", "wrong 5.1% at every score", "the surest are worse"):
-        yield f"rate, delta = 0.1, {name}, n = 1500", simulate_delta(WORLDS[name], 1500, 0.05, 0.1, draws // 10)
+        yield f"selective, delta = 0.1, {name}, n = 1500", simulate_delta(WORLDS[name], 1500, 0.05, 0.1, draws // 10)
 
 
 def main(draws: int) -> None:
-    """Print the table."""
+    """Print the tables."""
+    print("| n | h* | kind | answering | mean wrong | wrong of all answered | above h* | one in ten above |")
+    print("|---|---|---|---|---|---|---|---|")
+    for n, h_star in SHIPPED:
+        for template, kind in (("supported-claim/1", "claims"), ("supported-answer/1", "drafts")):
+            found = simulate_shipped(template, n, h_star, draws)
+            shown = (found.answering, found.share, found.pooled, found.exceeded, found.tenth)
+            print(f"| {n} | {h_star:g} | {kind} | " + " | ".join(f"{x:.3f}" for x in shown) + " |", flush=True)
+    print()
     print("| promise and world (h* = 0.05) | answering | coverage | wrong of answered | where it answers | ", end="")
     print("(answered and wrong) / (at or above T) | above h* |\n|---|---|---|---|---|---|---|")
     for name, kept in _rows(draws):

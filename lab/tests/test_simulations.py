@@ -13,6 +13,7 @@ from isr_lab.simulations import (
     simulate_delta,
     simulate_loop,
     simulate_rate,
+    simulate_shipped,
     simulate_stated_share,
 )
 
@@ -60,3 +61,11 @@ def test_a_loop_calibrated_as_a_whole_keeps_the_promise() -> None:
 def test_with_delta_the_rate_is_exceeded_at_most_so_often() -> None:
     kept = simulate_delta(WORLDS["wrong 5.1% at every score"], 800, 0.05, 0.1, DRAWS, seed=7)
     assert kept.exceeded <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / DRAWS)
+
+
+def test_the_mean_holds_for_the_shipped_scores_while_single_calibrations_stray() -> None:
+    """What the documentation says of 400 labelled items at h* = 5%."""
+    for template in ("supported-claim/1", "supported-answer/1"):
+        kept = simulate_shipped(template, 400, 0.05, DRAWS, seed=8)
+        assert kept.share <= 0.05 + SLACK < kept.tenth < 0.09
+        assert 0.2 < kept.exceeded < 0.5

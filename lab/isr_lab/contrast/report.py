@@ -31,7 +31,12 @@ def report(found: ContrastFigures, *, scorer: str, reference: str | None) -> Rep
     return Report(
         title="The contrast set",
         question="Does the gate answer what is true and refuse what is nearly true?",
-        summary=[*_summary(found), f"Scorer: {scorer}", f"Reference: {reference or 'none, so nothing was decided'}"],
+        summary=[
+            *_summary(found),
+            "The statements were written for this test: nothing that ships was trained or calibrated on them.",
+            f"Scorer: {scorer}",
+            f"Reference: {reference or 'none, so nothing was decided'}",
+        ],
         sections=sections,
     )
 

@@ -14,7 +14,7 @@ PASSAGE_CAP = 300
 
 @dataclass(frozen=True, slots=True)
 class SliceConfig:
-    """Settings of `build_slice`. The defaults are the paper's build (Appendix H).
+    """Settings of `build_slice`. The defaults are the paper's build (Appendix H), but for PopQA's filter.
 
     Attributes:
         layout: `sentences` (chunks of at most `token_cap` tokens) or `passages` (about 100 to 300 tokens).
@@ -27,7 +27,7 @@ class SliceConfig:
         candidates: BM25 candidates per record.
         most_chunks: chunks per item at most.
         k1, b: BM25's parameters.
-        popularity_below: PopQA's filter.
+        popularity_below: PopQA's filter; the paper's is 50.
         near_duplicate: Jaccard similarity of word sets from which two claims or questions stay in one split.
         seed: everything drawn depends on it.
         tokenizer: path of a `tokenizer.json` (or its folder), or a Hub name; None for the embedded model's.

@@ -62,10 +62,11 @@ def reference_report(
         [
             f"# The reference of {name}",
             " ".join(headline),
-            "The tables are those of the guarantee `selective`, the default: the gate answers where, of the cases at "
-            "least as sure, a share of 1 - h\\* holds. The diagrams show the p_ref of `pointwise`, which is about "
-            "cases like this one and errs on the low side, so points above the diagonal are to be expected. Nothing "
-            "was fitted or chosen on these items.",
+            "The tables are those of the guarantee `selective`, the default: on average over calibrations, of what is "
+            "answered at most h\\* is wrong, a calibration that answers nothing counting as never wrong. The diagrams "
+            "show the p_ref of `pointwise`, which is about cases about as sure and errs on the low side, so points "
+            "above the diagonal are to be expected. Nothing was fitted, calibrated or chosen on these items. Wilson "
+            "intervals are by item, those of a report's other figures by group.",
             *parts,
         ]
     )

@@ -98,8 +98,9 @@ def trust_parts(
     """
     return [
         "## Calibration",
-        "One score per case; p_ref by predicate and number of chunks. `selective`: at most h* of the answered are "
-        "expected to be wrong. `pointwise`: cases like each answered one hold with 1 - h*. Outside of these numbers of "
+        "One score per case; p_ref by predicate and number of chunks. `selective`: on average over calibrations, of "
+        "what is answered at most h* is wrong, a calibration that answers nothing counting as never wrong. "
+        "`pointwise`: of cases about as sure as each answered one 1 - h* must hold. Outside of these numbers of "
         f"chunks, and in other languages than {', '.join(artefact.fingerprint.languages) or 'any known'}, the gate "
         "abstains.",
         _fitted_table(artefact),

@@ -77,7 +77,7 @@ class Judgement(BaseModel):
     action: Action = Field(description="answer: it may go out. abstain: it must not.")
     reason: Reason
     explanation: str = Field(description="In words, with what would change an abstention.")
-    trusted: float | None = Field(description="Probability that it holds, as far as it can be trusted.")
+    trusted: float | None = Field(description="p_ref: by default the share that holds among cases at least as sure.")
     needed: float = Field(description="The probability that is needed, 1 - h_star.")
     chunks: int = Field(description="Passages that were judged.")
     left_out: list[int] = Field(description="Indices of passages for which there was no room.")

@@ -142,6 +142,7 @@ class Audit:
             "calibration_items": len(val),
             "supported": sum(item.label for item in test) / len(test),
             "accuracy_of_all": sum(item.agrees(self.m) for item in test) / len(test),
+            "most_chunks": self.most_chunks,
             "mean_distinct_orderings": sum(len(item.q(self.m)) for item in test) / len(test),
             "reference": reference.note if reference else None,
             "reference_missing": missing,

@@ -45,9 +45,11 @@ def summary(figures: dict[str, Any]) -> list[str]:
     boundary, gap = figures["boundary"], figures["jensen_gap"]
     literal, own = boundary["label"]["paper"], boundary["label"]["safe"]
     said = [
-        f"Boundary alignment on {figures['items']} held-out items, gold-label reference and the paper's literal rule: "
+        f"Boundary alignment on {figures['items']} held-out items, their evidence cut to at most "
+        f"{figures['most_chunks']} chunks, gold-label reference and the paper's literal rule: "
         f"{_percent(literal['alignment'])}; with the one-sided rule of this package: {_percent(own['alignment'])} "
-        f"(paper: {paper.ALIGNMENT[0]:.1%}). The 96.2% "
+        f"(always or never answering: {literal['alignment_of_a_constant_rule']:.1%}; paper: {paper.ALIGNMENT[0]:.1%}). "
+        "The 96.2% "
         + ("is reached under at least one" if _reaches(boundary) else "does not reproduce under any")
         + " of the readings that could miss it.",
         "With the gold label as reference the decision is computed from the label it is judged by: "
@@ -58,7 +60,7 @@ def summary(figures: dict[str, Any]) -> list[str]:
     said += [_oracle(boundary["supported"]["safe"]), _deployable(figures)]
     said.append(
         f"Mean Jensen gap of the gold label: {gap['gold_label_clipped']:.4f} nats (paper: {paper.JENSEN_GAP}). "
-        + _flips(gap)
+        + _flips(gap, figures["items"])
     )
     said.append(_selectors(figures["selectors"]))
     said.append(paper.contradictions()[0])
@@ -106,10 +108,13 @@ def _deployable(figures: dict[str, Any]) -> str:
     return "With the deployable reference (calibrated mixture) " + "; ".join(parts) + "."
 
 
-def _flips(gap: dict[str, Any]) -> str:
+def _flips(gap: dict[str, Any], items: int) -> str:
     if gap["gold_label_clipped"] < 1e-9 and gap["share_that_flips"] == 0.0:
         return "This scorer's answers do not depend on the order: the control, with no gap and no dispersion."
-    return f"The likelier label depends on the ordering in {gap['share_that_flips']:.1%} of the items."
+    flipped = round(gap["share_that_flips"] * items)
+    share = wilson_interval(flipped, items)
+    told = _percent((share.estimate, share.lower, share.upper))
+    return f"The likelier label depends on the ordering in {flipped} of {items} items, {told}."
 
 
 def _selectors(selectors: dict[str, Any]) -> str:
