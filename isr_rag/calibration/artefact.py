@@ -27,6 +27,9 @@ Guarantee = Literal["pointwise", "selective"]
 cases that look like this one are right with at least this probability, on average (`VennAbers`), which asks far more of
 each answer."""
 
+MIN_ERRORS = 5
+"""Wrong labelled items from a threshold up below which the rate of errors there counts as unknown."""
+
 _ORDERED = ("orderings", "m", "bands", "seed")
 
 
@@ -175,11 +178,14 @@ class PredicateCalibration:
         """Share of the labelled items for which the predicate holds."""
         return self.n_true / (self.n_true + self.n_false)
 
-    def ceiling(self, guarantee: Guarantee, prevalence: float | None = None) -> float:
-        """The highest p_ref that any score in any bin can reach."""
-        if guarantee == "selective":
-            return max(part.tail.steps(prevalence).ceiling for part in self.bins)
-        return max(part.calibrator.lower(1.0) for part in self.bins)
+    def ceiling(self, prevalence: float | None = None, *, min_errors: int = MIN_ERRORS) -> float:
+        """The highest rate whose thresholds, over all bins, have `min_errors` wrong items at or above them; else 0."""
+        rates = [(part.tail, part.tail.steps(prevalence)) for part in self.bins]
+        for rate in sorted({value for _, steps in rates for value in steps.values}, reverse=True):
+            reached = [(tail, steps.threshold(rate)) for tail, steps in rates]
+            if sum(int(tail.counts(score)[1]) for tail, score in reached if score is not None) >= min_errors:
+                return rate
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

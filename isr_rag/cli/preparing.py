@@ -69,8 +69,7 @@ def calibrate(
         calibration_report(held_out.mean, held_out.labels, folder, groups=held_out.groups, title=predicate)
         part = fitted.artefact.predicates[predicate]
         tell(f"{predicate}: {len(held_out.labels)} items held out, report in {folder}")
-        highest = part.ceiling("selective")
-        tell(f"  rate among the answered: h* down to {1.0 - highest:.3f} can be reached")
+        tell(f"  rate among the answered: h* down to {1.0 - part.ceiling():.3f} can be reached")
         for own in part.bins:
             tell(f"  {own.first} to {own.last or 'more'} chunks:")
             for threshold in own.thresholds:
