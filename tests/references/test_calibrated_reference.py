@@ -127,7 +127,7 @@ def test_no_target_is_offered_on_fewer_than_five_errors() -> None:
     own = fitted(made)
     assert CalibratedMixture(own).ceiling(CLAIM) == pytest.approx(1 - 7 / 127)
     assert CalibratedMixture(own, min_errors=0).ceiling(CLAIM) == pytest.approx(1 - 1 / 61)
-    with pytest.raises(ConfigurationError, match="Choose h_star >= 0.056"):
+    with pytest.raises(ConfigurationError, match=r"Choose h_star >= 0\.056"):
         gate(CalibratedMixture(own), 0.9, h_star=0.05)
     sure = [gate(CalibratedMixture(own), q, h_star=0.06).decide([ENGLISH], claim="The river flows") for q in (0.5, 0.9)]
     assert [decision.p_ref for decision in sure] == pytest.approx([1 - 7 / 127] * 2)
