@@ -34,8 +34,8 @@ def calibration_card(
 
     By h\\*: items and errors at or above the threshold; the share of true items among the `NEAR` just above it; and,
     over calibrations on resampled groups, the share whose rate of errors among all items exceeds h\\*, and the 90%
-    point of that rate (0 where nothing is answered). By source, where there are several: coverage and risk with a threshold
-    from the other sources, pooled and by range of chunks.
+    point of that rate (0 where nothing is answered). By source, where there are several: coverage and risk with a
+    threshold from the other sources, pooled and by range of chunks.
 
     Args:
         records: labelled items of one predicate, of both classes.
