@@ -24,7 +24,11 @@ Guarantee = Literal["pointwise", "selective"]
 calibration that answers nothing counting as never wrong (`Tail`). `pointwise`: a cautious estimate for cases about as
 sure as this one (`VennAbers`), which asks far more of each answer."""
 
+MIN_ERRORS = 5
+"""Wrong labelled items from a threshold up below which the rate of errors there counts as unknown."""
+
 _EPS = 1e-6
+
 _ORDERED = ("orderings", "m", "bands", "seed")
 
 
@@ -173,10 +177,14 @@ class PredicateCalibration:
         """Share of the labelled items for which the predicate holds."""
         return self.n_true / (self.n_true + self.n_false)
 
-    @property
-    def ceiling(self) -> float:
-        """The highest rate among the answered that any score in any bin can reach."""
-        return max(part.tail.steps().ceiling for part in self.bins)
+    def ceiling(self, prevalence: float | None = None, *, min_errors: int = MIN_ERRORS) -> float:
+        """The highest rate whose thresholds, over all bins, have `min_errors` wrong items at or above them; else 0."""
+        rates = [(part.tail, part.tail.steps(prevalence)) for part in self.bins]
+        for rate in sorted({value for _, steps in rates for value in steps.values}, reverse=True):
+            reached = [(tail, steps.threshold(rate)) for tail, steps in rates]
+            if sum(int(tail.counts(score)[1]) for tail, score in reached if score is not None) >= min_errors:
+                return rate
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

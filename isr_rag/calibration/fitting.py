@@ -29,7 +29,7 @@ from isr_rag.core.bounds import TOLERANCE
 
 BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))
 """Ranges of chunks that are calibrated by themselves if they hold enough items."""
-LEAST_OF_A_BIN = 400
+LEAST_OF_A_BIN = 500
 """Items of each class that a bin needs; with fewer it is pooled with the next one. At h* = 0.05 a threshold with one
 wrong answer needs 38 right ones: in thin bins one error more or less decides whether anything is answered, and the
 share of wrong answers on items left out is higher than where bins are pooled."""

@@ -85,8 +85,10 @@ def _default_model() -> Iterator[Finding]:
     try:
         scorer = embedded.embedded_scorer()
         yield Finding(f"default model: {scorer.identity}")
-        defaults.default_reference()
-        yield Finding("  calibration: the shipped one is intact")
+        reference = defaults.default_reference()
+        names = ("supported-claim/1", "supported-answer/1", "sufficient/1")
+        lowest = ", ".join(f"{name} {1.0 - (reference.ceiling(name) or 0.0):.3f}" for name in names)
+        yield Finding(f"  calibration: the shipped one is intact; lowest h*: {lowest}")
     except ISRError as error:
         yield Finding(f"default model: {error}", healthy=False)
         return

@@ -53,6 +53,7 @@ def calibrate(
     if labelled is None or out is None:
         raise typer.BadParameter("give --labelled and --out, or a command: collect, next, label, report")
     from isr_rag.calibration import calibration_report
+    from isr_rag.calibration.card import calibration_card
     from isr_rag.gate.labelled import calibrate as fit
     from isr_rag.gate.labelled import score_labelled
     from isr_rag.io.items import read_labelled
@@ -64,13 +65,16 @@ def calibrate(
         records = score_labelled(gate, items, progress=lambda scored: bar.update(task, completed=scored))
     fitted = fit(gate, records, targets=[(h_star, delta)])
     fitted.artefact.save(out / "calibration.json")
+    kinds = {str(item["id"]): str(item["kind"]) for item in items if item.get("kind") is not None}
     for predicate, held_out in fitted.held_out.items():
         folder = out / predicate.replace("/", "-")
         calibration_report(held_out.mean, held_out.labels, folder, groups=held_out.groups, title=predicate)
         part = fitted.artefact.predicates[predicate]
+        own_records = [record for record in records if record.predicate == predicate]
+        own_scores = [part.score(record.q_bar, record.alone) for record in own_records]
+        calibration_card(own_records, own_scores, folder, kinds=kinds)
         tell(f"{predicate}: {len(held_out.labels)} items held out, report in {folder}")
-        highest = part.ceiling
-        tell(f"  rate among the answered: h* down to {1.0 - highest:.3f} can be reached")
+        tell(f"  rate among the answered: h* down to {1.0 - part.ceiling():.3f} can be reached")
         for own in part.bins:
             tell(f"  {own.first} to {own.last or 'more'} chunks:")
             for threshold in own.thresholds:

@@ -335,4 +335,5 @@ def out_of_reach(predicate: str, highest: float, h_star: float) -> str:
 def below_target(predicate: str, highest: float, h_star: float) -> str:
     """That a target is out of reach, and what to do."""
     fact = out_of_reach(predicate, highest, h_star)
-    return f"{fact}. Choose h_star >= {1.0 - highest:.2g}, or calibrate on more labelled items"
+    lowest = math.ceil(1e3 * (1.0 - highest) - 1e-6) / 1e3
+    return f"{fact}. Choose h_star >= {lowest:g}, or calibrate on more labelled items"

@@ -24,7 +24,7 @@ from isr_rag.references.direct import Oracle
 from isr_rag.scorers.adjudicators import STANDARD
 
 BATCH = 16
-_OWN = ("id", "label", "group", "source", "support")
+_OWN = ("id", "label", "group", "source", "kind", "support")
 
 
 def score_labelled(
@@ -35,7 +35,7 @@ def score_labelled(
     Args:
         gate: whose scores are to be calibrated. Without a cascade: a calibration belongs to one m.
         items: mappings with `id`, `label` (0 or 1), optionally `group` (items that are not independent share
-            it) and `source` (the data set or product it comes from), and the arguments of `isr_rag.ISRGate.decide`.
+            it), `source` (its data set or product) and `kind`, and the arguments of `isr_rag.ISRGate.decide`.
         progress: called with the number of items scored.
 
     Raises:

@@ -22,7 +22,7 @@ BATCH = 16
 """Lines that are decided together, and that are decided again if a run stops in the middle of them."""
 
 FIELDS = ("question", "answer", "claim", "evidence")
-LABELLED = ("label", "group", "source")
+LABELLED = ("label", "group", "source", "kind")
 """Further fields of labelled items."""
 
 RawLine = tuple[int, str]
@@ -108,7 +108,7 @@ def parse(number: int, text: str, more: Sequence[str] = ()) -> ItemLine:
 
 
 def read_labelled(path: Path) -> list[dict[str, Any]]:
-    """Labelled items: `{"id", "label", "question"?, "answer"?, "claim"?, "evidence", "group"?, "source"?}` per line.
+    """Labelled items: `{"id", "label", "question"?, "answer"?, "claim"?, "evidence", "group"?, "source"?, "kind"?}`.
 
     Raises:
         InvalidInputError: if the file is missing, or for the first bad line, with its number.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from isr_rag._util.text import foreign_language, sample
 from isr_rag.calibration.artefact import (
+    MIN_ERRORS,
     BinCalibration,
     CalibrationArtefact,
     Fingerprint,
@@ -48,6 +49,9 @@ class CalibratedMixture:
             p_ref then comes from the labelled items that the threshold was not tested on.
         prevalence: share of supported cases among those to decide, in (0, 1), if it is known; by default as among
             the labelled items.
+        min_errors: wrong labelled items, over all numbers of chunks, that `selective` wants at or above the thresholds
+            of a target: p_ref rises no higher than where they were seen, and lower h* are out of reach. Whole loops
+            keep to it by single decisions. It has no effect with `delta`, whose test counts errors itself.
 
     Raises:
         ConfigurationError: if guarantee, delta or prevalence is given without an artefact, is out of range, or
@@ -71,6 +75,7 @@ class CalibratedMixture:
         guarantee: Guarantee | None = None,
         delta: float | None = None,
         prevalence: float | None = None,
+        min_errors: int = MIN_ERRORS,
     ) -> None:
         fitted = isinstance(calibration, CalibrationArtefact)
         if not fitted:
@@ -93,12 +98,14 @@ class CalibratedMixture:
         self.guarantee: Guarantee | None = guarantee
         self.delta = delta
         self.prevalence = prevalence
+        self.min_errors = min_errors
         self._rates: dict[tuple[str, int], Callable[[float], float]] = {}
 
     def __repr__(self) -> str:
         own = self.calibration
         named = f"sha256={own.sha256}" if isinstance(own, CalibrationArtefact) else repr(own)
         settings = f"guarantee={self.guarantee!r}, delta={self.delta}, prevalence={self.prevalence}"
+        settings += f", min_errors={self.min_errors}"
         return f"CalibratedMixture({named}, {settings})"
 
     def reads_alone(self, predicate: str) -> bool:
@@ -141,12 +148,12 @@ class CalibratedMixture:
                     f"delta={self.delta} and prevalence={self.prevalence}; isr_rag.acquire splits h* then"
                 )
             guarantee, source = "selective", f"{source}, of a loop of {rounds} rounds"
-            p_ref = min(loop.steps.at(score), self._p_ref(template, part, guarantee)(score))
+            p_ref = min(loop.steps.at(score), self._p_ref(template, fitted, part, guarantee)(score))
         else:
             if self.delta is not None:
                 threshold = calibration.threshold(template, h_star, self.delta, chunks=case.read)
                 guaranteed, remark = threshold.allows(score), "" if threshold.value is not None else threshold.reason
-            p_ref = self._p_ref(template, part, guarantee)(score)
+            p_ref = self._p_ref(template, fitted, part, guarantee)(score)
             if self.prevalence is None or self.prevalence >= fitted.share:  # else too high for cases like this one
                 pointwise = part.calibrator.lower(score)
         source += ", rate among the answered" if guarantee == "selective" else ", lower probability of cases like it"
@@ -182,7 +189,7 @@ class CalibratedMixture:
         if fitted is None or (rounds > 1 and loop is None):
             return None
         guarantee = "selective" if loop is not None else self.guarantee_for(fitted)
-        single = max(self._p_ref(predicate, part, guarantee)(1.0) for part in fitted.bins)
+        single = max(self._p_ref(predicate, fitted, part, guarantee)(1.0) for part in fitted.bins)
         return single if loop is None else min(loop.steps.ceiling, single)
 
     def _given(self, case: Case) -> Fingerprint:
@@ -204,14 +211,18 @@ class CalibratedMixture:
         plain = self.guarantee != "pointwise" and self.delta is None and self.prevalence is None
         return fitted.loop(rounds) if plain else None
 
-    def _p_ref(self, template: str, part: BinCalibration, guarantee: Guarantee) -> Callable[[float], float]:
+    def _p_ref(
+        self, template: str, fitted: PredicateCalibration, part: BinCalibration, guarantee: Guarantee
+    ) -> Callable[[float], float]:
         """p_ref by score for a bin; computed once."""
         if guarantee == "pointwise":
             return part.calibrator.lower
         key = template, part.first
         if key not in self._rates:
             tail = part.tail if self.delta is None or part.pilot is None else part.pilot
-            self._rates[key] = tail.steps(self.prevalence).at
+            highest = 1.0 if self.delta else fitted.ceiling(self.prevalence, min_errors=self.min_errors)
+            steps = tail.steps(self.prevalence)
+            self._rates[key] = lambda score: min(steps.at(score), highest)
         return self._rates[key]
 
 

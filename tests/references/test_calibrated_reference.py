@@ -32,6 +32,7 @@ from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.core.settings import Orderings, Rule
 from isr_rag.errors import ConfigurationError, PromptTooLongError
 from isr_rag.gate.acquisition import widen
+from isr_rag.gate.defaults import default_reference
 from isr_rag.gate.labelled import score_loops
 from isr_rag.references import CalibratedMixture, MinReference, Oracle, Verifier
 from isr_rag.testing import FixedScorer
@@ -112,8 +113,29 @@ def test_the_cut_of_the_tail_is_the_largest_set_with_errors_plus_one_in_h_star(
 
 
 def test_ranges_of_chunks_with_enough_items_are_calibrated_by_themselves() -> None:
-    own = fitted([replace(record, chunks=1 + i % 2) for i, record in enumerate(records(2000, seed=4))])
+    own = fitted([replace(record, chunks=1 + i % 2) for i, record in enumerate(records(2600, seed=4))])
     assert [(part.first, part.last) for part in own.predicates[CLAIM].bins] == [(1, 1), (2, 2)]
+
+
+def test_no_target_is_offered_on_fewer_than_five_errors() -> None:
+    """60 true at 0.9 with no error, 60 true and 6 errors at 0.5, 600 errors at 0.1: only 0.5 has five errors."""
+    scores = [0.9] * 60 + [0.5] * 66 + [0.1] * 600
+    labels = [1] * 120 + [0] * 606
+    made = [
+        CalibrationRecord(str(i), CLAIM, s, y, chunks=1) for i, (s, y) in enumerate(zip(scores, labels, strict=True))
+    ]
+    own = fitted(made)
+    assert CalibratedMixture(own).ceiling(CLAIM) == pytest.approx(1 - 7 / 127)
+    assert CalibratedMixture(own, min_errors=0).ceiling(CLAIM) == pytest.approx(1 - 1 / 61)
+    with pytest.raises(ConfigurationError, match=r"Choose h_star >= 0\.056"):
+        gate(CalibratedMixture(own), 0.9, h_star=0.05)
+    sure = [gate(CalibratedMixture(own), q, h_star=0.06).decide([ENGLISH], claim="The river flows") for q in (0.5, 0.9)]
+    assert [decision.p_ref for decision in sure] == pytest.approx([1 - 7 / 127] * 2)
+
+
+@pytest.mark.parametrize(("predicate", "lowest"), [("supported-claim/1", 0.042), ("supported-answer/1", 0.048)])
+def test_the_shipped_calibration_keeps_the_default_target(predicate: str, lowest: float) -> None:
+    assert 1.0 - (default_reference().ceiling(predicate) or 0.0) == pytest.approx(lowest, abs=1e-3)
 
 
 def test_a_smaller_share_of_supported_cases_asks_more(artefact: CalibrationArtefact) -> None:

@@ -29,7 +29,7 @@ class ISRCompressor(BaseDocumentCompressor):
     Each decision is a custom event of the run that it is called from.
 
     Args:
-        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration, at h* = 0.1.
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration, at h* = 0.2.
         on_abstain: `"raise"` stops with `ISRAbstained`; `"empty"` returns no documents, and a chain that calls its
             model all the same then answers without evidence; `"annotate"` returns all of them with the decision in
             `metadata["isr"]`.

@@ -41,7 +41,7 @@ class ISRGate(Judging[Decision]):
     ```
 
     Args:
-        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.1
+        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.2
             without an answer and at 0.05 with one.
         h_star: overrides the gate's target hallucination rate in (0, 1); made for `configurable_fields`.
         on_abstain: after an abstention `"withhold"` the answer: `message` takes its place, in its own type (a string

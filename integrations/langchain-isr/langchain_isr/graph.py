@@ -88,7 +88,7 @@ def isr_node(
     in the graph's streams and checkpoints; `create_isr_graph` keeps it out of them.
 
     Args:
-        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.1
+        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.2
             without an answer and at 0.05 with one. Its target hallucination rate is split over the rounds, unless its
             calibration covers whole loops.
         rounds: rounds of retrieval at most, >= 1.
@@ -152,7 +152,7 @@ def create_isr_graph(
     Args:
         retriever: finds documents; or a function that takes the number of the round, from 0, and returns a retriever.
         draft: takes the state and returns a draft, as a string or a message.
-        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.1
+        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.2
             before drafting and at 0.05 after it. Its target hallucination rate is split over the rounds, unless its
             calibration covers whole loops; its `on_error` also holds for the retriever.
         when: gate the evidence `"before"` drafting, the draft `"after"` it, or `"both"`.

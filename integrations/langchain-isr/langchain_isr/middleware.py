@@ -73,7 +73,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     answer after its release.
 
     Args:
-        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.1
+        gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.2
             before the answer and at 0.05 after it. Its `on_error` also holds for tools that raise.
         when: gate the evidence `"before"` the answer, the answer `"after"` it is drafted, or `"both"`.
         rounds: rounds of evidence at most, >= 1. A further round has to pay for itself: each may spend h* / rounds.

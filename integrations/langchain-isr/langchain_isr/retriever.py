@@ -78,7 +78,7 @@ class ISRRetriever(BaseRetriever):
 
     Args:
         retriever: finds documents: any retriever or runnable from a string to documents.
-        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration, at h* = 0.1.
+        gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration, at h* = 0.2.
         k: documents of the first round; by default what the retriever finds by itself.
         factor: how many times deeper each further round goes, >= 1; with 1 only `rewrite` changes what is found.
         rounds: rounds of retrieval at most, >= 1.

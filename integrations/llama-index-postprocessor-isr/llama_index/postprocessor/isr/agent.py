@@ -43,7 +43,7 @@ def evidence_tool(
 
     Args:
         retriever: what the search words go to.
-        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.1.
+        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.2.
         rounds: calls allowed in one run, >= 1; further ones are told to stop, and retrieve nothing.
         name: the tool's name.
 

@@ -52,7 +52,7 @@ class ISRGate(BaseNodePostprocessor):
     message instead of an error, use `ISRQueryEngine`.
 
     Args:
-        h_star: target hallucination rate of the embedded gate, in (0, 1): 0.1 by default, since evidence that fails
+        h_star: target hallucination rate of the embedded gate, in (0, 1): 0.2 by default, since evidence that fails
             costs a draft and not a wrong answer.
         on_error: `raise` or `abstain` when the embedded gate's scorer or a retriever fails.
         gate: a gate of your own (scorer, reference, h*, policy) instead of the embedded one.

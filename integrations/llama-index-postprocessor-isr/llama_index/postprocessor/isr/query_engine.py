@@ -63,7 +63,7 @@ class ISRQueryEngine(BaseQueryEngine):
     Args:
         query_engine: drafts the answer: `index.as_query_engine()`, `RetrieverQueryEngine(retriever, synthesizer)`
             or any other. One that cannot retrieve without answering can be gated `after` only.
-        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.1 before drafting and at
+        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.2 before drafting and at
             0.05 after it. Its `on_error` says what happens when the scorer or the retriever fails.
         place: `before`: does the evidence hold enough to answer, else the LLM is not called. `after`: does the
             evidence support the draft. `both`: one after the other.

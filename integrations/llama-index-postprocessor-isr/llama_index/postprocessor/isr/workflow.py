@@ -57,7 +57,7 @@ class ISRWorkflow(Workflow):
 
     Args:
         query_engine: retrieves and drafts.
-        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.1.
+        gate: decides; by default the embedded model with its shipped calibration, at h* = 0.2.
         rounds: how often to retrieve at most, >= 1; h* is split over the rounds.
         factor: how much deeper each further round goes, >= 2.
         rewrite: other words for the query of a further round: `rewrite(query, round_number, decision)`.

@@ -40,7 +40,7 @@ class Gating:
 
         Args:
             gate: the gate of `isr_rag` that decides, or a function that makes it: give a function of a module, and the
-                pipeline can be written to a file. By default the embedded model with its calibration, at h* = 0.1
+                pipeline can be written to a file. By default the embedded model with its calibration, at h* = 0.2
                 before drafting and at 0.05 after it.
             h_star: overrides the gate's target hallucination rate, in (0, 1).
             rounds: how many rounds for evidence one run of the pipeline may take, >= 1. While there is a round left,
