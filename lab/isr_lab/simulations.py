@@ -43,6 +43,8 @@ class Kept:
         coverage: mean share of cases answered.
         bound: mean share answered and wrong, divided by the mean share of cases at or above T (see `Tail`).
         exceeded: share of calibrations whose share of wrong lies above h*.
+        error: standard error of `share`.
+        excess: mean share answered and wrong, less h* times the share of cases at or above T, by its standard error.
     """
 
     share: float
@@ -51,6 +53,8 @@ class Kept:
     coverage: float
     bound: float
     exceeded: float
+    error: float
+    excess: float
 
 
 def simulate_rate(world: World, n: int, h_star: float, draws: int, seed: int = 0) -> Kept:
@@ -168,7 +172,8 @@ def _lowest(scores: Floats, labels: NDArray[np.bool_], h_star: float) -> float |
 
 def _kept(found: Sequence[tuple[float, float, float, float]], h_star: float) -> Kept:
     share, coverage, above, both = np.array(found).T
-    some = coverage > 0.0
+    some, root = coverage > 0.0, np.sqrt(len(share))
+    more = both - h_star * above
     return Kept(
         share=float(share.mean()),
         given=float(share[some].mean()) if some.any() else 0.0,
@@ -176,6 +181,8 @@ def _kept(found: Sequence[tuple[float, float, float, float]], h_star: float) -> 
         coverage=float(coverage.mean()),
         bound=float(both.mean() / above.mean()) if above.mean() > 0.0 else float("nan"),
         exceeded=float((share > h_star).mean()),
+        error=float(share.std() / root),
+        excess=float(more.mean() * root / max(more.std(), 1e-12)),
     )
 
 
