@@ -22,6 +22,7 @@ from isr_rag.calibration import CalibrationRecord, CalibrationWarning, Fingerpri
 from isr_rag.calibration.fitting import FitSettings
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.reference import Case, Estimate
+from isr_rag.errors import ConfigurationError
 from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
 from tests.promises.worlds import ratio_at_most
@@ -31,7 +32,7 @@ ANSWERS = 200
 CALIBRATIONS = {100: 12, 1000: 6}
 Judged = list[list[Statement]]
 
-TRUE, FALSE = (5.0, 1.0), (1.0, 3.0)
+TRUE, FALSE = (4.0, 1.0), (1.0, 2.0)
 """Beta laws of the scores of statements that hold, and of those that do not."""
 
 
@@ -49,7 +50,7 @@ def listed(prompt: Prompt, ordering: Ordering) -> float:
 
 
 def judge(n: int, h_star: float, seed: int) -> list[Statement]:
-    """One judged statement for each score, by a gate calibrated on n labelled items."""
+    """One judged statement for each score, or none at all, by a gate calibrated on n labelled items."""
     rng = np.random.default_rng(seed)
     labels = rng.random(n) < 0.5
     items = [
@@ -65,7 +66,10 @@ def judge(n: int, h_star: float, seed: int) -> list[Statement]:
             settings=FitSettings(targets=(), resamples=1),
         ).artefact
     reference = CalibratedMixture(artefact, guarantee="selective")
-    gate = ISRGate(scorer=FixedScorer(listed, layout="late"), reference=reference, h_star=h_star)
+    try:
+        gate = ISRGate(scorer=FixedScorer(listed, layout="late"), reference=reference, h_star=h_star)
+    except ConfigurationError:  # this calibration reaches h* for no score: nothing is let out
+        return []
     answer = " ".join(f"The claim number {step} is true." for step in range(GRID))
     found = gate.audit(answer=answer, evidence=["A list of claims."], citations=False)
     released, spending = found.releasable(), Spending(Budget(), h_star)
@@ -90,7 +94,7 @@ def test_what_goes_out_is_wrong_no_more_often_than_the_budget_allows(
     """A stream spends its budget in the order of the statements, a whole answer on the surest first."""
     h_star, calibrations = judged
     rng, broken, out = np.random.default_rng(size), list[float](), list[float]()
-    for statements in calibrations:
+    for statements in filter(None, calibrations):
         labels = rng.random((ANSWERS, size)) < true
         risks, some, failed = [risk_of(one, h_star) for one in statements], 0, 0
         for own, holds in zip(scores_of(rng, labels).tolist(), labels.tolist(), strict=True):
