@@ -12,7 +12,7 @@ from scipy.stats import binom
 from isr_rag.calibration.metrics import auroc, bootstrap_intervals, wilson_interval
 from tests.promises.worlds import as_seldom_as
 
-TRIALS = 100
+TRIALS = 60
 APPROXIMATION = 0.03
 """What a percentile bootstrap of 50 or more independent groups may lack of its nominal 95%."""
 
