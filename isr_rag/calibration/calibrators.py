@@ -172,8 +172,10 @@ def loop_steps(scores: Sequence[Sequence[float]], labels: Sequence[Sequence[int]
     """p_ref of a whole acquisition loop: the same rate, over cases that stop at the first round that reaches a score.
 
     At a threshold t a case is answered at its first round whose score is at least t, and is wrong where the predicate
-    does not hold for the evidence gathered by then. The argument of `Tail` applies, as the errors of a case depend only
-    on the case and t.
+    does not hold for the evidence gathered by then. Further evidence may make an answer wrong that was right before, so
+    a case counts as an error at t if it is wrong at t or at any higher threshold. Errors then only become fewer as t
+    rises, which is all that the argument of `Tail` asks of them: a new case that is wrong at the threshold t counts as
+    an error at every T <= t, too. Where labels never fall along a loop, both counts are the same.
 
     Args:
         scores: of each round of each case, shape (n, rounds of that case).
@@ -187,13 +189,12 @@ def loop_steps(scores: Sequence[Sequence[float]], labels: Sequence[Sequence[int]
     thresholds = np.unique([score for case in scores for score in case])
     answered, wrong = np.zeros(len(thresholds), dtype=np.int64), np.zeros(len(thresholds), dtype=np.int64)
     for case, held in zip(scores, labels, strict=True):
-        reached = -1.0
+        reached = failed = -1.0
         for score, label in zip(case, held, strict=True):
-            if score > reached:  # this round is the first for the thresholds in (reached, score]
-                first, last = np.searchsorted(thresholds, [reached, score], side="right")
-                answered[first:last] += 1
-                wrong[first:last] += not label
-                reached = score
+            if score > reached:  # this round answers for the thresholds in (reached, score]
+                reached, failed = score, failed if label else score
+        answered[: np.searchsorted(thresholds, reached, side="right")] += 1
+        wrong[: np.searchsorted(thresholds, failed, side="right")] += 1
     return Steps.highest_so_far(thresholds, 1.0 - (wrong + 1) / (answered + 1))
 
 

@@ -186,7 +186,8 @@ class Estimate:
         outside: what about the case lies outside of what was calibrated; then p_ref means nothing and the gate
             abstains. Empty where nothing does.
         remark: what a user should know beyond the numbers, e.g. that no evidence could reach the target.
-        pointwise: a lower bound on the probability that this very case holds, where p_ref is not one itself.
+        pointwise: a cautious estimate for cases about as sure as this one, true on average over cases, where p_ref is a
+            rate over all surer ones.
         lowest_h_star: where no evidence can reach the case's h*: the lowest target that some can; None elsewhere.
     """
 

@@ -50,6 +50,8 @@ class Kept:
         exceeded: share of calibrations whose share of wrong lies above h*.
         pooled: wrong over answered, both summed over all calibrations.
         tenth: what one calibration in ten exceeds: the 90% quantile of the share of wrong.
+        error: standard error of `share`.
+        excess: mean share answered and wrong, less h* times the share of cases at or above T, by its standard error.
     """
 
     share: float
@@ -60,6 +62,8 @@ class Kept:
     exceeded: float
     pooled: float
     tenth: float
+    error: float
+    excess: float
 
 
 def simulate_rate(world: World, n: int, h_star: float, draws: int, seed: int = 0) -> Kept:
@@ -195,7 +199,8 @@ def _lowest(scores: Floats, labels: NDArray[np.bool_], h_star: float) -> float |
 
 def _kept(found: Sequence[tuple[float, float, float, float]], h_star: float) -> Kept:
     share, coverage, above, both = np.array(found).T
-    some = coverage > 0.0
+    some, root = coverage > 0.0, np.sqrt(len(share))
+    more = both - h_star * above
     return Kept(
         share=float(share.mean()),
         given=float(share[some].mean()) if some.any() else 0.0,
@@ -205,6 +210,8 @@ def _kept(found: Sequence[tuple[float, float, float, float]], h_star: float) -> 
         exceeded=float((share > h_star).mean()),
         pooled=float((share * coverage).sum() / coverage.sum()) if some.any() else 0.0,
         tenth=float(np.quantile(share, 0.9)),
+        error=float(share.std() / root),
+        excess=float(more.mean() * root / max(more.std(), 1e-12)),
     )
 
 

@@ -1,8 +1,7 @@
-"""Shift: no false alarm oftener than stated, found when the scores change, and on wish no answer after that."""
+"""Shift: found when the scores change, and on wish no answer after that."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -22,19 +21,6 @@ def scores(chance: np.random.Generator, size: int, share: float) -> np.ndarray:
     """Scores of supported and unsupported cases, with ties."""
     supported = chance.random(size) < share
     return np.where(supported, chance.beta(5, 1.5, size), chance.beta(1.2, 3, size)).round(2)
-
-
-def test_false_alarms_are_no_oftener_than_stated() -> None:
-    """60 streams of 100 scores at level .1: at most 10% may alarm (up to the noise of 60 draws)."""
-    chance, alarms = np.random.default_rng(0), 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShiftWarning)
-        for seed in range(60):
-            watch = ShiftWatch(scores(chance, 100, 0.5), level=0.1, seed=seed)
-            for score in scores(chance, 100, 0.5):
-                watch.feed_score(score)
-            alarms += watch.shifted
-    assert alarms <= 13  # 6 expected at most, and 3 standard deviations
 
 
 def test_a_shift_is_found_soon() -> None:

@@ -356,24 +356,6 @@ def test_settings_of_a_reference_that_mean_nothing_are_refused(artefact: Calibra
             CalibratedMixture(artefact, **settings)  # type: ignore[arg-type]
 
 
-def test_a_split_rate_keeps_its_promise_although_a_further_look_follows_a_refusal() -> None:
-    """Two rounds at h*/2 each: over many calibrations at most h* of the answered are wrong, with looks as they come."""
-    rng, h_star, shares = np.random.default_rng(11), 0.2, []
-    for _ in range(300):
-        score = rng.random((2, 400))
-        thresholds = [
-            Tail.fit(round_number, rng.random(400) > 0.6 * (1 - round_number) ** 2).steps().threshold(1.0 - h_star / 2)
-            for round_number in score
-        ]
-        first, second = rng.random(20_000), rng.random(20_000)
-        wrong = [rng.random(20_000) < 0.6 * (1 - round_number) ** 2 for round_number in (first, second)]
-        early = first >= (2.0 if thresholds[0] is None else thresholds[0])
-        late = ~early & (second >= (2.0 if thresholds[1] is None else thresholds[1]))
-        answered = early.sum() + late.sum()
-        shares.append(((early & wrong[0]).sum() + (late & wrong[1]).sum()) / max(answered, 1))
-    assert 0.5 * h_star / 2 < np.mean(shares) <= h_star
-
-
 def test_only_a_reference_calibrated_on_loops_decides_them_without_a_split() -> None:
     rng = np.random.default_rng(2)
     scores = rng.random(600)
