@@ -79,6 +79,7 @@ def _device() -> Iterator[Finding]:
 
 def _default_model() -> Iterator[Finding]:
     """The state of the default model and its calibration."""
+    from isr_rag.core.settings import lowest_target
     from isr_rag.gate import defaults
     from isr_rag.scorers import embedded
 
@@ -87,7 +88,7 @@ def _default_model() -> Iterator[Finding]:
         yield Finding(f"default model: {scorer.identity}")
         reference = defaults.default_reference()
         names = ("supported-claim/1", "supported-answer/1", "sufficient/1")
-        lowest = ", ".join(f"{name} {1.0 - (reference.ceiling(name) or 0.0):.3f}" for name in names)
+        lowest = ", ".join(f"{name} {lowest_target(reference.ceiling(name) or 0.0):g}" for name in names)
         yield Finding(f"  calibration: the shipped one is intact; lowest h*: {lowest}")
     except ISRError as error:
         yield Finding(f"default model: {error}", healthy=False)

@@ -54,6 +54,7 @@ def calibrate(
         raise typer.BadParameter("give --labelled and --out, or a command: collect, next, label, report")
     from isr_rag.calibration import calibration_report
     from isr_rag.calibration.card import calibration_card
+    from isr_rag.core.settings import lowest_target
     from isr_rag.gate.labelled import calibrate as fit
     from isr_rag.gate.labelled import score_labelled
     from isr_rag.io.items import read_labelled
@@ -74,7 +75,7 @@ def calibrate(
         own_scores = [part.score(record.q_bar, record.alone) for record in own_records]
         calibration_card(own_records, own_scores, folder, kinds=kinds)
         tell(f"{predicate}: {len(held_out.labels)} items held out, report in {folder}")
-        tell(f"  rate among the answered: h* down to {1.0 - part.ceiling():.3f} can be reached")
+        tell(f"  rate among the answered: h* down to {lowest_target(part.ceiling()):g} can be reached")
         for own in part.bins:
             tell(f"  {own.first} to {own.last or 'more'} chunks:")
             for threshold in own.thresholds:

@@ -333,8 +333,12 @@ def out_of_reach(predicate: str, highest: float, h_star: float) -> str:
     )
 
 
+def lowest_target(highest: float) -> float:
+    """The lowest h* that the highest p_ref reaches, rounded up to three places, so that it is reached as written."""
+    return math.ceil(1e3 * (1.0 - highest) - 1e-6) / 1e3
+
+
 def below_target(predicate: str, highest: float, h_star: float) -> str:
     """That a target is out of reach, and what to do."""
     fact = out_of_reach(predicate, highest, h_star)
-    lowest = math.ceil(1e3 * (1.0 - highest) - 1e-6) / 1e3
-    return f"{fact}. Choose h_star >= {lowest:g}, or calibrate on more labelled items"
+    return f"{fact}. Choose h_star >= {lowest_target(highest):g}, or calibrate on more labelled items"
