@@ -1,4 +1,4 @@
-"""Who is served when: some requests at a time, some that wait, and no more than that."""
+"""Concurrency limiter with a bounded queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes first: host, key, kind and size of its body, and the time that it may take to arrive."""
+"""ASGI middleware that checks host, key, body size and deadline before a request is routed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Door:
 
         work = asyncio.ensure_future(self._app(scope, replay, send))
         ends: set[asyncio.Future[Any]] = {work, asyncio.ensure_future(watch())}
-        if scope["method"] == "GET" and scope["path"] == MCP_PATH:  # a stream of news, which would never end by itself
+        if scope["method"] == "GET" and scope["path"] == MCP_PATH:  # a stream of notifications, which would never end
             ends.add(asyncio.ensure_future(self._desk.stopped.wait()))
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

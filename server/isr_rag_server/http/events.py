@@ -1,4 +1,4 @@
-"""Server-sent events: what happens while a long request is worked on."""
+"""Server-sent events that report the progress of long requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests and responses hold, as the OpenAPI description shows it."""
+"""Request and response models, as the OpenAPI description shows them."""
 
 from __future__ import annotations
 

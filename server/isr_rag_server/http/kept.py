@@ -1,4 +1,4 @@
-"""Chunks that were indexed, under the hash of what they say, so that later requests can name them by it."""
+"""Cache of indexed chunks by content hash, so that later requests can name them."""
 
 from __future__ import annotations
 

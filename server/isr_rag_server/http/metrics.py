@@ -1,4 +1,4 @@
-"""What Prometheus reads from `/metrics`."""
+"""Prometheus metrics for `/metrics`."""
 
 from __future__ import annotations
 

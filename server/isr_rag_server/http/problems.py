@@ -1,4 +1,4 @@
-"""What went wrong, as a problem document (RFC 9457): a type to branch on, a status, and what to do about it."""
+"""Errors as problem documents (RFC 9457): a type to branch on, a status, and what to do about it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _INSIDE = {
     "scorer-failed": "the model could not be asked, so that nothing was decided",
     "reference-failed": "the reference failed, so that nothing was decided",
 }
-"""What a client is told of failures whose messages are for the operator."""
+"""Client-facing text for failures whose messages are for the operator."""
 
 _OF_ERRORS: tuple[tuple[type[ISRError], str], ...] = (
     (PromptTooLongError, "too-long"),
@@ -133,7 +133,7 @@ def problem_of(error: ISRError) -> Problem:
 def refusal(error: Exception, identifier: str) -> Problem:
     """What a request gets in place of an answer, by the error that it ended in.
 
-    What failed inside is logged under the request's identifier, and a client is told no more than that.
+    What failed inside is logged under the request's identifier, which is all that the client sees.
     """
     problem = error if isinstance(error, Problem) else problem_of(error) if isinstance(error, ISRError) else None
     if problem is None or problem.kind in _INSIDE:

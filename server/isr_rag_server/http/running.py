@@ -1,4 +1,4 @@
-"""Running the server: bound where it may be, stopped without losing what it has begun."""
+"""Start the server on an allowed address, and stop it without losing requests in progress."""
 
 from __future__ import annotations
 

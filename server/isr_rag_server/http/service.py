@@ -1,4 +1,4 @@
-"""What every door leads to, HTTP or MCP: one gate, asked in turn, counted and logged."""
+"""The gate behind HTTP and MCP, with queueing, metrics and logging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator sets: where the server listens, who may ask, and how much at once."""
+"""Server settings: address, access control and request limits."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _FORGOTTEN_AFTER = 1800.0
 """Seconds after which the rounds of a session that is silent are forgotten."""
 
 _COMPLAINTS = 5
-"""Wrong arguments that a caller is told of at once."""
+"""Errors in the arguments that one reply names at most."""
 _WRONG = {
     "missing": "is missing",
     "extra_forbidden": "is not known",
@@ -94,8 +94,8 @@ class SearchedJudgement(Judgement):
     """Whether what a search found carries an answer."""
 
     evidence: list[Passage] = Field(description="What was found and judged.")
-    rounds: int = Field(description="How often was looked.")
-    looks_left: int = Field(description="Looks that this session still has.")
+    rounds: int = Field(description="Number of search rounds made.")
+    looks_left: int = Field(description="Search rounds left in this session.")
 
 
 class Cited(BaseModel):
@@ -278,7 +278,7 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
         top_k: Annotated[int, Field(ge=1, le=20, description="Passages to find at the first round.")] = 5,
         h_star: HStar = None,
     ) -> SearchedJudgement:
-        """Search the operator's documents, and judge by what is found; looks once more, further, if it must abstain.
+        """Search the operator's documents and judge by what is found; if it must abstain, search more widely once.
 
         Both rounds share the tolerated error rate, and a session has a limited number of rounds.
         """

@@ -150,9 +150,9 @@ class ShadowLog:
         Args:
             decision: the gate's, whatever it decided: an abstention counts as well.
             evidence: what it was decided on, as for `isr_rag.ISRGate.decide`.
-            question: as there, like the next two.
-            answer: as there.
-            claim: as there.
+            question: as for `ISRGate.decide`.
+            answer: as for `ISRGate.decide`.
+            claim: as for `ISRGate.decide`.
             id: names the case, for labels that come from elsewhere; a random one by default.
             group: the same for cases that may be right or wrong together (one page, user or document), of which one
                 counts; kept as a hash. None: independent of all others.

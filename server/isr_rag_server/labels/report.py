@@ -24,7 +24,7 @@ _LEAST_OF_A_BIN = 10
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A share of right or wrong answers with its 95% interval (Wilson, for one round)."""
+    """A share of right or wrong answers with its 95% interval (Wilson, for a single inspection)."""
 
     count: int
     of: int
@@ -274,7 +274,7 @@ def _page(report: ShadowReport) -> str:
             ],
         ),
         "<p class=faint>Skipped answers count as wrong until somebody can judge them. The intervals are Wilson's, for "
-        f"one round; what releases a cut is wealth of {1.0 / report.delta:.3g}, once reached.</p>",
+        f"a single inspection; what releases a cut is wealth of {1.0 / report.delta:.3g}, once reached.</p>",
         "<h2>Reliability</h2>",
         _picture(_reliability_figure(report), "share of right answers by score, with intervals") if report.bins else "",
         "<p class=faint>Of the labelled cases, which are would-be answers: lower scores are not there.</p>",

@@ -1,4 +1,4 @@
-"""What may be concluded while decisions still come in: an interval that holds whenever one rounds."""
+"""Anytime-valid evidence: an interval that stays valid however often you check it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def anytime_interval(wrong: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
-    """An interval for a rate that holds at all times together, however often one rounds and whenever one stops.
+    """An interval for a rate that holds at all times together, however often you check and whenever you stop.
 
     The confidence sequence of the prior-posterior ratio (Waudby-Smith and Ramdas, 2020) with the prior Beta(1/2, 1/2):
     those rates p for which prior(p) / posterior(p) < 1 / (1 - confidence). By Ville's inequality it holds the rate at

@@ -216,8 +216,8 @@ def _risks(risks: Sequence[Risk]) -> str:
     head = "".join(
         f"<th>{name}</th>"
         for name in (
-            "h*", "decisions", "answered", "with label", "wrong", "95% Wilson, for one round", "95%, at any time", "",
-            "not answered though it holds",
+            "h*", "decisions", "answered", "with label", "wrong", "95% Wilson, at one inspection",
+            "95%, at any time", "", "not answered though it holds",
         )
     )  # fmt: skip
     note = (

@@ -14,7 +14,7 @@ from isr_rag.core.decision import Decision
 from isr_rag.errors import InvalidInputError
 
 _SHOWN = 5
-"""Bad lines that are told of."""
+"""Malformed lines that are reported in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Log:
     Attributes:
         records: by time where every line has one, else in the order of the file.
         timed: whether every line has a time.
-        bad: lines that are none.
+        bad: malformed lines.
         complaints: what is wrong with the first of them.
     """
 
@@ -59,7 +59,7 @@ def read_log(path: Path, labels: Path | None = None) -> Log:
             not. A label of the log itself counts where this file has none.
 
     Raises:
-        InvalidInputError: if there is no such file, it holds no decision, or a label is none.
+        InvalidInputError: if there is no such file, it holds no decision, or a label is invalid.
     """
     known = {} if labels is None else _labels(labels)
     records: list[Record] = []

@@ -25,7 +25,7 @@ _LOUD = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share with its 95% Wilson interval, which holds for one look at the end."""
+    """A share with its 95% Wilson interval, which holds for a single inspection at the end."""
 
     count: int
     of: int
@@ -67,7 +67,7 @@ class Risk:
         answered: of these, answered.
         labelled: of the answered, with a label.
         wrong: of these, labelled as not holding.
-        wilson: rate of wrong ones with its Wilson interval, for one round; None without labels.
+        wilson: rate of wrong ones with its Wilson interval, for a single inspection; None without labels.
         anytime: interval that holds at all rounds together.
         verdict: `above` or `within` where that interval lies on one side of h*, else `open`.
         missed: of the labelled ones that hold, the share that was not answered; None without such labels.
@@ -132,7 +132,7 @@ class Report:
 
     Attributes:
         decisions: how many.
-        bad_lines: lines of the log that are none.
+        bad_lines: malformed lines of the log.
         complaints: what is wrong with the first of them.
         timed: whether times are known; else windows count decisions.
         answered: share answered.

@@ -1,4 +1,4 @@
-"""How many labels release a cut, and that a bad one is released no oftener than delta, whenever one rounds."""
+"""How many labels release a cut, and that a bad one is released no oftener than delta, however often it is checked."""
 
 from __future__ import annotations
 
