@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from isr_rag._util.text import foreign_language, sample
 from isr_rag.calibration.artefact import (
@@ -222,8 +223,12 @@ class CalibratedMixture:
             tail = part.tail if self.delta is None or part.pilot is None else part.pilot
             highest = 1.0 if self.delta else fitted.ceiling(self.prevalence, min_errors=self.min_errors)
             steps = tail.steps(self.prevalence)
-            self._rates[key] = lambda score: min(steps.at(score), highest)
+            self._rates[key] = partial(_at_most, highest, steps.at)
         return self._rates[key]
+
+
+def _at_most(highest: float, rate: Callable[[float], float], score: float) -> float:
+    return min(rate(score), highest)
 
 
 def _outside(

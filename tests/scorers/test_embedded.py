@@ -202,7 +202,7 @@ print(min(found))
 
 @pytest.mark.parametrize("traffic", ["tests", "documents"])
 def test_each_shipped_calibration_belongs_to_the_judge(traffic: Any, scorer: Scorer) -> None:
-    gate = ISRGate(scorer=scorer, reference=default_reference(traffic=traffic), h_star=0.05)
+    gate = ISRGate(scorer=scorer, reference=default_reference(traffic=traffic), h_star=0.1)
     evidence = ["The pump must be drained before the first frost.", "The warranty covers three winters."]
     right = gate.decide(evidence, question="When must the pump be drained?", answer="before the first frost")
     wrong = gate.decide(evidence, question="When must the pump be drained?", answer="after the first frost")
