@@ -1,7 +1,8 @@
 """Training items from the records: every record's passage among what stands beside it in its document.
 
-Claims are dropped until the share of their words that stands in the passage no longer tells the label, and some
-supported items lose their passage and keep its neighbours (label 0).
+Claims are dropped until the share of their words that stands in the passage no longer tells the label. Some supported
+items lose their passage and keep its neighbours, others lose the one sentence of the passage that carries them (label
+0 in both cases).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from isr_lab.documents.records import division, items_of, read_records
+from isr_rag._util.text import sentence_spans
 
 _COMMON = frozenset(
     """
@@ -23,6 +25,7 @@ _COMMON = frozenset(
     """.split()  # noqa: SIM905
 )
 _AWAY, _CARRIES = 0.22, 0.6
+_CUT, _CARRIED, _REST = 0.9, 0.5, 0.4
 _BINS, _LEAST = 8, 8
 
 
@@ -49,6 +52,7 @@ def training_items(raw: Path, seed: int = 4) -> Iterator[dict[str, Any]]:
     rng = random.Random(seed)
     yield from balanced(items, rng)
     yield from taken_away(items, rng)
+    yield from cut_out(items, rng)
 
 
 def balanced(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -81,6 +85,30 @@ def taken_away(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[
             "kind": "insufficient",
             "chunks": rest,
             "provenance": {**item["provenance"], "construction": "passage taken away"},
+        }
+
+
+def cut_out(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Supported items whose passage lost the sentence that held most of their words, where nothing else holds them."""
+    for item in items:
+        passage, *beside = item["chunks"]
+        if not item["label"] or rng.random() >= _CUT:
+            continue
+        text = passage["text"]
+        pieces = [text[start:end].strip() for start, end in sentence_spans(text, prose=True)]
+        carrying = max(pieces, key=lambda piece: _share(item, [{"text": piece}]))
+        left = {**passage, "text": " ".join(piece for piece in pieces if piece != carrying), "is_support": False}
+        rest = [left, *({**chunk, "is_support": False} for chunk in beside)]
+        if len(pieces) < 3 or _share(item, [{"text": carrying}]) < _CARRIED or _share(item, rest) > _REST:
+            continue
+        yield {
+            **item,
+            "id": f"{item['id']}/cut",
+            "group": f"{item['group']}/cut",
+            "label": 0,
+            "kind": "insufficient",
+            "chunks": rest,
+            "provenance": {**item["provenance"], "construction": "sentence cut out"},
         }
 
 

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from isr_lab.documents.training import balanced, taken_away
+from isr_lab.documents.training import balanced, cut_out, taken_away
 
 PASSAGE = "alpha beta gamma delta epsilon zeta eta theta"
 
@@ -42,3 +42,19 @@ def test_a_passage_that_was_taken_away_supports_nothing_any_more() -> None:
         assert not any(chunk["is_support"] for chunk in one["chunks"])
     carried = [item(n, "something else entirely", 1) for n in range(200)]
     assert not list(taken_away(carried, random.Random(0)))
+
+
+def test_a_passage_that_lost_the_carrying_sentence_supports_nothing_any_more() -> None:
+    text = "The pump runs at night. Valve seven opens before the boiler starts. Nobody signs the log."
+    items = [item(n, "Valve seven opens before the boiler starts.", n % 2) for n in range(60)]
+    for one in items:
+        one["chunks"][0]["text"] = text
+    found = list(cut_out(items, random.Random(0)))
+    assert 5 < len(found) <= 30
+    for one in found:
+        assert one["label"] == 0 and one["group"] == "one/cut"
+        assert one["chunks"][0]["text"] == "The pump runs at night. Nobody signs the log."
+        assert len(one["chunks"]) == 4 and not any(chunk["is_support"] for chunk in one["chunks"])
+    for one in items:  # a second chunk says it, too
+        one["chunks"][1]["text"] = text
+    assert not list(cut_out(items, random.Random(0)))
