@@ -6,7 +6,7 @@ import typer
 
 from isr_lab.cli.answers import answers
 from isr_lab.cli.contrast import contrast
-from isr_lab.cli.data import mix_app, ship, slice_app, train
+from isr_lab.cli.data import documents, mix_app, ship, slice_app, train
 from isr_lab.cli.experiment import experiment_app
 from isr_rag.cli.terminal import run_app
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Build data, train adjudicators, and rerun the paper's experiments.",
 )
-for command in (train, ship, contrast, answers):
+for command in (documents, train, ship, contrast, answers):
     app.command()(command)
 app.add_typer(slice_app, name="slice")
 app.add_typer(mix_app, name="mix")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -48,6 +49,25 @@ def build_the_curriculum(
 
     report = build_curriculum(raw, slice_dir, mix_dir, out, seed)
     console.print(report.to_json(), markup=False)
+
+
+def documents(
+    raw: Annotated[Path, typer.Option(help="Folder of the data, with passages/.")],
+    out: Annotated[Path, typer.Option(help="Folder to write: training, calibration, development, test, checklist.")],
+) -> None:
+    """Build the items about documents: to train on, and as a search returns evidence, to calibrate and to test with."""
+    from isr_lab.documents.records import checklist_items, division
+    from isr_lab.documents.traffic import traffic
+    from isr_lab.documents.training import training_items
+    from isr_lab.slice.schema import SliceItem
+    from isr_rag._util.files import write_atomically
+
+    written = {"training": [SliceItem.model_validate(item).model_dump(mode="json") for item in training_items(raw)]}
+    written |= {part: list(traffic(part, raw)) for part in division()} | {"checklist": list(checklist_items())}
+    for name, items in written.items():
+        lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)
+        write_atomically(out / f"{name}.jsonl", "".join(lines))
+        console.print(f"{name}: {len(items)} items")
 
 
 @slice_app.command()

@@ -39,6 +39,15 @@ def division() -> dict[Part, list[str]]:
     return found
 
 
+def checklist_items() -> Iterator[dict[str, Any]]:
+    """Both statements of each pair that any careful reader tells apart, as labelled items."""
+    text = resources.files("isr_lab.checklist").joinpath("pairs.jsonl").read_text("utf-8")
+    for pair in (json.loads(line) for line in text.split("\n") if line):
+        for side, label in (("true", 1), ("false", 0)):
+            about = {"id": f"{pair['id']}/{side}", "group": pair["id"], "kind": f"{pair['kind']}/{pair['level']}"}
+            yield {**about, "label": label, "source": "checklist", "evidence": pair["evidence"], **pair[side]}
+
+
 def items_of(
     record: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]], *, source: str, split: str = "train"
 ) -> Iterator[dict[str, Any]]:

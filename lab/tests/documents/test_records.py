@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from importlib import resources
 
-from isr_lab.documents.records import division, items_of, read_own, read_records
+from isr_lab.documents.records import checklist_items, division, items_of, read_own, read_records
 from isr_lab.slice.reading import read_items
 
 
@@ -48,3 +48,10 @@ def test_the_checklist_has_pairs_of_the_same_form() -> None:
     assert len(pairs) == 600 == len({pair["id"] for pair in pairs})
     for pair in pairs:
         assert set(pair["true"]) == set(pair["false"]) and pair["true"] != pair["false"] and pair["evidence"]
+
+
+def test_the_checklist_becomes_labelled_items_of_both_labels() -> None:
+    items = list(checklist_items())
+    assert len({item["id"] for item in items}) == len(items) == 1200
+    assert Counter(item["label"] for item in items) == {1: 600, 0: 600}
+    assert all(item["evidence"] and ("claim" in item or "question" in item) for item in items)
