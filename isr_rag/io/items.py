@@ -7,8 +7,10 @@ several, or by many workers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,29 @@ def read_labelled(path: Path) -> list[dict[str, Any]]:
             raise InvalidInputError(f"{path}, line {line.number}: {error}")
         items.append({"id": line.id, **line.item})
     return items
+
+
+def bundled_items() -> list[dict[str, Any]]:
+    """The labelled items that come with the package: claims, drafts and questions about twelve documents.
+
+    The documents were written for this project; the evidence is what BM25 finds in all twelve. See their `kind` for
+    what is wrong with a false one: a near-miss, a wrong detail, a false premise, or what the evidence does not say.
+
+    Returns:
+        Items as `read_labelled` gives them; `source` is the document, `group` the passage that an item is about.
+
+    Examples:
+        >>> from isr_rag.io.items import bundled_items
+        >>> len(bundled_items())
+        1539
+    """
+    data = resources.files("isr_rag.calibration").joinpath("data")
+    chunks, items = (
+        [json.loads(line) for line in data.joinpath(name).read_text("utf-8").split("\n") if line]
+        for name in ("chunks.jsonl", "items.jsonl")
+    )
+    texts = {chunk["id"]: {"text": chunk["text"], "title": chunk["title"]} for chunk in chunks}
+    return [item | {"evidence": [texts[name] for name in item["evidence"]]} for item in items]
 
 
 def _stamp(path: Path) -> tuple[int, int]:

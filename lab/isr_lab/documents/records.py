@@ -25,10 +25,10 @@ def read_records() -> list[dict[str, Any]]:
 
 def read_own() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The chunks of the documents of our own, and the records about them."""
-    own = _HOME.joinpath("own")
+    shipped = resources.files("isr_rag.calibration").joinpath("data/chunks.jsonl")  # with the items made of them
     chunks, records = (
-        [json.loads(line) for line in own.joinpath(name).read_text("utf-8").split("\n") if line]
-        for name in ("chunks.jsonl", "records.jsonl")
+        [json.loads(line) for line in file.read_text("utf-8").split("\n") if line]
+        for file in (shipped, _HOME.joinpath("own/records.jsonl"))
     )
     return chunks, records
 

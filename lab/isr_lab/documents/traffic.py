@@ -60,7 +60,12 @@ def traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
 
 
 def source_items(
-    source: str, corpus: Sequence[Mapping[str, Any]], records: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    source: str,
+    corpus: Sequence[Mapping[str, Any]],
+    records: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    *,
+    depths: Sequence[int] = DEPTHS,
+    shares: Mapping[str, float] = SHARES,
 ) -> Iterator[dict[str, Any]]:
     """The items of one collection.
 
@@ -68,15 +73,17 @@ def source_items(
         source: its name.
         corpus: its chunks, each with `text` and `title`.
         records: each with the passage that it is about.
+        depths: as `DEPTHS`.
+        shares: as `SHARES`.
     """
     search, read_again = _Search(corpus), labels_read_again()
     for record, passage in records:
         for name, label, query, fields in _asked(record):
             key = f"{record['passage']}/{name}"
-            share = SHARES.get(name.rsplit("/", 1)[0], 1.0)
+            share = shares.get(name.rsplit("/", 1)[0], 1.0)
             if _unit(key) >= share:
                 continue
-            depth = DEPTHS[int(_unit(f"depth of {query} in {record['passage']}") * len(DEPTHS))]
+            depth = depths[int(_unit(f"depth of {query} in {record['passage']}") * len(depths))]
             look = search.without if "/absent/" in name else search.with_
             evidence = look(query, depth, passage)
             read = read_again.get(key, label)
