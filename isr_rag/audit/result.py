@@ -6,12 +6,10 @@ import dataclasses
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from html import escape
-from importlib.resources import files
-from itertools import groupby
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -211,14 +209,11 @@ class AnswerAudit:
 
     def _repr_html_(self) -> str:
         """The answer with every statement coloured, for notebooks."""
-        return (
-            f'<div class="isr"><style>{_css("marks.css")}</style><b>{_h(self.headline())}</b><p>{_chips(self)}</p>'
-            f'<div class="answer" dir="auto">{_marked(self, None)}</div></div>'
-        )
+        return self._rendered(whole=False)
 
     def html(self) -> str:
-        """The report as one self-contained page, for light and dark screens and for paper."""
-        return _page(self)
+        """The report as one self-contained page without scripts, for light and dark screens and for paper."""
+        return self._rendered(whole=True)
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the report to a file and return its path.
@@ -230,148 +225,54 @@ class AnswerAudit:
         write_atomically(target, self.html())
         return target
 
+    def _rendered(self, *, whole: bool) -> str:
+        """The report, or only the answer with its statements coloured."""
+        segments: list[tuple[str, int | None]] = []
+        at = 0
+        for i, one in enumerate(self.statements):
+            first, last = one.span
+            if first >= at:
+                segments += [(self.answer[at:first], None), (self.answer[first:last], i)]
+                at = last
+        rendered = _template().render(
+            audit=self,
+            whole=whole,
+            names=_NAMES,
+            counts=self.counts,
+            released=self.releasable(),
+            segments=[*segments, (self.answer[at:], None)],
+            around=lambda chunk, cited: _around(self.evidence[chunk].text, cited),
+            strip=strip,
+        )
+        return str(rendered).strip() + "\n"
 
-def _page(audit: AnswerAudit) -> str:
-    """The report: one page without scripts, for light and dark screens and for paper.
 
-    A click on a statement shows its section by the CSS selector `:target`; on paper every section is printed.
-    """
-    question, redaction = audit.question, audit.releasable()
-    title = "Audit of an answer" if question is None else f"Audit: {_text(question)[:80]}"
-    cards = "".join(_card(audit, i, one, redaction) for i, one in enumerate(audit.statements))
-    asked = "" if question is None else f"<p><b>Question.</b> {_h(question)}</p>"
-    seen = "does not see" if audit.invariant else "sees"
-    calibrated = "calibrated" if audit.budget.calibrated else "as the model gives them, not calibrated"
-    foot = (
-        f"{len(audit.evidence)} chunks, {audit.passes} forward passes, {audit.seconds:.1f} s. The model {seen} the "
-        f"order of the evidence: {audit.scorer}. Probabilities of the verdicts: {calibrated}."
+@lru_cache(maxsize=1)
+def _template() -> Any:
+    """`page.html`, which shows texts escaped, and without what would control a terminal or turn the writing around."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("isr_rag.audit", ""),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: (
+            value if not isinstance(value, str) or hasattr(value, "__html__") else printable(value, None)
+        ),
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{_css('marks.css')}{_css('page.css')}</style></head>"
-        f'<body class="isr"><main><header><h1>{_h(audit.headline())}</h1>{asked}<p>{_chips(audit)}</p></header>'
-        "<article><h2>The answer, statement by statement</h2>"
-        f'<div class="answer" dir="auto">{_marked(audit, "#s")}</div>{_redacted(redaction)}</article>'
-        f'<aside class="side"><p class="hint faint">Click a statement to see its evidence.</p>{cards}</aside>'
-        f"<footer><small>{_h(foot)}</small></footer></main></body></html>\n"
-    )
+    environment.filters["line"] = lambda text: " ".join(printable(text, None).split())
+    return environment.get_template("page.html")
 
 
-def _css(name: str) -> str:
-    return files("isr_rag.audit").joinpath(name).read_text("utf-8")
-
-
-def _text(text: str) -> str:
-    return " ".join(printable(text, None).split())
-
-
-def _h(text: str) -> str:
-    """Text for HTML, its line breaks kept, without what would control a terminal or turn the direction of writing."""
-    return "\n".join(escape(printable(line, None)) for line in text.split("\n"))
-
-
-def _chips(audit: AnswerAudit) -> str:
-    counts = audit.counts
-    return " ".join(f'<span class="chip {v}">{counts[v]} {name}</span>' for v, name in _NAMES.items() if counts[v])
-
-
-def _marked(audit: AnswerAudit, link: str | None) -> str:
-    """The answer with each part linked to its section, or with its verdict as a tooltip."""
-    found: list[str] = []
-    answer, at = audit.answer, 0
-    for i, one in enumerate(audit.statements):
-        first, last = one.span
-        if first < at:
-            continue
-        text = _h(answer[first:last])
-        said = _NAMES[one.verdict]
-        opening = f'<span title="{said}"' if link is None else f'<a href="{link}{i}" title="{said}"'
-        closing = "</span>" if link is None else "</a>"
-        found += [_h(answer[at:first]), f'{opening} class="s {one.verdict.value}">{text}{closing}', _wrong(one)]
-        at = last
-    return "".join([*found, _h(answer[at:])])
-
-
-def _wrong(one: Statement) -> str:
-    """A note beside a supported statement whose markers name chunks that do not carry it."""
-    wrong = ", ".join(marker.text for marker in one.markers if marker.status is MarkerStatus.WRONG)
-    if one.verdict is not Verdict.SUPPORTED or not wrong:
-        return ""
-    return f' <small class="chip refuted">wrong citation: {_h(wrong)}</small>'
-
-
-def _redacted(released: Redaction) -> str:
-    out = "".join(
-        f'<li><a class="s" href="#s{one.statement}">{_h(_text(one.text)[:160])}</a><br>'
-        f"<small>{_h(one.reason)}</small></li>"
-        for one in released.left_out
-    )
-    text = f'<div class="released" dir="auto">{_h(released.text)}</div>' if released.text else "<p>Nothing.</p>"
-    left = f'<h2>Left out</h2><ul class="out">{out}</ul>' if out else ""
-    return f"<h2>What may go out</h2>{text}<p><small>{_h(released.note)}.</small></p>{left}"
-
-
-def _card(audit: AnswerAudit, i: int, one: Statement, redaction: Redaction) -> str:
-    kept = "" if not one.judged else (" · goes out" if i in redaction.kept else " · left out")
-    name = _NAMES[one.verdict] if one.judged else f"not judged: {one.kind.value.replace('_', ' ')}"
-    place = f"{i + 1} of {len(audit.statements)}"
-    parts = [
-        f'<h3><span class="chip {one.verdict.value}">{name}</span> <small>{place}{kept}</small></h3>',
-        f'<p dir="auto">{_h(_text(one.text))}</p>',
-    ]
-    if one.detail:
-        parts.append(f"<p><small>{_h(one.detail)}</small></p>")
-    if one.claim and one.claim != _text(one.text):
-        parts.append(f"<p><small>Judged as: {_h(one.claim)}</small></p>")
-    for chunk, cited in groupby(one.citations, key=lambda citation: citation.chunk):
-        parts.append(_evidence(chunk, audit.evidence[chunk], list(cited)))
-    rows = _rows(one)
-    if rows:
-        parts.append("<table>" + "".join(f"<tr><th>{_h(a)}</th><td>{_h(b)}</td></tr>" for a, b in rows) + "</table>")
-    if one.decision is not None and one.judged:
-        picture = strip(one.decision.q, one.decision.p_star, one.decision.p_ref, f"var(--{one.verdict.value})")
-        parts.append(f"<p><small>{_h(one.decision.explain())}</small></p>{picture}")
-    return f'<section class="card" id="s{i}">{"".join(parts)}</section>'
-
-
-def _evidence(number: int, chunk: Chunk, cited: list[Citation]) -> str:
-    """The cited sentences of a chunk in their context."""
-    text, title = chunk.text, chunk.title
+def _around(text: str, cited: Sequence[Citation]) -> list[tuple[str, bool]]:
+    """A chunk's text around its cited sentences, in parts, and whether each is cited."""
     spans = sorted(citation.span for citation in cited)
-    first, last = max(spans[0][0] - _AROUND, 0), min(spans[-1][1] + _AROUND, len(text))
-    found = ["…" if first else ""]
-    at = first
+    at, last = max(spans[0][0] - _AROUND, 0), min(spans[-1][1] + _AROUND, len(text))
+    parts = [("…" if at else "", False)]
     for a, b in spans:
         if a >= at:
-            found += [_h(text[at:a]), f"<mark>{_h(text[a:b])}</mark>"]
+            parts += [(text[at:a], False), (text[a:b], True)]
             at = b
-    found += [_h(text[at:last]), "…" if last < len(text) else ""]
-    numbers = "; ".join(
-        f"alone {citation.alone:.2f}, share {citation.share:.0%}"
-        + ("" if citation.fall is None else f", without it p_ref falls by {citation.fall:.2f}")
-        for citation in cited
-    )
-    head = f"Chunk {number + 1}" + (f": {_h(_text(title))}" if title else "")
-    quoted = f'<blockquote dir="auto">{"".join(found)}</blockquote>'
-    return f"<p><small>{head}</small></p>{quoted}<p><small>{_h(numbers)}</small></p>"
-
-
-def _rows(one: Statement) -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    if one.probabilities is not None:
-        p = one.probabilities
-        rows.append(
-            ("probabilities", f"supported {p.supported:.3f}, refuted {p.refuted:.3f}, not enough {p.not_enough:.3f}")
-        )
-    if one.decision is not None and one.decision.p_ref is not None and one.decision.q_bar is not None:
-        rows.append(("p_ref, q", f"{one.decision.p_ref:.3f}, {one.decision.q_bar:.3f}"))
-    if one.prior is not None and one.lift is not None:
-        knew = "; the model says yes also without what is cited" if one.known else ""
-        rows.append(("without what is cited", f"q {one.prior:.3f}: it brings {one.lift:+.2f} nats{knew}"))
-    for marker in one.markers:
-        named = "names no chunk" if marker.chunk is None else f"chunk {marker.chunk + 1}"
-        should = "should name " if marker.status is MarkerStatus.MISSING else ""
-        rows.append((f"marker {marker.text}".strip(), f"{marker.status.value.replace('_', ' ')} ({should}{named})"))
-    return rows
+    return [*parts, (text[at:last], False), ("…" if last < len(text) else "", False)]
