@@ -21,7 +21,6 @@ EXTRAS = (
     "diskcache",
     "psutil",
     "tokenizers",
-    "jinja2",
     "matplotlib",
     "typer",
     "rich",

@@ -13,8 +13,7 @@ from isr_rag.calibration.artefact import (
     LoopCalibration,
     PredicateCalibration,
 )
-from isr_rag.calibration.calibrators import Steps, Tail, VennAbers
-from isr_rag.calibration.channel import NoisyChannel
+from isr_rag.calibration.calibrators import NoisyChannel, Steps, Tail, VennAbers
 from isr_rag.calibration.checks import TrainingHashes
 from isr_rag.calibration.errors import (
     CalibrationCorruptError,

@@ -1,4 +1,4 @@
-"""Calibrators turn a score into p_ref by steps: the rate among the answered, and Venn-Abers' lower probability."""
+"""From a score or a verdict to p_ref: the rate among the answered, Venn-Abers, and a bound for verdicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isr_rag.calibration.checks import labelled_scores
+from isr_rag.calibration.checks import enough_of_each_class, labelled_scores, scored_labels
 from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 from isr_rag.core.bounds import TOLERANCE
 
@@ -278,3 +278,62 @@ class VennAbers:
         """One calibrated probability per score, for reports: p1 / (1 - p0 + p1), which minimises the worst log loss."""
         lower, upper = self.apply_many(scores)
         return upper / (1.0 - lower + upper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyChannel:
+    """Lower bounds on the truth behind the verdicts of a hard verifier (Section 2.5.1: "lower-bounded").
+
+    For each verdict the bound is the one-sided Clopper-Pearson bound on the share of true items among the labelled
+    items with this verdict. It holds with probability >= the confidence over the labelled items, for each verdict by
+    itself. The labelled items must be a random sample of what the gate will see.
+
+    Attributes:
+        p_true_if_positive: lower bound on P(g = 1 | verdict 1).
+        p_true_if_negative: lower bound on P(g = 1 | verdict 0).
+
+    Examples:
+        >>> from isr_rag.calibration import NoisyChannel
+        >>> channel = NoisyChannel.fit([1] * 100 + [0] * 100, [1] * 98 + [0] * 102)
+        >>> round(channel.lower(1), 3)
+        0.938
+    """
+
+    p_true_if_positive: float
+    p_true_if_negative: float
+
+    @classmethod
+    def fit(cls, verdicts: ArrayLike, labels: ArrayLike, *, confidence: float = 0.95) -> NoisyChannel:
+        """From verdicts and labels of the same items, 0 or 1, shape (n,) each.
+
+        Raises:
+            CalibrationError: for other values, one class only, or a confidence outside (0, 1).
+
+        Warns:
+            CalibrationWarning: under 50 items of a class.
+        """
+        v, y = scored_labels(verdicts, labels)
+        if not ((v == 0.0) | (v == 1.0)).all():
+            raise CalibrationError("a channel takes verdicts 0 or 1; for a verifier with scores fit VennAbers")
+        if not 0.0 < confidence < 1.0:
+            raise CalibrationError(f"confidence must be in (0, 1), not {confidence}")
+        enough_of_each_class(int(y.sum()), int((~y).sum()), least=1)  # with few labels the bounds are wide enough
+        with fitting_libraries():
+            from scipy.stats import binomtest
+
+        low = [0.0, 0.0]
+        for verdict in (0, 1):
+            if (own := y[v == verdict]).size:
+                test = binomtest(int(own.sum()), own.size, alternative="greater")
+                low[verdict] = float(test.proportion_ci(confidence, method="exact").low)
+        return cls(p_true_if_positive=low[1], p_true_if_negative=low[0])
+
+    def lower(self, verdict: float) -> float:
+        """Lower bound on P(g = 1) given the verdict 0 or 1: p_ref.
+
+        Raises:
+            CalibrationError: if the verdict is anything else.
+        """
+        if verdict not in (0, 1):
+            raise CalibrationError(f"a channel takes a verdict of 0 or 1, not {verdict}")
+        return self.p_true_if_positive if verdict == 1 else self.p_true_if_negative

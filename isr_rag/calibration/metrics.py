@@ -37,14 +37,7 @@ class MetricError(CalibrationError):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with its interval.
-
-    Attributes:
-        estimate: the statistic on all items.
-        lower: lower end.
-        upper: upper end.
-        confidence: nominal coverage of [lower, upper].
-    """
+    """An estimate on all items with an interval [lower, upper] of a nominal confidence."""
 
     estimate: float
     lower: float
@@ -57,13 +50,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class RiskCoverage:
-    """The risk-coverage curve, one point per distinct score, from the surest down.
+    """The risk-coverage curve, one point per distinct score, from the surest down; shape (k,) each.
 
     Attributes:
-        thresholds: answer when score >= threshold; strictly descending, shape (k,).
-        coverage: share of the items answered, ascending to 1, shape (k,).
-        risk: share of label 0 among the answered, shape (k,).
-        answered: items answered, shape (k,).
+        thresholds: answer when score >= threshold; strictly descending.
+        coverage: share of the items answered, ascending to 1.
+        risk: share of label 0 among the answered.
+        answered: items answered.
     """
 
     thresholds: Floats
@@ -79,13 +72,7 @@ class RiskCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """A reliability diagram in numbers, without empty bins; shape (k,) each.
-
-    Attributes:
-        confidence: mean score in the bin.
-        frequency: share of label 1 in the bin.
-        count: items in the bin.
-    """
+    """A reliability diagram without empty bins: mean score, share of label 1, and items; shape (k,) each."""
 
     confidence: Floats
     frequency: Floats
@@ -93,11 +80,7 @@ class Bins:
 
 
 def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.int64]]:
-    """Scores as float64 and labels as 0 or 1, checked.
-
-    Raises:
-        CalibrationError: when empty, of unequal length, outside [0, 1], NaN, or a label is neither 0 nor 1.
-    """
+    """Scores as float64 and labels as 0 or 1, at least one; CalibrationError for anything else."""
     s, y = checks.scored_labels(scores, labels)
     if not s.size:
         raise MetricError("no items: a metric needs at least one scored and labelled item")
@@ -105,11 +88,7 @@ def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray
 
 
 def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Area under the ROC curve; ties count one half.
-
-    Raises:
-        MetricError: for items of one class only.
-    """
+    """Area under the ROC curve; ties count one half. MetricError for items of one class only."""
     s, y = scored_labels(scores, labels)
     positive, negative = int(y.sum()), int(len(y) - y.sum())
     if not positive or not negative:
@@ -131,13 +110,7 @@ def log_loss(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def reliability_bins(scores: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> Bins:
-    """Mean score and observed frequency in bins of equal mass; equal scores share a bin.
-
-    Args:
-        scores: probabilities, shape (n,).
-        labels: 0 or 1, shape (n,).
-        bins: number of bins at most, >= 1.
-    """
+    """Mean score and observed frequency in at most `bins` >= 1 bins of equal mass; equal scores share a bin."""
     s, y = scored_labels(scores, labels)
     if bins < 1:
         raise MetricError(f"bins must be >= 1, not {bins}")
@@ -152,8 +125,8 @@ def reliability_bins(scores: ArrayLike, labels: ArrayLike, *, bins: int = 15) ->
 def expected_calibration_error(scores: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> float:
     """ECE: mean absolute difference of mean score and observed frequency over bins of equal mass, weighted by count.
 
-    It is biased upwards on few items: with n items in b equal bins a perfect score shows up to 0.4 sqrt(b / n).
-    Bootstrap resamples add to that bias, so the lower end of its interval can lie above the estimate.
+    It is biased upwards on few items, by up to 0.4 sqrt(b / n) for n items in b bins, and bootstrap resamples add to
+    that: the lower end of its interval can lie above the estimate.
     """
     table = reliability_bins(scores, labels, bins=bins)
     return float(np.average(np.abs(table.confidence - table.frequency), weights=table.count))
@@ -169,10 +142,7 @@ def risk_coverage_curve(scores: ArrayLike, labels: ArrayLike) -> RiskCoverage:
 
 
 def aurc(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Area under the risk-coverage curve: the mean over k = 1..n of the risk of answering the k surest items.
-
-    Inside a block of equal scores the expected risk under a random order is taken.
-    """
+    """Area under the risk-coverage curve: the mean over k = 1..n of the risk of answering the k surest items."""
     curve = risk_coverage_curve(scores, labels)
     ranks = np.arange(1, int(curve.answered[-1]) + 1)
     return float(np.mean(curve.errors(ranks) / ranks))
@@ -188,11 +158,7 @@ def coverage_at_risk(scores: ArrayLike, labels: ArrayLike, risk: float) -> float
 
 
 def wilson_interval(successes: int, n: int) -> Interval:
-    """95% Wilson score interval of a proportion.
-
-    Raises:
-        MetricError: for impossible counts.
-    """
+    """95% Wilson score interval of a proportion; MetricError for impossible counts."""
     if n < 1 or not 0 <= successes <= n:
         raise MetricError(f"a proportion needs 0 <= successes <= n and n >= 1, not {successes} of {n}")
     low, high = _scipy.binomtest(successes, n).proportion_ci(0.95, method="wilson")
@@ -215,11 +181,10 @@ def bootstrap_intervals(
         groups: shape (n,); whole groups are drawn, for items that are not independent inside one. None: items.
         resamples: number of resamples, >= 1.
         confidence: nominal coverage.
-        seed: seed of the draws; the same seed gives the same interval on any machine.
+        seed: seed of the draws.
 
     Raises:
-        MetricError: if lengths differ, or a statistic is undefined on more than half of the resamples (one class
-            only); fewer are left out.
+        MetricError: if lengths differ, or a statistic is undefined on more than half of the resamples.
     """
     data: list[NDArray[Any]] = [np.asarray(array) for array in arrays]
     n = len(data[0]) if data else 0
@@ -277,10 +242,6 @@ def summarise(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """All of `STATISTICS` with 95% bootstrap intervals, over groups if given.
-
-    Raises:
-        MetricError: for bad input, or one class only.
-    """
+    """All of `STATISTICS` with 95% bootstrap intervals, over groups if given."""
     chosen = {name: statistic for name, (_, statistic) in STATISTICS.items()}
     return bootstrap_intervals(chosen, scores, labels, groups=groups, resamples=resamples, seed=seed)

@@ -64,28 +64,19 @@ def calibration_report(
     counts = {"items": len(y), "true": int(y.sum()), "false": int(len(y) - y.sum())}
     enough_of_each_class(counts["true"], counts["false"], least=1)
     summary = metrics.summarise(s, y, groups=groups, resamples=resamples, seed=seed)
-    unit = "items" if groups is None else f"{len(set(groups))} groups"
     if groups is not None:
         counts["groups"] = len(set(groups))
     rows = [
         f"| {metrics.STATISTICS[name][0]} | {i.estimate:.4f} | {i.lower:.4f} to {i.upper:.4f} |"
         for name, i in summary.items()
     ]
-    text = _TEXT.format(
-        **counts,
-        title=in_markdown(title),
-        unit=unit,
-        resamples=resamples,
-        rows="\n".join(rows),
-    )
+    unit = "items" if groups is None else f"{counts['groups']} groups"
+    text = _TEXT.format(**counts, title=in_markdown(title), unit=unit, resamples=resamples, rows="\n".join(rows))
     folder = Path(out_dir)
-    figures = {name: asdict(interval) for name, interval in summary.items()}
+    plain = {"title": title, "counts": counts, "resamples": resamples, "seed": seed}
     write_atomically(folder / "reliability.png", _reliability(s, y, summary["ece_mass"].estimate))
     write_atomically(folder / "risk_coverage.png", _risk_coverage(s, y, summary["aurc"].estimate))
-    write_json(
-        folder / "report.json",
-        {"title": title, "counts": counts, "resamples": resamples, "seed": seed, "metrics": figures},
-    )
+    write_json(folder / "report.json", plain | {"metrics": {name: asdict(i) for name, i in summary.items()}})
     write_atomically(folder / "report.md", text)
     return summary
 

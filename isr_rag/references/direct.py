@@ -139,7 +139,7 @@ class Verifier:
         if score not in (0.0, 1.0):
             raise ReferenceFailedError(
                 f"the verifier returned {score:.3g}: a score between 0 and 1 counts only with a calibration "
-                "(calibration=NoisyChannel(...) or VennAbers(...))"
+                "(calibration=NoisyChannel.fit(...) or VennAbers.fit(...))"
             )
         return Estimate(score, "verifier")
 

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.Calibration
 
 
 def channel(tp: int, tn: int, confidence: float = 0.95) -> NoisyChannel:
-    return NoisyChannel(
-        true_positives=tp, false_negatives=100 - tp, true_negatives=tn, false_positives=100 - tn, confidence=confidence
-    )
+    """From 100 items of each class, of which so many have the right verdict."""
+    verdicts = [1] * tp + [0] * (100 - tp) + [0] * tn + [1] * (100 - tn)
+    return NoisyChannel.fit(verdicts, [1] * 100 + [0] * 100, confidence=confidence)
 
 
 @given(st.integers(0, 100), st.integers(0, 100), st.floats(0.5, 0.99))
@@ -44,8 +44,7 @@ def test_more_confidence_never_raises_a_bound(tp: int, tn: int, confidence: floa
 
 def test_a_verdict_counts_with_its_bound() -> None:
     fitted = NoisyChannel.fit([1] * 55 + [0] * 5 + [0] * 50 + [1] * 10, [1] * 60 + [0] * 60)
-    counts = (fitted.true_positives, fitted.false_negatives, fitted.true_negatives, fitted.false_positives)
-    assert counts == (55, 5, 50, 10) and fitted.lower(0) < 0.1 < 0.7 < fitted.lower(1) < 55 / 65
+    assert fitted.lower(0) < 0.1 < 0.7 < fitted.lower(1) < 55 / 65
     gate = ISRGate(scorer=FixedScorer([0.99]), reference=Verifier(lambda case: True, calibration=fitted), h_star=0.3)
     assert gate.decide(["The Seine flows."], claim="The Seine flows.").p_ref == fitted.lower(1)
 
@@ -55,8 +54,6 @@ def test_bad_counts_and_verdicts_are_named() -> None:
         NoisyChannel.fit([1, 1, 0], [1, 1, 1])
     with pytest.raises(CalibrationError, match="fit VennAbers"):
         NoisyChannel.fit([0.7, 0.2], [1, 0])
-    with pytest.raises(CalibrationError, match="negative"):
-        channel(101, 50)
     with pytest.raises(CalibrationError, match="confidence"):
         channel(90, 90, confidence=1.0)
     with pytest.raises(CalibrationError, match="verdict of 0 or 1"):

@@ -35,15 +35,15 @@ CLAIM = "supported-claim/1"
 CHUNKS = ["The Seine flows through Paris.", "The Loire flows through Nantes."]
 
 
-def records(n: int = 1200, *, seed: int = 0, telling: bool = True) -> list[CalibrationRecord]:
-    """Cases of which a third of the false ones look true as a whole; chunk by chunk they do not, where `telling`."""
+def records(n: int = 1200, *, seed: int = 0) -> list[CalibrationRecord]:
+    """Cases of which a third of the false ones look true as a whole; chunk by chunk they do not."""
     rng = np.random.default_rng(seed)
     made = []
     for i in range(n):
         label = int(rng.random() < 0.5)
         joined = not label and rng.random() < 0.35
         x = rng.normal(2.0 if label or joined else -2.0, 1.2)
-        alone = rng.normal(2.0 if label else -2.0, 1.2) if telling else rng.normal(0.0, 1.5)
+        alone = rng.normal(2.0 if label else -2.0, 1.2)
         q, best = (float(1 / (1 + np.exp(-value))) for value in (x, alone))
         made.append(CalibrationRecord(f"{seed}-{i}", CLAIM, q, label, chunks=1 + i % 8, alone=best))
     return made
@@ -107,8 +107,9 @@ def test_it_is_used_where_it_tells_and_answers_more_at_the_same_rate(artefact: C
     assert len(close) > 2 * len(plain) and 1 - np.mean(close) < 0.13
 
 
-def test_it_is_left_out_where_it_tells_nothing() -> None:
-    assert not fitted(records(telling=False)).predicates[CLAIM].close
+def test_it_is_left_out_where_not_every_record_has_it() -> None:
+    first, *others = records(300)
+    assert not fitted([replace(first, alone=None), *others]).predicates[CLAIM].close
 
 
 def test_a_claim_joined_from_two_chunks_is_refused_and_each_chunk_s_q_is_told(artefact: CalibrationArtefact) -> None:

@@ -37,6 +37,7 @@ def test_each_verdicts_bound_holds_as_often_as_it_says(n: int, confidence: float
 
 @pytest.mark.parametrize(("true", "false"), [(0, 20), (3, 17), (85, 10), (900, 15), (50, 0)])
 def test_the_bound_is_that_of_clopper_and_pearson(true: int, false: int) -> None:
-    fitted = NoisyChannel(true_positives=true, false_positives=false, true_negatives=60, false_negatives=60)
+    verdicts = [1] * (true + false) + [0] * 120
+    fitted = NoisyChannel.fit(verdicts, [1] * true + [0] * false + [1] * 60 + [0] * 60)
     expected = beta.ppf(0.05, true, false + 1) if true else 0.0
     assert fitted.lower(1) == pytest.approx(expected, abs=1e-9)
