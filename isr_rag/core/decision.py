@@ -67,6 +67,7 @@ class Decision:
             summed over cases. 0 where the reference knows none.
         lowest_h_star: where no evidence could reach h*: the lowest target that some could; None elsewhere.
         predicate: identifies what was asked.
+        question: the question in the words that were judged, where an adapter of a framework asked it; empty elsewhere.
         m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
             decide the same.
         passes: forward passes spent, 0 when every ordering came from a cache.
@@ -111,6 +112,7 @@ class Decision:
     nearest: Nearest | None = None
     seconds: float = field(default=0.0, compare=False)
     detail: str = ""
+    question: str = ""
 
     @property
     def h_star(self) -> float:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
+from isr_rag.core.decision import Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.core.settings import OnError, Settings, check_count, check_on_error
 from isr_rag.errors import InvalidTypeError
 from isr_rag.gate import ISRGate
-from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, gate_of_round, require_answerable, share_of_round
+from isr_rag.gate.acquisition import (
+    SUFFICIENT,
+    SUPPORTED,
+    abstain,
+    gate_of_round,
+    require_answerable,
+    share_of_round,
+)
 from isr_rag.gate.defaults import AFTER_DRAFTING, BEFORE_DRAFTING, default_reference
 from isr_rag.references.calibrated_mixture import CalibratedMixture
 
@@ -23,6 +33,29 @@ MESSAGE = "I cannot answer this from the documents at hand."
 _TEMPLATES = {"before": SUFFICIENT, "after": SUPPORTED}
 _DEFAULT_H_STAR = {"before": BEFORE_DRAFTING, "after": AFTER_DRAFTING}
 _NO_TEXT = "…"
+
+_CARRIES_ON = re.compile(
+    r"^(?:and|but|or|then|also|what about|how about)\b|\bwhich one\b(?! of)|\b(?:then|there|this|that|these|those)\W*$",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[\w'’-]+")
+_PRONOUN = re.compile(r"he|she|it|they|him|hers?|his|them|theirs?|its|this|that|these|those|there", re.IGNORECASE)
+_JOINING = re.compile(r"and|or|when|if|because|before|after|while|although|since|until|where|which|who|than|as", re.I)
+_SMALL = re.compile(
+    rf"{_PRONOUN.pattern}|{_JOINING.pattern}|what|why|how|whom|whose|is|are|was|were|be|been|do|does|did|has|have|had|can|"
+    "could|will|would|may|might|must|shall|should|an?|the|in|on|at|of|to|for|from|by|with|about|into|not?|so|then|too|"
+    "also|long|many|much|far|old|often|big|large|high|deep|years?|date|day|time|place|age|again|else|first|last|still|"
+    r"ever|i|me|we|you|us|\w+ly",
+    re.IGNORECASE,
+)
+_NAMING = re.compile(r"an?|the|my|your|our|every|each|some|any|all|no|of|in|on|at|for|from|by|with|about|into", re.I)
+_EXPLETIVE = re.compile(
+    r"\bit\s+(?:(?:take|takes|took|cost|costs)\b.{0,80}?\bto\s+\w+(?=\s+\w)|(?:mean|means|rain|rains|snow|snows)\b"
+    r"|(?:\w+\s+){1,2}(?:to\s+\w+(?=\s+\w)|that\b|for\b|if\b))|\btime\s+is\s+it\s+in\b"
+    r"|\b(?:is|are|was|were)\s+there\b|\bthere\s+(?:is|are|was|were)\b"
+    r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b",
+    re.IGNORECASE,
+)
 _loading = threading.Lock()
 
 
@@ -103,6 +136,45 @@ def at_each_round(place: Place, gate: ISRGate, rounds: int) -> ISRGate:
         ConfigurationError: as `isr_rag.gate.acquisition.gate_of_round`.
     """
     return gate_of_round(gate, rounds, _TEMPLATES[place])
+
+
+def stands_alone(question: str) -> bool:
+    """Whether a question can be understood without what was said before it, by a plain rule for English.
+
+    It cannot where it begins as a continuation ("and when ...", "what about ..."), holds nothing but small words, or
+    has a pronoun before anything in the question that the pronoun could stand for.
+
+    Examples:
+        >>> from isr_rag.gate.adapters import stands_alone
+        >>> stands_alone("When did the war end, and who won it?"), stands_alone("And when did it end?")
+        (True, False)
+    """
+    text = one_line(question)
+    words = _WORD.findall(text)
+    if _CARRIES_ON.search(text) or (words and all(map(_SMALL.fullmatch, words))):
+        return False
+    words, named, contents = _WORD.findall(_EXPLETIVE.sub("…", text)), False, 0
+    for before, word in zip(["", *words], words, strict=False):
+        joined = contents > 1 and (word.lower() == "that" or _JOINING.fullmatch(before))
+        if _PRONOUN.fullmatch(word) and not named and not joined:
+            return False
+        if not _SMALL.fullmatch(word):
+            contents += 1
+            named = named or bool(_NAMING.fullmatch(before)) or (before != "" and not word[0].islower())
+    return True
+
+
+def not_alone(gate: ISRGate, question: str, answer: str | None = None) -> Decision | None:
+    """The abstention about a question that only an earlier one would explain; None where it stands alone.
+
+    Raises:
+        ISRError: as `isr_rag.gate.acquisition.abstain`.
+    """
+    if stands_alone(question):
+        return None
+    detail = "the question refers to what was said before it: rewrite it as one that stands alone before searching"
+    made = abstain(gate, Reason.INSUFFICIENT_INFORMATION, detail, question=question, answer=answer)
+    return replace(made, question=question)
 
 
 def numbered(chunks: list[Chunk]) -> list[Chunk]:

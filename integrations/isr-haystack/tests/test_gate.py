@@ -44,7 +44,7 @@ def test_a_pipeline_with_the_gate_is_written_and_read_back(kind: Any) -> None:
 
 
 def test_the_default_gate_is_written_without_being_made() -> None:
-    written = ISRGate(h_star=0.1).to_dict()
+    written = ISRGate(h_star=0.3).to_dict()
     assert written["type"] == "haystack_integrations.components.routers.isr.gate.ISRGate"
     assert ISRGate.from_dict(written).to_dict() == written
 
