@@ -106,7 +106,8 @@ def test_without_evidence_nothing_is_checked(run) -> None:  # type: ignore[no-un
     ("arguments", "named"),
     [
         (("batch", "in.jsonl", "--out", "out.jsonl", "--workers", "2"), "--ray"),
-        (("check", "--claim", "c", "-e", "f", "--device", "cuda"), "--model"),
+        (("check", "--claim", "c", "-e", "f", "--dtype", "float16"), "--model"),
+        (("check", "--claim", "c", "-e", "f", "--server", "http://a", "--device", "cuda"), "--server"),
         (("batch", "in.jsonl", "--server", "http://a", "--model", "m", "--dtype", "bfloat16"), "--server"),
         (("check", "--claim", "c", "-e", "f", "--model", "m", "--quantization", "int3"), "int3"),
         (("check", "--claim", "c", "-e", "f", "--tokenizer", "t"), "--server"),

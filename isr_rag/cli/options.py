@@ -14,6 +14,7 @@ import typer
 from isr_rag._util.text import printable
 from isr_rag.core.orderings import Family
 from isr_rag.core.settings import Orderings
+from isr_rag.scorers.adjudicators import DEFAULT, STANDARD
 
 if TYPE_CHECKING:
     from isr_rag.core.scorer import Scorer
@@ -96,8 +97,9 @@ Force = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="A model of transformers: Hub name, folder or .gguf file. Default: the model of this package. "
-        "With --server: the name it is served under."
+        help="A model of transformers: Hub name, folder or .gguf file. permuted: the base of the model of this "
+        "package, which sees the order of the chunks. Default: the model of this package. With --server: the name it "
+        "is served under."
     ),
 ]
 Server = Annotated[str | None, typer.Option("--server", help="URL of an OpenAI-compatible server.")]
@@ -113,7 +115,9 @@ class ScorerOptions:
     model: Model = None
     server: Server = None
     tokenizer: Tokenizer = None
-    device: Annotated[str, typer.Option(help="Device of --model: auto, cpu, cuda, cuda:1, ...")] = "auto"
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:1, ..., or all: spread --model over the GPUs (accelerate).")
+    ] = "auto"
     dtype: Annotated[str, typer.Option(help="Precision of --model: auto, float32, bfloat16 or float16.")] = "auto"
     quantization: Annotated[
         Literal["nf4", "int8"] | None, typer.Option(help="Load --model in 4 or 8 bits (CUDA, bitsandbytes).")
@@ -123,15 +127,17 @@ class ScorerOptions:
     def __post_init__(self) -> None:
         if self.tokenizer is not None and self.server is None:
             raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
-        loaded = self.model is not None and self.server is None
-        if not loaded and (self.device, self.dtype, self.quantization) != ("auto", "auto", None):
-            raise typer.BadParameter("--device, --dtype and --quantization load --model: give it, and no --server")
+        if self.server is not None and self.device != "auto":
+            raise typer.BadParameter("--device is for a model that is loaded here: give no --server")
+        loaded = self.model not in (None, DEFAULT) and self.server is None
+        if not loaded and (self.dtype, self.quantization) != ("auto", None):
+            raise typer.BadParameter("--dtype and --quantization load --model: give it, and no --server")
 
     def scorer(self, **more: Any) -> Scorer:
-        """The scorer; `more` are further arguments of `isr_rag.cli.factory.build_scorer`."""
-        from isr_rag.cli.factory import build_scorer
+        """The scorer; `more` are further arguments of `isr_rag.scorers.load.load_scorer`."""
+        from isr_rag.scorers import load
 
-        return build_scorer(**{field.name: getattr(self, field.name) for field in fields(ScorerOptions)}, **more)
+        return load.load_scorer(**{field.name: getattr(self, field.name) for field in fields(ScorerOptions)}, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +161,6 @@ class ReadingOptions(ScorerOptions):
 
 def calibration_file(path: Path | None) -> Path | None:
     """The file that `--calibration` names."""
-    from isr_rag.scorers.adjudicators import STANDARD
-
     return STANDARD.directory / "documents.json" if path == Path("documents") else input_file(path)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from isr_rag.calibration.artefact import CalibrationArtefact, Guarantee
-from isr_rag.errors import ConfigurationError, ModelNotFoundError
+from isr_rag.errors import ConfigurationError, ModelNotFoundError, NoReferenceError
 from isr_rag.references.calibrated_mixture import CalibratedMixture
-from isr_rag.scorers.adjudicators import STANDARD
+from isr_rag.scorers.adjudicators import PERMUTED, STANDARD
 
 AFTER_DRAFTING = 0.05
 """h* of an adapter's default gate that judges a draft: evidence that fails costs a wrong answer."""
@@ -61,3 +61,18 @@ def default_reference(
         raise ModelNotFoundError(f"there is no {path}: calibrate the adapter with isr-rag calibrate")
     artefact = CalibrationArtefact.load(path)
     return CalibratedMixture(artefact, guarantee=guarantee, delta=delta, prevalence=prevalence)
+
+
+def shipped_reference(scorer: str) -> CalibratedMixture:
+    """The calibration that a scorer by name comes with.
+
+    Raises:
+        NoReferenceError: for one that comes without; the message has the command that makes one.
+    """
+    if scorer == PERMUTED:
+        raise NoReferenceError(
+            f"the scorer {scorer!r} comes without a calibration. Make one: isr-rag calibrate --model {scorer} "
+            "--labelled labelled.jsonl --out calibration/. Then give the gate reference=CalibratedMixture("
+            'CalibrationArtefact.load("calibration/calibration.json")), or the command --calibration'
+        )
+    return default_reference()

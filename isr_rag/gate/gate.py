@@ -39,8 +39,10 @@ class ISRGate:
     """Decides whether evidence carries an answer, whatever its order (Algorithm 1).
 
     Args:
-        scorer: gives label probabilities: the judge that comes with the package, by name (`"standard"`), or a scorer.
-        reference: gives p_ref; for a scorer by name its shipped calibration by default. May be given per item.
+        scorer: gives label probabilities: the judge that comes with the package (`"standard"`), its base model, which
+            sees the order of the chunks and is asked for m orderings (`"permuted"`), or a scorer.
+        reference: gives p_ref. `"standard"` comes with one; for `"permuted"` make one with `isr-rag calibrate`. May be
+            given per item to a gate whose scorer was not given by name.
         h_star: target hallucination rate h* in (0, 1); the target reliability is p* = 1 - h*.
         orderings: which orderings of the evidence are scored.
         rule: how the numbers become a decision.
@@ -78,7 +80,7 @@ class ISRGate:
 
     def __init__(
         self,
-        scorer: Scorer | Literal["standard"] = "standard",
+        scorer: Scorer | Literal["standard", "permuted"] = "standard",
         reference: Reference | None = None,
         *,
         h_star: float = 0.05,
@@ -95,13 +97,13 @@ class ISRGate:
         settings = Settings(h_star=h_star, orderings=orderings, rule=rule, max_words=words)
         checked_reference(reference)
         if isinstance(scorer, str):
-            from isr_rag.gate.defaults import default_reference
-            from isr_rag.scorers.adjudicators import DEFAULT
-            from isr_rag.scorers.embedded import embedded_scorer
+            from isr_rag.gate.defaults import shipped_reference
+            from isr_rag.scorers.adjudicators import NAMES
+            from isr_rag.scorers.load import load_scorer
 
-            named = f"there is no scorer {scorer!r}; there is {DEFAULT!r}, or give one of isr_rag.scorers"
-            require(scorer == DEFAULT, named)
-            scorer, reference = embedded_scorer(), reference or default_reference()
+            named = f"there is no scorer {scorer!r}; there are {' and '.join(NAMES)}, or give one of isr_rag.scorers"
+            require(scorer in NAMES, named)
+            reference, scorer = reference or shipped_reference(scorer), load_scorer(scorer)
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
         words = focus_words_of(scorer) if max_words == "auto" else words

@@ -13,6 +13,12 @@ from pathlib import Path
 DEFAULT = "standard"
 """Name of the adjudicator."""
 
+PERMUTED = "permuted"
+"""Name of the base model without an adapter, which sees the order of the chunks."""
+
+NAMES = (DEFAULT, PERMUTED)
+"""The scorers that a gate and the commands know by name."""
+
 SETUP_COMMAND = "isr-rag setup"
 """The command that makes it ready."""
 

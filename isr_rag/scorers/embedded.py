@@ -1,4 +1,4 @@
-"""The adjudicator of this package as a scorer: set up once, checked and loaded when it is first used.
+"""The adjudicator of this package and its base model as scorers: set up once, checked and loaded when first used.
 
 `isr-rag setup` fetches its base model, checks its hash and converts it into the user's cache folder. Here the
 converted model is read from there and merged with the adapter of this package.
@@ -21,6 +21,7 @@ from isr_rag.scorers.local.adapter import MergedWeights, read_adapter
 from isr_rag.scorers.local.obtaining import ShowLine, check_hash
 
 if TYPE_CHECKING:
+    from isr_rag.scorers.local.loading import Quantization
     from isr_rag.scorers.local.scorer import LocalScorer
 
 FOCUS_WORDS = 600
@@ -136,13 +137,14 @@ def verify() -> Path:
 _loading = Lock()
 
 
-def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True) -> LocalScorer:
+def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True, device: str = "cpu") -> LocalScorer:
     """The adjudicator as a scorer, loaded once per process.
 
     Args:
         adapter: folder of an adapter trained on the same base model; by default that of this package.
         keep_states: keep the states of chunks for further questions, up to `STATES_MEMORY` bytes. Without, the last
             bits of a score do not depend on what was asked before.
+        device: torch device. Off the CPU it computes in float32, 2 GB of weights, with the same calibration.
 
     Raises:
         ModelNotFoundError: if it is not set up; the message names the command.
@@ -157,18 +159,47 @@ def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True) ->
     """
     with _loading:  # without the lock, threads that come together would each load it
         try:
-            return _load(adapter or adjudicators.STANDARD.directory, keep_states)
+            return _load(adapter or adjudicators.STANDARD.directory, keep_states, device)
         except ModuleNotFoundError as error:
             raise MissingDependencyError("the adjudicator", error.name or "torch", "local") from error
 
 
+def permuted_scorer(
+    *, device: str = "auto", dtype: str = "auto", quantization: Quantization | None = None
+) -> LocalScorer:
+    """The adjudicator's base model without an adapter: it reads the chunks in their order, and is asked for several.
+
+    Args:
+        device: as for `isr_rag.scorers.transformers.TransformersScorer`, like `dtype` and `quantization`.
+        dtype: see `device`.
+        quantization: see `device`.
+
+    Raises:
+        ModelNotFoundError: as `embedded_scorer`, like the others.
+        ModelCorruptError: see there.
+        MissingDependencyError: see there.
+    """
+    with _loading:
+        return _load_permuted(device, dtype, quantization)
+
+
+@lru_cache(maxsize=1)
+def _load_permuted(device: str, dtype: str, quantization: Quantization | None) -> LocalScorer:
+    from isr_rag.scorers.transformers import TransformersScorer
+
+    scorer = TransformersScorer(verify(), device=device, dtype=dtype, quantization=quantization)
+    scorer.focus_words = FOCUS_WORDS
+    return scorer
+
+
 @lru_cache(maxsize=2)
-def _load(adapter: Path, keep_states: bool) -> LocalScorer:
+def _load(adapter: Path, keep_states: bool, device: str) -> LocalScorer:
     from isr_rag.scorers.local.loading import torch  # first: it says what to install where torch is missing
 
     wanted = adjudicators.STANDARD
     from isr_rag.scorers.local.encoding import PromptEncoder
     from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
+    from isr_rag.scorers.local.hub_network import HubNetwork
     from isr_rag.scorers.local.lean import LeanNetwork, computes_bfloat16, read_state
     from isr_rag.scorers.local.scorer import LocalScorer
     from isr_rag.scorers.local.states import StateCache
@@ -178,8 +209,9 @@ def _load(adapter: Path, keep_states: bool) -> LocalScorer:
     directory = verify()
     config, stored = read_state(directory)
     dtype = torch.bfloat16 if computes_bfloat16() else torch.float32
-    network = LeanNetwork(config, MergedWeights(stored, change, wanted.sha256), dtype)
-    del stored
+    weights, place = MergedWeights(stored, change, wanted.sha256), torch.device(device)
+    network = LeanNetwork(config, weights, dtype) if place.type == "cpu" else HubNetwork.of(config, weights, place)
+    del stored, weights
     give_back_freed_memory()
     scorer = LocalScorer(
         network,
@@ -191,14 +223,16 @@ def _load(adapter: Path, keep_states: bool) -> LocalScorer:
         focus_words=FOCUS_WORDS,
         states=StateCache(memory=STATES_MEMORY) if keep_states and change.layout == "late" else None,
     )
+    # In float32 every device gives the CPU's scores up to their noise: one calibration holds for all of them.
+    scorer.identity = scorer.identity.replace(f"/{place.type}/", "/cpu/")
     own = adapter == wanted.directory  # which may lie elsewhere in another process
-    scorer.made_by = _again, (None if own else adapter, keep_states, scorer.identity)
+    scorer.made_by = _again, (None if own else adapter, keep_states, device, scorer.identity)
     return scorer
 
 
-def _again(adapter: Path | None, keep_states: bool, identity: str) -> LocalScorer:
+def _again(adapter: Path | None, keep_states: bool, device: str, identity: str) -> LocalScorer:
     """The scorer of a pickle; ModelCorruptError if another model, adapter or precision is installed here."""
-    scorer = embedded_scorer(adapter, keep_states=keep_states)
+    scorer = embedded_scorer(adapter, keep_states=keep_states, device=device)
     if scorer.identity != identity:
         raise ModelCorruptError(
             f"the pickle was made with {identity}, and here {scorer.identity} is installed: another version of "

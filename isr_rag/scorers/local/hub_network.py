@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isr_rag.scorers.local.engine import Dimensions
@@ -33,6 +33,19 @@ class HubNetwork:
             int(getattr(config, "head_dim", None) or hidden // heads),
         )
         self.rotary = any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], weights: Mapping[str, torch.Tensor], device: torch.device) -> HubNetwork:
+        """A network in float32 of a configuration and its weights, which are moved to the device one by one."""
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        with device:
+            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.float32)
+        own = model.state_dict(keep_vars=True)
+        with torch.no_grad():
+            for name, weight in weights.items():
+                own[name].copy_(weight)
+        return cls(model, device)
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""

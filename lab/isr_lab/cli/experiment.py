@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.progress import Progress, TaskID, TextColumn
 
-from isr_rag.cli.factory import build_scorer
-from isr_rag.cli.options import ScorerOptions, Server, Tokenizer
+from isr_rag.cli.options import ScorerOptions, with_option_groups
 from isr_rag.cli.terminal import EXIT_BAD, columns, console
 from isr_rag.errors import InvalidInputError
+from isr_rag.scorers.adjudicators import PERMUTED
 
 if TYPE_CHECKING:
     from isr_lab.experiments.cluster import MakeScorer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from isr_rag.core.scorer import Scorer
 
 BASE = "base"
-"""What `--model` calls the embedded model without its adapter."""
+"""What `--model` also calls the embedded model without its adapter, `permuted`."""
 
 HELP = {
     "dispersion": "Experiment 1: how far order moves the answer, and what averaging over orders gains.",
@@ -48,13 +48,6 @@ Slices = Annotated[
     list[Path] | None,
     typer.Option(
         "--slice", help="Items, JSONL or .parquet; repeatable. Default: the packaged sample, a demonstration."
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="base: the embedded model without its adapter. Else Hub name, folder or .gguf file; with --server: the "
-        "name it is served under. Default: the embedded model with its adapter."
     ),
 ]
 Adapter = Annotated[
@@ -79,12 +72,12 @@ Workers = Annotated[
 def _command(names: list[str]) -> Callable[..., None]:
     """A command that runs some experiments; all commands take the same options."""
 
+    @with_option_groups
     def run(
+        *,
         slices: Slices = None,
-        model: Model = None,
+        options: ScorerOptions,
         adapter: Adapter = None,
-        server: Server = None,
-        tokenizer: Tokenizer = None,
         limit: Limit = None,
         seed: Seed = None,
         m: Orderings = None,
@@ -95,13 +88,13 @@ def _command(names: list[str]) -> Callable[..., None]:
     ) -> None:
         if workers is not None and engine != "ray":
             raise typer.BadParameter("--workers are those of --engine ray")
-        if adapter is not None and (model is not None or server is not None):
+        if adapter is not None and (options.model is not None or options.server is not None):
             raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
-        ScorerOptions(model=model, server=server, tokenizer=tokenizer)  # checks that they go together
-        make_scorer = partial(experiment_scorer, model=model, server=server, tokenizer=tokenizer, adapter=adapter)
+        make_scorer = partial(experiment_scorer, adapter=adapter, **asdict(options))
         settings = {name: value for name, value in {"limit": limit, "seed": seed, "m": m}.items() if value is not None}
         items = _items(slices or [])
-        gpus = model is not None and not server
+        asked = options.model is not None if options.device == "auto" else options.device != "cpu"
+        gpus = asked and not options.server
         with _engine(make_scorer, on_ray=engine == "ray", workers=workers, gpus=gpus) as scorer:
             run_one = partial(_run, scorer=scorer, items=items, out=out, outcomes=outcomes, alone=len(names) == 1)
             failed = [name for name in names if not run_one(name, settings)]
@@ -126,12 +119,10 @@ def experiment_scorer(*, model: str | None, adapter: Path | None = None, **optio
     Raises:
         ModelNotFoundError: if the embedded model is wanted and not set up.
     """
-    if model != BASE or options.get("server"):
-        return build_scorer(model=model, adapter=adapter, keep_states=False, **options)
-    from isr_rag.scorers.embedded import verify
-    from isr_rag.scorers.transformers import TransformersScorer
+    from isr_rag.scorers.load import load_scorer
 
-    return TransformersScorer(verify())
+    name = PERMUTED if model == BASE and not options.get("server") else model
+    return load_scorer(name, adapter=adapter, keep_states=False, **options)
 
 
 def _items(slices: list[Path]) -> list[SliceItem]:

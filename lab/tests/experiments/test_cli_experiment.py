@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zlib
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ import isr_lab.cli.experiment
 from isr_lab.cli.experiment import experiment_scorer
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
+from isr_rag.cli.options import ScorerOptions
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.scorers.embedded import is_ready
 from isr_rag.testing import FixedScorer
@@ -106,7 +108,7 @@ def test_the_options_become_settings_of_the_registered_run(
     assert config["slice"]["items"] == len(long_items.read_text("utf-8").splitlines())
     result = json.loads((out / "dose" / "result.json").read_text("utf-8"))
     assert result["command"] == f"isr-lab experiment dose {' '.join(given)}"
-    assert fake == [{"model": None, "server": None, "tokenizer": None, "adapter": None}]
+    assert fake == [{"adapter": None, **asdict(ScorerOptions())}]
     code, said = run("dose", "--slice", str(long_items), "--limit", "4", "--out", str(out))
     assert code == 2 and "settings.limit is 3 there and 4 now" in said and "Traceback" not in said
 
@@ -144,6 +146,7 @@ def test_all_goes_on_where_the_slice_lacks_something_and_says_so(
         (("--workers", "2"), "--engine ray"),
         (("--tokenizer", "t"), "--server"),
         (("--adapter", "a", "--model", "m"), "--adapter"),
+        (("--dtype", "float16"), "--model"),
         (("--limit", "0"), "--limit"),
     ],
 )
@@ -177,11 +180,17 @@ def test_a_served_model_and_an_adapter_reach_their_scorers(monkeypatch: pytest.M
     loaded: list[tuple[Path | None, bool]] = []
     monkeypatch.setattr(
         "isr_rag.scorers.embedded.embedded_scorer",
-        lambda adapter, *, keep_states: loaded.append((adapter, keep_states)) or FixedScorer([0.5]),
+        lambda adapter, *, keep_states, device: loaded.append((adapter, keep_states, device)) or FixedScorer([0.5]),
     )
     experiment_scorer(model=None)
-    experiment_scorer(model=None, adapter=tmp_path)
-    assert loaded == [(None, False), (tmp_path, False)]
+    experiment_scorer(model=None, adapter=tmp_path, device="cuda:1")
+    assert loaded == [(None, False, "cpu"), (tmp_path, False, "cuda:1")]
+    how = {"device": "cuda:1", "dtype": "float16", "quantization": "nf4"}
+    found: list[dict[str, str]] = []
+    monkeypatch.setattr("isr_rag.scorers.embedded.permuted_scorer", lambda **how: found.append(how))
+    experiment_scorer(model="base", **how)
+    experiment_scorer(model="permuted", **how)
+    assert found == [how, how]
 
 
 @pytest.mark.model

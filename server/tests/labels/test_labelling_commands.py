@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import isr_rag.cli
-import isr_rag.cli.factory
+import isr_rag.scorers.load
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.testing import FixedScorer
 from isr_rag_server.labels import ShadowLog
@@ -26,7 +26,7 @@ def _q(prompt: Prompt, ordering: Ordering) -> float:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     """The command line around a scorer with given probabilities; returns exit code, output and errors."""
-    monkeypatch.setattr(isr_rag.cli.factory, "build_scorer", lambda **_: FixedScorer(_q, layout="late"))
+    monkeypatch.setattr(isr_rag.scorers.load, "load_scorer", lambda **_: FixedScorer(_q, layout="late"))
 
     def call(*arguments: object, typed: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["isr-rag", *map(str, arguments)])
@@ -48,7 +48,7 @@ def traffic(tmp_path: Path) -> Path:
 
 
 def test_a_file_of_labelled_items_can_be_collected(run, monkeypatch, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(isr_rag.cli.factory, "build_scorer", lambda **_: FixedScorer([0.97], layout="late"))
+    monkeypatch.setattr(isr_rag.scorers.load, "load_scorer", lambda **_: FixedScorer([0.97], layout="late"))
     labelled = Path(__file__).parents[3] / "docs" / "samples" / "labelled.jsonl"
     items = [json.loads(line) for line in labelled.read_text("utf-8").splitlines()]
     assert {"label", "group"} <= items[0].keys()
