@@ -1,8 +1,7 @@
 """Algorithm 1 (Section 2.5 of the paper): `plan` says what to score next for an item, `decide` what follows.
 
-Below them are the same two for a batch (`plan_all`, `decide_all`) and the calls of the scorer. The failure of one item
-does not spoil the others. `traced` writes one log line for each decision, and a span where OpenTelemetry is in use.
-Neither holds texts.
+Below them are the same two for a batch (`plan_all`, `decide_all`) and the calls of the scorer. `traced` writes a log
+line for each decision, and a span where OpenTelemetry is in use. Neither holds texts.
 """
 
 from __future__ import annotations
@@ -77,11 +76,7 @@ def note_position(error: ISRError, position: int, size: int) -> None:
 
 
 def read_items(items: Sequence[Item | Mapping[str, Any]], default: Reference | None) -> list[CheckedItem]:
-    """Check the items of one call.
-
-    Raises:
-        ISRError: as `read_item`, for the first bad item; a note names its position.
-    """
+    """Check the items of one call; as `read_item`, an ISRError for the first bad one, with a note of its position."""
     checked: list[CheckedItem] = []
     for position, item in enumerate(items):
         try:
@@ -106,7 +101,7 @@ def decide_all(works: Sequence[Work], results: Sequence[ScoresOrError], on_error
     """Take in what came of the requests, in their order, and decide the items that need no more.
 
     Raises:
-        ISRError: for the first item that cannot be decided; a note names its position. With `on_error="abstain"` a
+        ISRError: for the first item that cannot be decided, with a note of its position. With `on_error="abstain"` a
             scorer or reference that fails makes an abstention instead.
     """
     remaining = iter(results)
@@ -136,11 +131,7 @@ def _decide_one(work: Work, results: Sequence[ScoresOrError], on_error: OnError)
 
 
 def raise_failures(results: Sequence[ScoresOrError]) -> list[Scores]:
-    """The scores of all requests.
-
-    Raises:
-        ISRError: the first failure among them.
-    """
+    """The scores of all requests; raises the first failure among them."""
     found: list[Scores] = []
     for result in results:
         if isinstance(result, ISRError):
@@ -215,9 +206,8 @@ if hasattr(os, "register_at_fork"):
 def traced(scorer: str) -> Generator[Callable[[list[Decision]], list[Decision]], None, None]:
     """Trace the making of decisions; yields a function that records them and hands them back.
 
-    A span `evaluate <scorer>` follows OpenTelemetry's conventions for generative AI. It is made where the application
-    has loaded OpenTelemetry (extra "otel"), and has an event `gen_ai.evaluation.result` for each decision. An exception
-    ends it as failed.
+    Where the application has loaded OpenTelemetry (extra "otel"), a span `evaluate <scorer>` by its conventions for
+    generative AI has an event `gen_ai.evaluation.result` for each decision. An exception ends it as failed.
     """
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:

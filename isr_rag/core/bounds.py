@@ -1,14 +1,12 @@
 """The method's quantities as pure functions over arrays (Sections 2.2 to 2.6, Appendices A and B), and the verdict.
 
 The quantities take floats or arrays, broadcast as numpy does, in float64, and are arrays (0-d for scalars:
-`float(...)` makes it plain), in nats where they are information. Probabilities must lie in [0, 1]; anything else, NaN
-included, raises `InvalidInputError`. Where a function averages over orderings, the last axis is the axis of orderings
-and has length m >= 1.
+`float(...)` makes it plain), in nats where they are information. What is not a probability in [0, 1] raises
+`InvalidInputError`. The axis of orderings is the last one and has length m >= 1.
 
-`weigh` is lines 4 to 14 of Algorithm 1: from the probabilities of the orderings and the reference to a verdict. With a
-cascade a decision may be made before all orderings are scored. There are two different stops: an *exact* one
-(`hopeless`), after which no remaining ordering could have changed the action, so that the decision is that of all m;
-and an *early* one (`far_from_boundary`), after which it stands for the orderings scored (Section 4.4 and Appendix E).
+`weigh` is lines 4 to 14 of Algorithm 1. With a cascade a decision may be made before all orderings are scored: after
+the *exact* stop (`hopeless`) no remaining ordering could have changed the action; after the *early* one
+(`far_from_boundary`) the decision stands for the orderings scored (Section 4.4 and Appendix E).
 """
 
 from __future__ import annotations
@@ -48,11 +46,7 @@ def _probability(value: ArrayLike, name: str) -> Float:
 
 
 def checked_orderings(value: ArrayLike, name: str) -> Float:
-    """Probabilities of shape (..., m), m >= 1, as float64.
-
-    Raises:
-        InvalidInputError: for anything else.
-    """
+    """Probabilities of shape (..., m), m >= 1, as float64; InvalidInputError for anything else."""
     array = _probability(value, name)
     if array.ndim == 0 or array.shape[-1] == 0:
         raise InvalidInputError(f"{name} needs a last axis of at least one ordering, got shape {array.shape}")
@@ -68,15 +62,9 @@ def checked_at_least(value: ArrayLike, name: str, least: float, *, strict: bool 
 
 
 def bernoulli_kl(p: ArrayLike, q: ArrayLike, *, eps: float = EPS) -> Float:
-    """KL(Ber(p) || Ber(q)) in nats, both arguments kept in [eps, 1 - eps].
+    """KL(Ber(p) || Ber(q)) >= 0 in nats, of the broadcast shape, both arguments kept in [eps, 1 - eps].
 
-    Args:
-        p: probability, any shape.
-        q: probability, broadcast against p.
-        eps: smoothing in [0, 0.5). `eps=0` gives the exact divergence, which may be infinite.
-
-    Returns:
-        Divergence >= 0, of the broadcast shape.
+    `eps=0` gives the exact divergence, which may be infinite.
     """
     return _kl(_probability(p, "p"), _probability(q, "q"), eps)
 
@@ -104,17 +92,13 @@ def _kl(p: Float, q: Float, eps: float = EPS) -> Float:
 
 
 def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
-    """The largest p with KL(Ber(p) || Ber(q_bar)) <= budget: the inverse of EDFL (Theorem 4, Box 1).
+    """The largest p with KL(Ber(p) || Ber(q_bar)) <= budget, in [q_bar, 1]: the inverse of EDFL (Theorem 4, Box 1).
 
-    Solved to 1e-12 by Newton's method, all elements at once. It is 1 where budget >= -ln q_bar, and 0 where q_bar
-    is 0.
+    Solved to 1e-12 by Newton's method, all elements at once. It is 1 where budget >= -ln q_bar, and 0 where q_bar is 0.
 
     Args:
         budget: information budget in nats, >= 0 (infinity allowed), any shape.
         q_bar: prior mass, broadcast against budget.
-
-    Returns:
-        Probability in [q_bar, 1], of the broadcast shape.
     """
     b, q = np.broadcast_arrays(checked_at_least(budget, "budget", 0.0), _probability(q_bar, "q_bar"))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -133,7 +117,7 @@ def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
 
 
 def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
-    """u_k = KL(Ber(p_ref) || Ber(q_k)), clipped above at `clip` nats (Algorithm 1, lines 4 and 7).
+    """u_k = KL(Ber(p_ref) || Ber(q_k)), clipped above at `clip` nats (Algorithm 1, lines 4 and 7); shape (..., m).
 
     The terms are never negative, so only the upper side acts. A.6 clips the log-ratio: less where 0 < p_ref < 1.
 
@@ -141,9 +125,6 @@ def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
         p_ref: reference probability, shape (...), without the axis of orderings.
         q: probabilities of g = 1, shape (..., m).
         clip: B in nats, above 0.
-
-    Returns:
-        Terms in [0, clip], shape (..., m).
     """
     limit = checked_at_least(clip, "clip", 0.0, strict=True)
     terms = _kl(np.expand_dims(_probability(p_ref, "p_ref"), -1), checked_orderings(q, "q"))
@@ -168,7 +149,7 @@ def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True)
         p_star: target reliability 1 - h*.
         q_lo: lowest probability over the orderings, broadcast against p_star.
         one_sided: 0 where q_lo >= p* (this project's convention, and Appendix F's last row); False for the paper's
-            literal rule, which asks for bits even when the model is surer than the target.
+            literal rule.
 
     Examples:
         >>> from isr_rag.core.bounds import bits_to_trust, budget, information_sufficiency_ratio
@@ -201,8 +182,7 @@ def risk_of_hallucination(budget: ArrayLike, q_bar: ArrayLike) -> Float:
 def js_certificate(q: ArrayLike) -> Float:
     """sqrt(JSD / 2), an assumption-free upper bound on the mean absolute residual (Proposition 2.9).
 
-    JSD is the generalised Jensen-Shannon divergence E KL(S_pi || S_bar) of the Bernoulli predictions; q of shape
-    (..., m), result of shape (...).
+    JSD is the generalised Jensen-Shannon divergence E KL(S_pi || S_bar) over the last axis of q.
     """
     q_ = checked_orderings(q, "q")
     divergence = _kl(q_, q_.mean(axis=-1, keepdims=True), 0.0).mean(axis=-1)
@@ -275,9 +255,8 @@ class Verdict:
 def weigh(q: Sequence[float], p_ref: float, settings: Settings, q_high: Sequence[float] = ()) -> Verdict:
     """Algorithm 1 from line 4 on.
 
-    Where probabilities are known only up to intervals, the ISR is the lowest that they allow: the budget where each
-    lies nearest to p_ref, B2T where the lowest lies lowest. The risk of hallucination stays a lower bound: it comes
-    from the highest budget and mean.
+    Where probabilities are known only up to intervals, the ISR is the lowest that they allow. The risk of hallucination
+    stays a lower bound: it comes from the highest budget and mean.
 
     Args:
         q: probability of g = 1 for each ordering, at least one; the low ends of the intervals.
@@ -313,10 +292,7 @@ def mean(q: Sequence[float]) -> float:
 
 
 def settled_by(verdict: Verdict, *, invariant: bool, calibrated: bool) -> DecidedBy:
-    """What settled a decision, `Decision.decided_by`: the ratio, or p_ref against p*.
-
-    Without dispersion ISR >= 1 follows from a calibrated p_ref that reaches p*, so that p_ref settled it.
-    """
+    """What settled a decision: the ratio, or p_ref against p* where ISR >= 1 follows from that, without dispersion."""
     implied = invariant and calibrated and verdict.reason is Reason.SUFFICIENT
     by_reference = implied or verdict.reason is Reason.REFERENCE_BELOW_TARGET
     return DecidedBy.REFERENCE if by_reference else DecidedBy.ISR
@@ -337,14 +313,12 @@ def hopeless(
 ) -> bool:
     """Whether no value of the remaining orderings could bring the verdict to ANSWER: the exact stop.
 
-    A remaining term adds at most B to the budget's sum, and q_lo can only fall, so B2T can only rise from its
-    one-sided value.
+    A remaining term adds at most B to the budget's sum, and q_lo can only fall, so B2T can only rise.
 
     Args:
         q: probabilities scored so far; `q_high`, like `p_ref` and `settings`, is as for `weigh`.
         drawn: number of orderings that would be scored in all.
-        ceiling: the highest p_ref that the remaining orderings could bring about; None for a reference that does
-            not depend on them.
+        ceiling: the highest p_ref that the remaining orderings could bring; None if it does not depend on them.
     """
     highest = p_ref if ceiling is None else ceiling
     if settings.rule.convention == "safe" and highest < settings.p_star - TOLERANCE:
@@ -360,8 +334,8 @@ def hopeless(
 def far_from_boundary(q: Sequence[float], verdict: Verdict, settings: Settings, q_high: Sequence[float] = ()) -> bool:
     """Whether more orderings are unlikely to change the action: the early stop.
 
-    An answer must survive one more ordering that lies below the lowest by the whole spread seen so far, in
-    log-odds; an abstention must keep even at twice its ISR.
+    An answer must survive one more ordering that lies below the lowest by the whole spread seen so far, in log-odds; an
+    abstention must keep even at twice its ISR.
     """
     if not verdict.answers:
         return verdict.isr * FAR < 1.0

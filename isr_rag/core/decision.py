@@ -43,37 +43,33 @@ class Decision:
         action: ANSWER, ABSTAIN, or ACQUIRE where another retrieval round was allowed.
         reason: why.
         settings: everything that the decision depends on besides evidence and question: scorer, h*, orderings, rule.
-        q: probability of g = 1 for each ordering scored, renormalised over the labels; the low end where it is known
-            only up to an interval.
+        predicate: identifies what was asked.
+        m: the number of orderings that it stands for: what a gate without a cascade would have scored.
+        chunks: number of chunks decided about.
+        q: probability of g = 1 for each ordering scored, renormalised over the labels; the low end of an interval.
         q_high: the high ends of those intervals; empty where every probability is exact.
+        q_alone: probability of g = 1 for each chunk read alone; empty where the reference does not ask for it.
         orderings: the orderings scored: position -> index of the caller's chunk.
-        q_alone: probability of g = 1 for each chunk read alone, in the caller's order of those that were read;
-            empty where the reference does not ask for it.
         q_bar: mean of q.
         q_lo: lowest q.
-        p_ref: the reference's probability of g = 1. Where `guarantee` is `selective`, it is the share that holds among
-            cases at least as sure, not the probability that this one holds.
+        p_ref: the reference's probability of g = 1; where `guarantee` is `selective`, the share that holds among cases
+            at least as sure.
         reference: what p_ref came from, in words.
         budget: mean clipped KL(Ber(p_ref) || Ber(q_k)).
         bits_to_trust: B2T, the budget that the target asks for.
         risk_of_hallucination: RoH, a lower bound on the risk, never a guarantee.
         isr: budget / bits_to_trust; infinite when no bits are needed. ISR >= 1 is a necessary condition.
+        js_certificate: upper bound on the mean |q - q_bar| (Proposition 2.9).
         decided_by: what settled it: the ratio of the paper's rule, or p_ref against p*.
         guarantee: what a calibrated p_ref promises (`isr_rag.calibration.artefact.Guarantee`). Empty where nothing was
             calibrated, and by the paper's literal rule, which answers whatever p_ref is.
-        threshold_reached: whether the calibrated threshold with a finite-sample guarantee was reached; None where the
-            gate does not ask for one.
+        threshold_reached: whether the threshold with a finite-sample guarantee was reached; None if none was asked for.
         pointwise: a cautious estimate for cases about as sure; unlike 1 - p_ref under `selective`, 1 - pointwise may be
             summed over cases. 0 where the reference knows none.
         lowest_h_star: where no evidence could reach h*: the lowest target that some could; None elsewhere.
-        predicate: identifies what was asked.
         question: the question in the words that were judged, where an adapter of a framework asked it; empty elsewhere.
-        m: the number of orderings this decision stands for: what a gate without a cascade would have scored to
-            decide the same.
         passes: forward passes spent, 0 when every ordering came from a cache.
-        js_certificate: upper bound on the mean |q - q_bar| (Proposition 2.9).
         below_noise_floor: the whole dispersion lies under the scorer's numerical noise; None when unknown.
-        chunks: number of chunks decided about.
         focus: how much of the evidence was read; None when all of it was.
         left_out: indices of the caller's chunks that were not read: the words or the model's window did not suffice.
         nearest: the sentence read that is nearest by its words to what was judged; None where no word is shared.
@@ -141,11 +137,7 @@ class Decision:
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Decision:
-        """The inverse of `to_dict`.
-
-        Raises:
-            InvalidInputError: if the schema version is another one, or a field is missing or unknown.
-        """
+        """The inverse of `to_dict`; InvalidInputError for another schema version, or a missing or unknown field."""
         if not isinstance(plain, dict):  # callers do not all check types
             raise InvalidInputError("this is not a decision as to_dict writes it")
         values = dict(plain)
@@ -169,11 +161,7 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: str) -> Decision:
-        """The inverse of `to_json`.
-
-        Raises:
-            InvalidInputError: if the text is not a JSON object of a decision.
-        """
+        """The inverse of `to_json`; InvalidInputError for any other text."""
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
@@ -184,11 +172,7 @@ class Decision:
         return _explain(self)
 
     def at_shell(self, chunks: Sequence[Chunk] = ()) -> str:
-        """As `print` shows it, for somebody at a shell: advice names options of `isr-rag check`.
-
-        Args:
-            chunks: the evidence that it was made on; the title of the nearest one is then named.
-        """
+        """As `print` shows it, with advice that names options of `isr-rag check`, and titles of the evidence."""
         return self._shown(_explain(self, chunks, at_shell=True))
 
     def __str__(self) -> str:

@@ -1,12 +1,9 @@
 """Evidence: chunks as callers have them, the quoting of their text, and what of them is read.
 
-Quoting keeps a chunk's text from passing for anything else. What is read is whole chunks, or the sentences that matter
-for the question, under a budget of words: the chunks that people retrieve are long, and a small model on a CPU cannot
-read thirty of them in a second. Sentences are ranked by BM25 (k1 = 1.2, b = 0.75) against the predicate's words. The
-best sentence of each chunk comes first, as long as the budget lasts; the rest of the budget goes to the best sentences
-anywhere. Chunks keep their places. What is left out of the middle is marked with an ellipsis, and the decision says how
-much was read and which chunks were not. Every step takes time in proportion to the text. `nearest` finds the sentence
-that a person should look at first.
+Quoting keeps a chunk's text from passing for anything else. What is read is whole chunks or, under a budget of words,
+their sentences nearest to the question by BM25 (k1 = 1.2, b = 0.75): first the best one of each chunk, then the best
+ones anywhere. Chunks keep their places, and an ellipsis marks what is left out of the middle. Every step takes time in
+proportion to the text. `nearest` finds the sentence that a person should look at first.
 """
 
 from __future__ import annotations
@@ -95,7 +92,7 @@ def as_chunks(evidence: Sequence[EvidenceLike]) -> tuple[Chunk, ...]:
 
     Raises:
         InvalidTypeError: if evidence is not a sequence of strings, mappings or chunks.
-        InvalidInputError: if a chunk's text is empty or only white space.
+        InvalidInputError: if a chunk's text is empty.
     """
     given: object = evidence  # callers do not all check types
     if isinstance(given, (str, bytes, Mapping, Set)) or not isinstance(given, Iterable):
@@ -140,8 +137,8 @@ def one_line(text: str) -> str:
 def neutralise(text: str, control_tokens: Iterable[str] = ()) -> str:
     """Break every control token in a text: it is then read as the characters it consists of.
 
-    A space goes in after the first character of each known role marker (`<|im_start|>` becomes
-    `< |im_start|>`); `control_tokens` adds those of one tokenizer to the generally known ones.
+    A space goes in after the first character of each known role marker (`<|im_start|>` becomes `< |im_start|>`), and of
+    each of `control_tokens`, those of one tokenizer.
     """
     text = _CONTROL_TOKENS.sub(_spaced, text)
     own = _pattern(tuple(control_tokens))
@@ -161,11 +158,7 @@ def _pattern(control_tokens: tuple[str, ...]) -> re.Pattern[str] | None:
 
 @lru_cache(maxsize=512)
 def quote(chunk: Chunk) -> str:
-    """One chunk as one quoted line `> title: text` ending in exactly one newline.
-
-    The line form is what keeps a chunk inside its quotation: no text of it can begin a line. Ending each
-    segment in exactly one newline also keeps the token boundary where the segment boundary is.
-    """
+    """One chunk as one quoted line `> title: text` that ends in one newline: no text in it can begin a line."""
     text = neutralise(one_line(chunk.text))
     title = neutralise(one_line(chunk.title)) if chunk.title else ""
     return f"> {title}: {text}\n" if title else f"> {text}\n"
@@ -173,13 +166,7 @@ def quote(chunk: Chunk) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """How much of the evidence was read when it was cut to the sentences that matter.
-
-    Attributes:
-        words_read: words kept over all chunks, titles included.
-        words_total: words the chunks had, titles included.
-        budget: the limit in words that was applied.
-    """
+    """How much of the evidence was read when it was cut: words read, words in all, and the limit; titles included."""
 
     words_read: int
     words_total: int
@@ -188,15 +175,11 @@ class Focus:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The sentence of the evidence whose words are nearest to what was judged.
+    """The sentence of the evidence whose words are nearest to what was judged: where to look, by words alone.
 
-    It says where to look, by words alone; the model and the reference did not see it.
-
-    Attributes:
-        chunk: index of the caller's chunk.
-        sentence: at most 60 words of it, on one line.
-        lacking: words of the claim that neither it nor its title has; at most six. Empty for drafted answers, whose
-            words go nowhere before they are released.
+    Attributes: chunk: index of the caller's chunk. sentence: at most 60 words of it, on one line. lacking: at most six
+    words of the claim that neither it nor its title has; empty for drafted answers, whose words go nowhere before they
+    are released.
     """
 
     chunk: int
@@ -317,19 +300,15 @@ def _joined(sentences: list[str], kept: list[int]) -> str:
 
 
 def nearest(query: str, claim: str | None, chunks: Sequence[Chunk], places: Sequence[int]) -> Nearest | None:
-    """Find the sentence that shares most words with what is judged; a title counts with each sentence of its chunk.
+    """The sentence that shares most words with what is judged, the shortest of equals; None where no word is shared.
 
-    Words such as “the” and “was” do not count. This is about words alone: it says where to look, not what the model
-    saw.
+    A title counts with each sentence of its chunk; words such as “the” and “was” do not count.
 
     Args:
         query: what is judged.
         claim: whose lacking words may be shown; None for a draft, whose words stay out of decisions.
         chunks: what was read of the evidence.
         places: the index of each of them in the caller's evidence.
-
-    Returns:
-        None where no sentence shares a word with it. Of sentences with equally many, the shortest.
     """
     wanted = _keys(query).keys()
     best: tuple[tuple[int, int, str], int, set[str]] | None = None

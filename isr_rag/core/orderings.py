@@ -1,8 +1,4 @@
-"""Orderings of the evidence: seeded, distinct, the identity first.
-
-An ordering is a tuple: position -> index of the chunk that is there. Every family returns at most as many as
-exist, so the number really drawn is the length of what comes back.
-"""
+"""Orderings of the evidence: seeded, distinct, the identity first. Position -> index of the chunk that is there."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ _LIST_UP_TO = 120
 def draw_orderings(
     n: int, m: int, *, family: Family = "auto", seed: int = 0, bands: int = 6, identity_first: bool = True
 ) -> tuple[Ordering, ...]:
-    """Draw up to m distinct orderings of n chunks.
+    """Draw up to m distinct orderings of n chunks; fewer where fewer exist.
 
     Args:
         n: number of chunks, >= 1.
@@ -35,13 +31,9 @@ def draw_orderings(
         family: `uniform`: any permutation. `banded`: the ranking is cut into `bands` contiguous bands and
             shuffled inside each (the paper's). `exhaustive`: all n! of them, refused when that exceeds m.
             `auto`: all of them when n! <= m, else `uniform`.
-        seed: seed of the draw, >= 0; the same arguments give the same orderings on every machine, and a smaller m
-            the first of them.
+        seed: seed of the draw, >= 0; the same on every machine, and a smaller m gives the first of them.
         bands: number of bands of `banded`, >= 1.
         identity_first: put the retriever's own order first.
-
-    Returns:
-        min(m, number that exist) distinct orderings.
 
     Raises:
         ConfigurationError: for a bad n, m, bands or family, or an exhaustive family larger than m.

@@ -82,10 +82,7 @@ def _prompt(
 
 
 def evidence_alone(chunks: Sequence[Chunk]) -> Prompt:
-    """The part of a prompt that every yes/no question about the evidence shares when the topic comes last.
-
-    What a scorer computes ahead of any question; it asks for no label.
-    """
+    """The part of a prompt that all yes/no questions share when the topic comes last: computed ahead of them."""
     return Prompt(BINARY_INSTRUCTION, prefix=_EVIDENCE, chunks=tuple(map(quote, chunks)), suffix="", labels=())
 
 
@@ -122,8 +119,7 @@ class _Binary:
 class Supported(_Binary):
     """Does the evidence support this claim, or this drafted answer to this question?
 
-    Give either `claim` alone, or `question` with `answer`. The template is `supported-claim/1` or
-    `supported-answer/1`.
+    Give either `claim` alone, or `question` with `answer`.
 
     Raises:
         InvalidInputError: if a text is empty, or neither or both forms are given.
@@ -163,13 +159,9 @@ class Supported(_Binary):
 
 @dataclass(frozen=True, slots=True)
 class Refuted(_Binary):
-    """Does the evidence contradict this claim? The template is `refuted-claim/1`.
+    """Does the evidence contradict this claim?
 
     Together with `Supported(claim=...)` it tells three verdicts apart: supported, refuted, and neither.
-
-    Raises:
-        InvalidInputError: if the claim is empty.
-        InvalidTypeError: if the claim is not a string.
     """
 
     claim: str
@@ -180,12 +172,7 @@ class Refuted(_Binary):
 
 @dataclass(frozen=True, slots=True)
 class Sufficient(_Binary):
-    """Does the evidence hold enough to answer this question? The template is `sufficient/1`.
-
-    Raises:
-        InvalidInputError: if the question is empty.
-        InvalidTypeError: if the question is not a string.
-    """
+    """Does the evidence hold enough to answer this question?"""
 
     question: str
     template = "sufficient/1"
@@ -197,8 +184,7 @@ class Sufficient(_Binary):
 class Choice:
     """Which of K options does the evidence support (Section 2.5.1, instantiation ii)?
 
-    A reference names the right option; g is "the model picks it", so `q` is that option's renormalised
-    probability. At most 26 options, labelled A, B, C, ... The template is `choice-K/1`.
+    A reference names the right option; g is "the model picks it", so `q` is that option's renormalised probability.
 
     Raises:
         InvalidInputError: if the question or an option is empty, or there are not 2 to 26 distinct options.
@@ -335,12 +321,10 @@ class Custom:
 def predicate_for(
     *, question: str | None = None, answer: str | None = None, claim: str | None = None
 ) -> Supported | Sufficient:
-    """The predicate that a call's arguments ask for.
-
-    `claim` alone, or `question` with `answer`: `Supported`. `question` alone: `Sufficient`.
+    """`Supported` for `claim` alone or `question` with `answer`; `Sufficient` for `question` alone.
 
     Raises:
-        InvalidInputError: if the combination makes no sense.
+        InvalidInputError: for any other combination.
     """
     if claim is None and answer is None and question is not None:
         return Sufficient(question)

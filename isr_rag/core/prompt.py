@@ -10,17 +10,14 @@ Ordering = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One question about one set of chunks, in segments.
-
-    `prefix + "".join(chunks in some order) + suffix` is the user's turn; `instruction` is the system's turn.
+    """One question about one set of chunks: `prefix + "".join(chunks in some order) + suffix` is the user's turn.
 
     Attributes:
         instruction: the system turn.
         prefix: user text before the evidence; ends with a newline.
         chunks: the evidence, one quoted line each, ending in exactly one newline.
         suffix: user text after the evidence; begins with no white space.
-        labels: for each label the strings that count for it; a model's next-token probabilities of the strings that
-            are single tokens are summed.
+        labels: for each label the strings that count for it; probabilities of those that are single tokens are summed.
     """
 
     instruction: str

@@ -1,7 +1,6 @@
 """What a scorer is: structured prompts and orderings in, label log-probabilities out.
 
-A scorer receives the segments of a prompt rather than finished strings: a local one can then share what the
-orderings have in common and a remote one can render text.
+It receives the segments of a prompt rather than finished strings, and so can share what the orderings have in common.
 """
 
 from __future__ import annotations
@@ -28,12 +27,7 @@ Layout = Literal["full", "set", "late"]
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """One prompt and the orderings of its chunks to score.
-
-    Attributes:
-        prompt: the segments.
-        orderings: the orderings to score, one at least.
-    """
+    """One prompt and the orderings of its chunks to score, one at least."""
 
     prompt: Prompt
     orderings: tuple[Ordering, ...]
@@ -47,9 +41,8 @@ class Scores:
         logprobs: natural-log probabilities of the labels, renormalised over the label set; float64, shape
             (m, labels), one row per ordering of the request.
         passes: forward passes spent, counted as orderings really computed (0 when all came from a cache).
-        bounds: where a probability is known only up to an interval (a server lists no more than its most probable
-            tokens): the least and the most that each label's renormalised probability can be; float64, shape
-            (2, m, labels). A gate decides on the cautious end. None: every probability is exact.
+        bounds: where a server lists only its most probable tokens: the least and the most that each label's
+            renormalised probability can be; float64, shape (2, m, labels). None: every probability is exact.
     """
 
     logprobs: NDArray[np.float64]
@@ -58,11 +51,7 @@ class Scores:
 
 
 class PartialScoresError(ScorerError):
-    """Some requests of one call to a scorer failed for good, and the others need not be scored again.
-
-    Attributes:
-        outcomes: for each request its scores, or the error that it ended with.
-    """
+    """Some requests of one call failed for good; `outcomes` has the scores or the error of each."""
 
     def __init__(self, message: str, outcomes: Sequence[Scores | ISRError]) -> None:
         super().__init__(message)
@@ -76,13 +65,12 @@ class PartialScoresError(ScorerError):
 class Scorer(Protocol):
     """Anything that turns prompts and orderings into label probabilities.
 
-    `identity` names everything that a score depends on beyond the request (model, revision, adapter, dtype,
-    chat template): calibrations and caches are tied to it. `layout` other than `"full"` promises scores that do
-    not depend on the ordering at all.
+    `identity` names everything that a score depends on beyond the request (model, revision, adapter, dtype, chat
+    template): calibrations and caches are tied to it. `layout` other than `"full"` promises scores that do not depend
+    on the ordering at all.
 
-    A scorer may have further members. `focus_words` is the number of words of evidence that a gate should let it read
-    with `max_words="auto"`, `noise_floor` its numerical noise in log-odds, and `kept_bytes` the bytes of chunk states
-    that it has in memory (see `IndexingScorer`); each is None where there is no such number.
+    Further members are optional: `focus_words`, the words of evidence to read with `max_words="auto"`; `noise_floor`,
+    its numerical noise in log-odds; and `kept_bytes`, the bytes of chunk states that it has in memory.
     """
 
     @property

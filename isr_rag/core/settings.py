@@ -1,7 +1,7 @@
 """What a gate is given besides evidence and question: its settings, and a reference that says what can be trusted.
 
-`Settings` is everything but evidence and question that a decision depends on, in one frozen record that cases,
-calibrations and decisions carry whole. A `Reference` looks at a `Case` and gives an `Estimate`; `consult` asks it.
+`Settings` is one frozen record that cases, calibrations and decisions carry whole. A `Reference` looks at a `Case` and
+gives an `Estimate`; `consult` asks it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MaxWords = int | Literal["auto"] | None
 
 @dataclass(frozen=True, slots=True)
 class Orderings:
-    """Which orderings of the evidence a gate scores (Algorithm 1, line 1).
+    """Which orderings of the evidence a gate scores (Algorithm 1, line 1); ConfigurationError for a value out of range.
 
     Attributes:
         m: number of orderings, >= 1. The lowest q over more orderings is lower, so calibrations are tied to it.
@@ -32,9 +32,6 @@ class Orderings:
         seed: seed of the draw, >= 0.
         cascade: score 3 orderings first and go on to 6 and m only near the boundary (Appendix E); stop at once when no
             remaining ordering could bring ISR to 1.
-
-    Raises:
-        ConfigurationError: for a value out of range.
 
     Examples:
         >>> from isr_rag import ISRGate
@@ -59,15 +56,12 @@ class Orderings:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How the numbers become a decision (Algorithm 1, lines 4 to 14).
+    """How the numbers become a decision (Algorithm 1, lines 4 to 14); ConfigurationError for a value out of range.
 
     Attributes:
         clip: B, upper limit of each term of the budget in nats, > 0.
         convention: `safe`: answer iff ISR >= 1 and p_ref >= p*, with a one-sided B2T. `paper`: the paper's literal
             rule, which answers whenever ISR >= 1, in either direction.
-
-    Raises:
-        ConfigurationError: for a clip that is not above 0, or an unknown convention.
     """
 
     clip: float = 6.0
@@ -82,7 +76,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything but the evidence and the question that a decision depends on.
+    """Everything but evidence and question that a decision depends on; ConfigurationError for a value out of range.
 
     Attributes:
         scorer: identity of the scorer.
@@ -92,9 +86,6 @@ class Settings:
         rule: how the numbers become a decision.
         max_words: words of evidence read at most; None for all that fits the model's window.
         rounds: most rounds of the acquisition loop that a decision is part of; 1 outside a loop.
-
-    Raises:
-        ConfigurationError: for a value out of range.
     """
 
     scorer: str = ""
@@ -154,9 +145,8 @@ class Case:
         chunks: the evidence as the caller gave it (never cut).
         settings: of the gate; calibrations belong to them.
         q: probability of g = 1 for each ordering scored; empty when the reference does not need scores.
-        alone: probability of g = 1 for each chunk read alone, in the order of those that were read; empty where
-            the reference does not ask for it (`CloseReference`) and where there is one chunk, which is read alone
-            anyway.
+        alone: probability of g = 1 for each chunk read alone, in the order read; empty for a single chunk, and where
+            the reference does not ask for it (`CloseReference`).
         shown: the chunks as the scorer read them, cut to the gate's number of words; empty: `chunks` as they are.
     """
 
@@ -177,18 +167,14 @@ class Case:
 class Estimate:
     """A reference's word about one case.
 
-    Attributes:
-        p_ref: probability of g = 1 in [0, 1]; where `selective`, the share that holds among cases at least as sure.
-        source: where it comes from, in words.
-        target: index of the label that means g = 1, for predicates that leave it open (`Choice`).
-        guaranteed: whether a calibrated cut with a finite-sample guarantee is reached; None when none was asked for.
-        guarantee: what a calibrated p_ref promises, `selective` or `pointwise`; empty where nothing was calibrated.
-        outside: what about the case lies outside of what was calibrated; then p_ref means nothing and the gate
-            abstains. Empty where nothing does.
-        remark: what a user should know beyond the numbers, e.g. that no evidence could reach the target.
-        pointwise: a cautious estimate for cases about as sure as this one, true on average over cases, where p_ref is a
-            rate over all surer ones.
-        lowest_h_star: where no evidence can reach the case's h*: the lowest target that some can; None elsewhere.
+    Attributes: p_ref: probability of g = 1 in [0, 1]; where `selective`, the share that holds among cases at least as
+    sure. source: where it comes from, in words. target: index of the label that means g = 1, for predicates that leave
+    it open (`Choice`). guaranteed: whether a threshold with a finite-sample guarantee is reached; None when none was
+    asked for. guarantee: what a calibrated p_ref promises, `selective` or `pointwise`; empty where nothing was
+    calibrated. outside: what about the case was not calibrated: p_ref then means nothing and the gate abstains. Empty
+    otherwise. remark: what a user should know beyond the numbers. pointwise: a cautious estimate for cases about as
+    sure as this one, true on average over cases. lowest_h_star: where no evidence can reach the case's h*: the lowest
+    target that some can; None elsewhere.
     """
 
     p_ref: float
@@ -240,14 +226,11 @@ class CalibratedReference(Reference, Protocol):
     """A reference that knows the highest p_ref it can give, so that targets out of reach are refused at once."""
 
     def ceiling(self, predicate: str | None, *, rounds: int = 1) -> float | None:
-        """The highest p_ref that any evidence can bring.
+        """The highest p_ref that any evidence can bring; None where that is not known, or the loop was not calibrated.
 
         Args:
             predicate: template of the predicate; None: the best of all that were calibrated.
             rounds: most rounds of the loop of acquisition; 1: a single decision.
-
-        Returns:
-            None where the loop was not calibrated, or the reference does not know its ceiling.
         """
         ...
 
@@ -262,11 +245,7 @@ class Calibration(Protocol):
 
 
 def checked_calibration(calibration: object) -> None:
-    """Refuse what has no `lower(score)`.
-
-    Raises:
-        ConfigurationError: if it is not a calibration.
-    """
+    """Raise ConfigurationError for what has no `lower(score)`."""
     if isinstance(calibration, str) or not isinstance(calibration, Calibration):  # a str also has `lower`
         raise ConfigurationError(
             f"{calibration!r:.80} is not a calibration: give what was fitted (VennAbers, NoisyChannel), or for a file "
@@ -298,11 +277,7 @@ def consult(reference: Reference, case: Case) -> Estimate:
 
 
 def target_of(predicate: Predicate, estimate: Estimate) -> int:
-    """Index of the label that means g = 1: the one that the reference names, else the predicate's own.
-
-    Raises:
-        ConfigurationError: if neither names one.
-    """
+    """Index of the label that means g = 1; ConfigurationError if neither reference nor predicate names one."""
     target = predicate.target if estimate.target is None else estimate.target
     if target is None:
         name = type(predicate).__name__
@@ -311,11 +286,7 @@ def target_of(predicate: Predicate, estimate: Estimate) -> int:
 
 
 def probability(value: object, source: str) -> float:
-    """A value as a float in [0, 1].
-
-    Raises:
-        ReferenceFailedError: if it is anything else, NaN included.
-    """
+    """A value as a float in [0, 1]; ReferenceFailedError for anything else, NaN included."""
     try:
         number = float(value)  # type: ignore[arg-type]  # numbers of any library; the except below names the rest
     except (TypeError, ValueError) as error:

@@ -160,9 +160,8 @@ class _Rows:
         self.low, self.high, self.passes = self.low + low, self.high + high, self.passes + scores.passes
 
     def of(self, target: int | None) -> tuple[Values, Values]:
-        """Both ends of a label's probability for each ordering; nothing while the label is open.
-
-        The high ends are empty where every probability is exact.
+        """Both ends of a label's probability for each ordering; no high ends where all are exact, nothing for an open
+        label.
         """
         if target is None:
             return (), ()
@@ -223,11 +222,7 @@ class Work:
         return [ScoreRequest(replace(prompt, chunks=(chunk,)), ((0,),)) for chunk in prompt.chunks]
 
     def add(self, scores: list[Scores]) -> None:
-        """Take in what was requested: scores of further orderings, then those of chunks read by themselves.
-
-        Raises:
-            ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
-        """
+        """Take in what was requested: scores of further orderings, then those of chunks read by themselves."""
         self._together.add(self.requests[0], scores[0])
         for request, part in zip(self.requests[1:], scores[1:], strict=True):
             self._alone.add(request, part)
@@ -261,10 +256,10 @@ class Work:
         m: int | None = None,
         detail: str = "",
     ) -> Decision:
-        """The decision with every number that is known.
+        """The decision with every number that is known; only `SUFFICIENT` is an answer.
 
-        Only `SUFFICIENT` is an answer. `verdict` is None where nothing was weighed; `m`, the number of orderings that
-        the decision stands for, is by default all that the settings ask for.
+        `verdict` is None where nothing was weighed; `m` is by default the number of orderings that the settings ask
+        for.
         """
         item, reading, settings, estimate = self.item, self.reading, self.settings, self.estimate
         claim = self.predicate.claim if isinstance(self.predicate, Supported) else None  # no draft
