@@ -89,30 +89,8 @@ class MissingDependencyError(ISRError, ImportError):
 
 
 def install_command(extra: str | None, distribution: str = "isr-rag") -> str:
-    """The command that installs an extra from where the distribution itself came from.
+    """The command that installs an extra, or with None the distribution, from a checkout.
 
-    The name alone is advised only for what was installed by name: as long as nothing is released, anybody could have
-    registered that name on a package index.
-
-    Args:
-        extra: name of the extra; None for what the distribution always needs.
-        distribution: name of the distribution that has it.
+    The name alone is never advised: as long as nothing is released, anybody could have registered it on an index.
     """
-    import importlib.metadata
-    import json
-    from urllib.parse import urlparse
-    from urllib.request import url2pathname
-
-    part = "" if extra is None else f"[{extra}]"
-    try:
-        origin = json.loads(importlib.metadata.distribution(distribution).read_text("direct_url.json") or "null")
-    except importlib.metadata.PackageNotFoundError:
-        return f"pip install '.{part}', in a checkout of {distribution}"
-    if origin is None:
-        return f"pip install '{distribution}{part}'"
-    if origin.get("dir_info", {}).get("editable"):
-        return f"pip install --editable '{url2pathname(urlparse(origin['url']).path)}{part}'"
-    url, folder = origin["url"], origin.get("subdirectory")
-    if "vcs_info" in origin:
-        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
-    return f"pip install '{distribution}{part} @ {url}{f'#subdirectory={folder}' if folder else ''}'"
+    return f"pip install '.{'' if extra is None else f'[{extra}]'}', in a checkout of {distribution}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isr_rag.audit.audits import AuditItem, Audits, StreamedPart
+from isr_rag.audit.audits import AuditItem, Audits
 from isr_rag.audit.calibration import AuditCalibration, Budget
 from isr_rag.audit.redaction import LeftOut, Redaction
 from isr_rag.audit.result import AnswerAudit, AuditAction
@@ -23,6 +23,5 @@ __all__ = [
     "Probabilities",
     "Redaction",
     "Statement",
-    "StreamedPart",
     "Verdict",
 ]

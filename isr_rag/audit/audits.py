@@ -1,4 +1,4 @@
-"""The audits of one call: questions for a gate, and what follows from its decisions; audits while an answer is written.
+"""The audits of one call: questions for a gate, and what follows from its decisions.
 
 Whoever drives the audits asks a gate until nothing is open:
 
@@ -13,8 +13,8 @@ while questions := audits.plan():
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict
 
 from isr_rag.audit.calibration import AuditCalibration, Budget, calibration_of
@@ -23,9 +23,8 @@ from isr_rag.audit.cutting import cut, is_latin
 from isr_rag.audit.inquiry import Inquiry, Question, unjudged
 from isr_rag.audit.markers import Markers
 from isr_rag.audit.pieces import Pieces
-from isr_rag.audit.redaction import Spending
 from isr_rag.audit.result import AnswerAudit
-from isr_rag.audit.statement import Kind, Statement
+from isr_rag.audit.statement import Kind
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks
 from isr_rag.core.predicates import check_text
@@ -35,9 +34,6 @@ from isr_rag.errors import InvalidInputError, InvalidTypeError
 
 MOST = 1000
 """Most statements of one answer that are judged."""
-
-_ENDS = ".!?。！？؟\n:"
-"""Characters that may end a statement."""
 
 _WHY = {
     Kind.CODE: "not judged: code",
@@ -67,19 +63,10 @@ class AuditItem(TypedDict, total=False):
 
 
 class AuditOptions(TypedDict, total=False):
-    """How answers are audited.
-
-    Attributes:
-        citations: also look for the sentences that carry each statement, and ask without them (True by default): about
-            two thirds of the cost of an audit.
-        calibration: of the verdicts and of whole answers, for a scorer of your own; by default the one that comes with
-            the judge of this package. Without any the probabilities are the model's own.
-        parts: which parts of the answers are judged; all others are left as they are.
-    """
+    """How answers are audited: `citations` and `calibration` of `isr_rag.ISRGate.audit`."""
 
     citations: bool
     calibration: AuditCalibration | None
-    parts: slice
 
 
 class Audits:
@@ -89,9 +76,8 @@ class Audits:
         settings: of the gate that decides.
         reference: of that gate.
         items: the answers.
-        citations: as in `AuditOptions`, like the next two.
+        citations: as in `isr_rag.ISRGate.audit`, like the next.
         calibration: see `citations`.
-        parts: see `citations`.
 
     Raises:
         ConfigurationError: if the calibration does not belong to the scorer and focus, or h* is out of reach.
@@ -107,7 +93,6 @@ class Audits:
         *,
         citations: bool = True,
         calibration: AuditCalibration | None = None,
-        parts: slice = slice(None),
     ) -> None:
         self._started = time.perf_counter()
         if calibration is None:
@@ -115,7 +100,7 @@ class Audits:
         else:
             calibration.check_belongs(settings.scorer, settings.max_words)
         self._citations = citations
-        self.answers = [OpenAudit(settings, reference, item, calibration, parts) for item in items]
+        self.answers = [OpenAudit(settings, reference, item, calibration) for item in items]
         self._asked: list[tuple[Inquiry, Question]] = []
 
     @property
@@ -149,7 +134,6 @@ class OpenAudit:
         reference: Reference | None,
         item: AuditItem | Mapping[str, Any],
         calibration: AuditCalibration | None,
-        parts: slice,
     ) -> None:
         self._answer, self._question, self._chunks = _checked(item)
         h_star = item.get("h_star")
@@ -160,7 +144,7 @@ class OpenAudit:
         self._kinds = [part.kind for part in self._parts]
         pieces = Pieces(self._chunks, settings.max_words)
         by_reference = reference is not None and not reference.needs_scores
-        context, judged = Context(self._question), range(len(self._parts))[parts]
+        context = Context(self._question)
         self.inquiries: dict[int, Inquiry] = {}
         stated = 0
         for i, part in enumerate(self._parts):
@@ -173,10 +157,9 @@ class OpenAudit:
             else:
                 stated += 1
                 asked = context.asked(part)
-                if i in judged:
-                    self.inquiries[i] = Inquiry(
-                        part, asked, pieces, settings.h_star, calibration, by_reference=by_reference
-                    )
+                self.inquiries[i] = Inquiry(
+                    part, asked, pieces, settings.h_star, calibration, by_reference=by_reference
+                )
 
     def audit(self, seconds: float) -> AnswerAudit:
         """The audit, when every question is answered."""
@@ -214,100 +197,3 @@ def _checked(item: AuditItem | Mapping[str, Any]) -> tuple[str, str | None, tupl
     if "evidence" not in item:
         raise InvalidInputError("an answer needs evidence: a list of chunks, which may be empty")
     return str(answer), question, as_chunks(item["evidence"])
-
-
-@dataclass(frozen=True, slots=True)
-class StreamedPart:
-    """The next part of a streamed answer.
-
-    Attributes:
-        text: what goes out now; empty if a statement is withheld.
-        statement: the statement that was decided; None for the last part.
-        kept: whether it goes out.
-        audit: the audit of the whole answer, in the last part only.
-    """
-
-    text: str
-    statement: Statement | None = None
-    kept: bool = False
-    audit: AnswerAudit | None = None
-
-
-class _Gate:
-    """Lets the parts of one answer out in their order, under its budget.
-
-    Args:
-        spending: the budget of the answer.
-    """
-
-    def __init__(self, spending: Spending) -> None:
-        self._spending, self._any = spending, False
-        self._held: list[tuple[str, Statement]] = []
-
-    def part(self, gap: str, one: Statement) -> StreamedPart:
-        """What goes out with a part of the answer, where `gap` is the text before it."""
-        if one.states_something:
-            if not self._spending.keeps(one):
-                return StreamedPart("", one)
-            before = "".join(f"{space}{held.text}" for space, held in self._held)
-            self._held, self._any = [], True
-            return StreamedPart(f"{before}{gap}{one.text}", one, kept=True)
-        if one.kind is Kind.HEADING:  # it goes out with the first statement under it
-            self._held = [held for held in self._held if held[1].kind is not Kind.HEADING]
-        elif self._any:
-            return StreamedPart(f"{gap}{one.text}", one, kept=True)
-        self._held.append((gap, one))
-        return StreamedPart("", one)
-
-
-async def stream(
-    tokens: AsyncIterable[str] | Iterable[str],
-    audit_of: Callable[[str, slice], Awaitable[AnswerAudit]],
-) -> AsyncIterator[StreamedPart]:
-    """Decide about statements as soon as they are complete.
-
-    Args:
-        tokens: the answer in pieces.
-        audit_of: audits a text, judging only some of its parts.
-    """
-    text, done, end, looked = "", list[Statement](), 0, 0
-    audit: AnswerAudit | None = None
-    gate: _Gate | None = None
-
-    async def further(last: bool) -> AsyncIterator[StreamedPart]:
-        nonlocal audit, gate, end
-        audit = await audit_of(text, slice(len(done), None if last else -1))
-        gate = gate or _Gate(Spending(audit.budget, audit.h_star))
-        for one in audit.statements[len(done) : len(audit.statements) - (not last)]:
-            gap = text[end : one.span[0]]
-            done.append(one)
-            end = one.span[1]
-            yield gate.part(gap, one)
-
-    async for token in _aiter(tokens):
-        text += token
-        if any(mark in text[looked:] for mark in _ENDS) and _may_be_cut(text):
-            looked = len(text)
-            async for part in further(last=False):
-                yield part
-    if text.strip():
-        async for part in further(last=True):
-            yield part
-    if audit is not None:
-        yield StreamedPart("", audit=replace(audit, statements=tuple(done)))
-
-
-def _may_be_cut(text: str) -> bool:
-    """Whether a further sentence has begun, rather than a citation marker of the last one."""
-    tail = text.rstrip()[-60:]
-    opened = max(map(tail.rfind, "[【("))
-    return tail[-1:].isalnum() and opened <= max(map(tail.rfind, "]】)"))
-
-
-async def _aiter(tokens: AsyncIterable[str] | Iterable[str]) -> AsyncIterator[str]:
-    if isinstance(tokens, AsyncIterable):
-        async for token in tokens:
-            yield token
-    else:
-        for token in tokens:
-            yield token

@@ -82,11 +82,9 @@ def redact(
         ConfigurationError: if h_star lies outside (0, 1).
     """
     Settings(h_star=h_star)  # checks it
-    spending = Spending(budget, h_star)
-    surest_first = sorted(range(len(statements)), key=lambda i: risk_of(statements[i], h_star))
-    kept = {i for i in surest_first if spending.keeps(statements[i])}
+    threshold, kept = budget.threshold(h_star), kept_of(statements, budget, h_star)
     left_out = [
-        LeftOut(i, one.text, _reason(one, h_star, spending.threshold))
+        LeftOut(i, one.text, _reason(one, h_star, threshold))
         for i, one in enumerate(statements)
         if one.states_something and i not in kept
     ]
@@ -104,34 +102,23 @@ def redact(
         kept=tuple(sorted(kept)),
         left_out=tuple(left_out),
         h_star=h_star,
-        threshold=spending.threshold,
+        threshold=threshold,
         note=budget.note(h_star),
     )
 
 
-class Spending:
-    """The error budget of one answer, while its statements are let out one after another.
-
-    Args:
-        budget: how it is kept.
-        h_star: the budget, in (0, 1).
-    """
-
-    def __init__(self, budget: Budget, h_star: float) -> None:
-        self.threshold = budget.threshold(h_star)
-        self._h_star, self._left = h_star, h_star
-
-    def keeps(self, one: Statement) -> bool:
-        """Whether the next statement goes out; its risk is then spent."""
-        if one.verdict is not Verdict.SUPPORTED:
-            return False
-        if self.threshold is not None:
-            return _supported(one) > self.threshold
-        risk = risk_of(one, self._h_star)
-        if risk > self._left + TOLERANCE:
-            return False
-        self._left -= risk
-        return True
+def kept_of(statements: Sequence[Statement], budget: Budget, h_star: float) -> set[int]:
+    """Indices of the statements that go out: those above the threshold, or the surest whose risks sum to h* at most."""
+    supported = [i for i, one in enumerate(statements) if one.verdict is Verdict.SUPPORTED]
+    threshold, left = budget.threshold(h_star), h_star
+    if threshold is not None:
+        return {i for i in supported if _supported(statements[i]) > threshold}
+    kept: set[int] = set()
+    for risk, i in sorted((risk_of(statements[i], h_star), i) for i in supported):
+        if risk <= left + TOLERANCE:
+            kept.add(i)
+            left -= risk
+    return kept
 
 
 def risk_of(one: Statement, h_star: float) -> float:

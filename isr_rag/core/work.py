@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from isr_rag.core.settings import Case, CloseReference, Estimate, Reference, Set
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError, ScorerError
 
 Values = tuple[float, ...]
-Decides = TypeVar("Decides", bound=Callable[..., Any])
 
 
 class Asked(TypedDict, total=False):
@@ -59,18 +57,6 @@ class CheckedItem:
     chunks: tuple[Chunk, ...]
     reference: Reference
     can_acquire: bool
-
-
-def spelled_out(function: Decides) -> Decides:
-    """Show `**asked: Unpack[Asked]` argument by argument to `inspect` and `help`."""
-    signature = inspect.signature(function)
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation.__forward_arg__)
-        for name, annotation in Asked.__annotations__.items()
-    ]
-    function.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
-    return function
 
 
 def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> CheckedItem:

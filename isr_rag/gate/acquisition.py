@@ -12,7 +12,7 @@ from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import CalibratedReference, Reference, below_target, check_count
-from isr_rag.core.work import Asked, Item, spelled_out, undecided
+from isr_rag.core.work import Asked, Item, undecided
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.gate import ISRGate
 
@@ -58,7 +58,6 @@ class Trail:
         return "\n".join([f"{head}h* = {self.h_star:.3g} {share}", *rounds])
 
 
-@spelled_out
 def abstain(gate: ISRGate, reason: Reason, detail: str, **asked: Unpack[Asked]) -> Decision:
     """The abstention of something around a gate, such as a retriever that failed; recorded as every decision is.
 
@@ -138,7 +137,6 @@ def share_of_round(reference: Reference | None, predicate: str, h_star: float, r
     )
 
 
-@spelled_out
 def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpack[Asked]) -> Trail:
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
@@ -182,7 +180,6 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
     return loop.trail()
 
 
-@spelled_out
 async def aacquire(gate: ISRGate, retrieve: ARetrieve, *, rounds: int = 2, **asked: Unpack[Asked]) -> Trail:
     """As `acquire`, awaiting the retriever and the gate."""
     loop = _Loop(gate, asked, rounds)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack
 
-from isr_rag.audit.audits import AuditItem, AuditOptions, Audits, StreamedPart, stream
+from isr_rag.audit.audits import AuditItem, AuditOptions, Audits
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.core import bounds
@@ -30,7 +30,7 @@ from isr_rag.core.settings import (
     check_on_error,
     require,
 )
-from isr_rag.core.work import Asked, CheckedItem, Item, Work, checked_reference, read_item, spelled_out
+from isr_rag.core.work import Asked, CheckedItem, Item, Work, checked_reference, read_item
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.scorers.cache import RememberedScores
 
@@ -160,7 +160,6 @@ class ISRGate:
         other._check_reachable()
         return other
 
-    @spelled_out
     def check(self, evidence: Sequence[EvidenceLike] = (), **asked: Unpack[Asked]) -> CheckedItem:
         """Check the arguments of a decision, without deciding anything.
 
@@ -175,7 +174,6 @@ class ISRGate:
         """
         return read_item({"evidence": evidence, **asked}, self.reference)
 
-    @spelled_out
     def decide(
         self, evidence: Sequence[EvidenceLike], *, can_acquire: bool = False, **asked: Unpack[Asked]
     ) -> Decision:
@@ -239,7 +237,6 @@ class ISRGate:
             raise ConfigurationError(f"{name} keeps no states of chunks: there is nothing to index")
         return self.scorer.index([evidence_alone(as_chunks(evidence))])
 
-    @spelled_out
     async def adecide(
         self, evidence: Sequence[EvidenceLike], *, can_acquire: bool = False, **asked: Unpack[Asked]
     ) -> Decision:
@@ -304,8 +301,7 @@ class ISRGate:
 
         Args:
             items: mappings with the arguments of `audit`.
-            **options: `citations` and `calibration` as for `audit`, and `parts`, a slice of the parts of the answers
-                that are judged.
+            **options: `citations` and `calibration` as for `audit`.
 
         Raises:
             ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.
@@ -338,41 +334,3 @@ class ISRGate:
         while questions := await asyncio.to_thread(audits.plan):
             audits.absorb(await gate.adecide_batch(questions))
         return await asyncio.to_thread(audits.results)
-
-    async def astream(
-        self,
-        tokens: AsyncIterable[str] | Iterable[str],
-        *,
-        evidence: Sequence[EvidenceLike],
-        question: str | None = None,
-        h_star: float | None = None,
-        **options: Unpack[AuditOptions],
-    ) -> AsyncIterator[StreamedPart]:
-        """Judge an answer while it is written, and let each statement out as soon as it is decided.
-
-        What goes out is that of `AnswerAudit.releasable`, with one difference: without a threshold calibrated on whole
-        answers, the budget is spent in the order of the statements rather than on the surest ones. A statement is
-        decided when the next one begins; a heading goes out with the first statement under it.
-
-        Args:
-            tokens: the answer in pieces, such as an LLM streams them.
-            evidence: as for `audit`.
-            question: as for `audit`.
-            h_star: as for `audit`.
-            **options: `citations` and `calibration`, as for `audit`.
-
-        Yields:
-            A part for each statement, and a last one that holds the audit of the whole answer.
-
-        Raises:
-            ISRError: as `audit`.
-        """
-        gate = self if h_star is None else self.with_h_star(h_star)
-
-        async def audit_of(text: str, parts: slice) -> AnswerAudit:
-            item = AuditItem(answer=text, evidence=evidence, question=question)
-            options["parts"] = parts
-            return (await gate.aaudit_batch([item], **options))[0]
-
-        async for part in stream(tokens, audit_of):
-            yield part

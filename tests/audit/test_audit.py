@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isr_rag import ISRGate
-from isr_rag.audit import AnswerAudit, AuditAction, Budget, Kind, MarkerStatus, Statement, StreamedPart, Verdict
+from isr_rag.audit import AnswerAudit, AuditAction, Budget, Kind, MarkerStatus, Statement, Verdict
 from isr_rag.audit.audits import MOST
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.settings import Orderings
@@ -253,54 +252,11 @@ LONG = (
 )
 
 
-async def collected(own: ISRGate, pieces: list[str], **settings: Any) -> list[StreamedPart]:
-    async def tokens() -> AsyncIterator[str]:
-        for piece in pieces:
-            yield piece
-
-    return [part async for part in own.astream(tokens(), evidence=list(WRONG), **settings)]
-
-
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
-def test_a_stream_lets_out_what_the_whole_audit_would(size: int) -> None:
-    pieces = [LONG[at : at + size] for at in range(0, len(LONG), size)]
-    parts = asyncio.run(collected(gate(h_star=0.3), pieces))
-    whole = gate(h_star=0.3).audit(answer=LONG, evidence=list(WRONG))
-    assert parts[-1].audit is not None
-    assert plain(parts[-1].audit)["statements"] == plain(whole)["statements"]
-    said = "".join(part.text for part in parts)
-    assert said == (
+def test_what_goes_out_of_a_long_answer_keeps_its_form() -> None:
+    assert gate(h_star=0.3).audit(answer=LONG, evidence=list(WRONG)).releasable().text == (
         "# Rivers\n\nSure! The **Seine** is 777 kilometres long. [1] It flows through Paris.\n\n"
         "## Mountains\n\n- The Rhine flows through Basel.\n\nI hope this helps!"
     )
-
-
-def test_a_stream_decides_while_the_answer_is_still_written() -> None:
-    seen: list[str] = []
-
-    async def tokens() -> AsyncIterator[str]:
-        for piece in ("The Seine is", " 777 kilometres long.", " The", " Rhine flows", " through Basel."):
-            seen.append(piece)
-            yield piece
-            await asyncio.sleep(0)
-
-    async def run() -> int:
-        async for part in gate(h_star=0.3).astream(tokens(), evidence=list(RIVERS)):
-            if part.kept:
-                return len(seen)
-        raise AssertionError("nothing went out")
-
-    assert asyncio.run(run()) == 3
-
-
-def test_a_stream_spends_its_budget_in_order() -> None:
-    answer = "The Seine is 777 kilometres long. The Rhine flows through Basel. The Loire flows through Nantes."
-    parts = asyncio.run(collected(gate(h_star=0.05), [answer]))
-    assert [part.kept for part in parts] == [True, True, False, False]
-
-
-def test_an_empty_stream_says_nothing() -> None:
-    assert asyncio.run(collected(gate(), ["", "  "])) == []
 
 
 def test_the_inputs_are_left_alone() -> None:
