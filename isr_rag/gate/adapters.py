@@ -173,8 +173,22 @@ def not_alone(gate: ISRGate, question: str, answer: str | None = None) -> Decisi
     if stands_alone(question):
         return None
     detail = "the question refers to what was said before it: rewrite it as one that stands alone before searching"
-    made = abstain(gate, Reason.INSUFFICIENT_INFORMATION, detail, question=question, answer=answer)
-    return replace(made, question=question)
+    return asked(abstain(gate, Reason.INSUFFICIENT_INFORMATION, detail, question=question, answer=answer), question)
+
+
+def asked(decision: Decision, question: str, draft: str | None = None) -> Decision:
+    """A decision as an adapter hands it on.
+
+    Args:
+        decision: of the gate.
+        question: what was judged.
+        draft: what was judged as its answer. Where a scorer or reference failed, what it said may quote the draft: the
+            detail then keeps what failed and the kind of failure.
+    """
+    detail = decision.detail
+    if draft is not None and decision.reason in (Reason.SCORER_FAILED, Reason.REFERENCE_FAILED):
+        detail = detail.split(": ", 1)[0]
+    return replace(decision, question=question, detail=detail)
 
 
 def numbered(chunks: list[Chunk]) -> list[Chunk]:

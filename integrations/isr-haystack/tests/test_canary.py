@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,10 +48,12 @@ def test_several_texts_go_out_as_the_one_that_was_judged() -> None:
 
 
 def test_reasoning_and_metadata_stay_behind() -> None:
-    reply = message(ReasoningContent(SECRET), TextContent("The Seine."), model="m", logprobs=[SECRET], extra=SECRET)
+    usage = {"total_tokens": 7, "prompt_tokens": SECRET, SECRET: 1}
+    reply = message(ReasoningContent(SECRET), TextContent("The Seine."), model=SECRET, logprobs=[SECRET], usage=usage)
+    reply = replace(reply, _name=SECRET)
     found = released(reply)
     assert found["answered"][0].text == "The Seine." and SECRET not in repr(found)
-    assert found["answered"][0].meta == {"model": "m", "isr": found["decision"]}
+    assert found["answered"][0].meta == {"usage": {"total_tokens": 7}, "isr": found["decision"]}
 
 
 def test_a_reply_that_calls_tools_is_no_answer() -> None:
@@ -73,6 +76,25 @@ def test_a_gate_that_fails_lets_nothing_out() -> None:
         else:
             result = pipeline.run({"ask": {"value": QUESTION}})
             assert result["gate"]["decision"]["reason"] == answers and SECRET not in repr(result)
+
+
+@pytest.mark.parametrize("question", ["And when did it end?", "Who built it?"])
+def test_a_question_that_does_not_stand_alone_is_an_abstention_that_says_so(question: str) -> None:
+    gate = CoreGate(scorer=FixedScorer([0.97]), reference=Oracle(1.0), h_star=0.2)
+    replies = [ChatMessage.from_assistant("In 1918.")]
+    for found in (ISRGate(gate).run(question, DOCUMENTS), ISRDraftGate(gate).run(question, DOCUMENTS, replies)):
+        assert "answered" not in found and "stands alone" in found["decision"]["detail"]
+        assert found["decision"]["question"] == question
+
+
+def test_what_a_failing_reference_says_of_a_draft_is_left_out() -> None:
+    def dead(case: Case) -> float:
+        raise RuntimeError(f"cannot read {case.predicate.query}")
+
+    core = CoreGate(scorer=FixedScorer([0.97]), reference=Oracle(dead), h_star=0.2, on_error="abstain")
+    found = ISRDraftGate(core).run(QUESTION, DOCUMENTS, [ChatMessage.from_assistant(SECRET)])
+    assert found["decision"]["reason"] == "reference_failed" and SECRET not in repr(found)
+    assert found["decision"]["detail"].endswith("RuntimeError")
 
 
 def test_no_evidence_is_an_abstention() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from haystack_integrations.components.routers.isr.chat_generator import ISRChatGenerator
 from haystack_integrations.components.routers.isr.draft_gate import ISRDraftGate
 from haystack_integrations.components.routers.isr.gate import ISRGate
 
-__all__ = ["ISRDraftGate", "ISRGate"]
+__all__ = ["ISRChatGenerator", "ISRDraftGate", "ISRGate"]

@@ -12,26 +12,26 @@ from haystack_integrations.components.routers.isr.settings import Gating
 from isr_rag import Decision
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 
-_OUTPUTS: dict[str, Any] = {"answered": list[ChatMessage], "documents": list[Document], **OUTPUTS}
+DRAFT_OUTPUTS: dict[str, Any] = {"answered": list[ChatMessage], "documents": list[Document], **OUTPUTS}
 
-_KEPT = ("model", "index", "finish_reason", "usage")
-"""What of a reply's metadata goes on: what says nothing of its content."""
+_COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens")
+"""What of a reply's usage goes on, where it is a number."""
 
 
 @component
 class ISRDraftGate(Gating):
     """Sends a chat generator's reply on if the documents support it, and otherwise no word of it.
 
-    What goes on is a new message with the text that was judged: all texts of the reply, without
-    its reasoning and other content.
+    What goes on is a new message with the text that was judged, which is all texts of the reply, and with its numbers
+    of tokens. Reasoning, other content and the rest of its metadata stay behind.
 
-    Give the generator no `streaming_callback`: what streams out of it has left before anything is decided. With
-    `Pipeline.stream`, leave it out of `streaming_components`.
+    Between the generator and this component the draft is the pipeline's: it shows in a stream, in a snapshot, in traces
+    of content, and in the result where the generator's outputs are asked for. `ISRChatGenerator` drafts in here.
     """
 
     place = "after"
 
-    @component.output_types(**_OUTPUTS)
+    @component.output_types(**DRAFT_OUTPUTS)
     def run(
         self,
         query: str,
@@ -58,11 +58,11 @@ class ISRDraftGate(Gating):
             InvalidTypeError: for a reply that is not a `ChatMessage`, such as the text of a generator without chat.
             ISRError: as `isr_rag.ISRGate.decide`.
         """
-        draft = _text_of(replies)
+        draft = text_of(replies)
         found = Round(query, documents, trail, self.rendering, self.rounds)
-        return _routed(found, found.decide(self.core, draft), replies[0], draft)
+        return routed(found, found.decide(self.core, draft), replies[0], draft)
 
-    @component.output_types(**_OUTPUTS)
+    @component.output_types(**DRAFT_OUTPUTS)
     async def run_async(
         self,
         query: str,
@@ -71,13 +71,19 @@ class ISRDraftGate(Gating):
         trail: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """As `run`, without blocking the event loop."""
-        draft = _text_of(replies)
+        draft = text_of(replies)
         await self.warm_up_async()
         found = Round(query, documents, trail, self.rendering, self.rounds)
-        return _routed(found, await found.adecide(self.core, draft), replies[0], draft)
+        return routed(found, await found.adecide(self.core, draft), replies[0], draft)
 
 
-def _text_of(replies: list[ChatMessage]) -> str:
+def text_of(replies: list[ChatMessage]) -> str:
+    """The text of the one reply that a draft consists of.
+
+    Raises:
+        InvalidInputError: for no reply, several, one without text, or one that calls tools.
+        InvalidTypeError: for a reply that is not a `ChatMessage`.
+    """
     if not all(isinstance(reply, ChatMessage) for reply in replies):
         raise InvalidTypeError("replies are ChatMessages: take a chat generator, or ChatMessage.from_assistant")
     if len(replies) != 1 or not any(text.strip() for text in replies[0].texts):
@@ -87,10 +93,18 @@ def _text_of(replies: list[ChatMessage]) -> str:
     return "\n".join(replies[0].texts)
 
 
-def _routed(found: Round, decision: Decision, reply: ChatMessage, draft: str) -> dict[str, Any]:
+def anew(text: str, reply: ChatMessage, **meta: Any) -> ChatMessage:
+    """A message with a text that was judged, and with nothing else of the reply but its numbers of tokens."""
+    usage = reply.meta.get("usage")
+    counted = usage if isinstance(usage, dict) else {}
+    numbers = {name: counted[name] for name in _COUNTED if isinstance(counted.get(name), int)}
+    return ChatMessage.from_assistant(text, meta={**({"usage": numbers} if numbers else {}), **meta})
+
+
+def routed(found: Round, decision: Decision, reply: ChatMessage, draft: str) -> dict[str, Any]:
+    """What a component sends on after a decision about a reply."""
     outputs = found.outputs(decision)
     if not decision.answered:
         return outputs
-    meta = {name: reply.meta[name] for name in _KEPT if name in reply.meta}
-    released = ChatMessage.from_assistant(draft, meta={**meta, KEY: decision.to_dict()}, name=reply.name)
+    released = anew(draft, reply, **{KEY: decision.to_dict()})
     return {**outputs, "answered": [released], "documents": found.annotated(decision)}

@@ -15,6 +15,7 @@ from isr_rag import Action, Decision
 from isr_rag import ISRGate as CoreGate
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
+from isr_rag.gate.adapters import asked, not_alone
 
 OUTPUTS: dict[str, Any] = {
     "abstained": list[Document],
@@ -102,19 +103,28 @@ class Round:
         return {"question": self.query, "evidence": self.evidence, "answer": answer, "can_acquire": more}
 
     def decide(self, gate: CoreGate, answer: str | None = None) -> Decision:
-        """What the gate decides; where a further round found nothing new, that is the end.
+        """What the gate decides; a question that does not stand alone and a round without news are abstentions.
 
         Raises:
             ISRError: as `isr_rag.ISRGate.decide`.
         """
-        return self._last() if self.nothing_new else gate.decide_batch([self.item(answer)])[0]
+        made = self._early(gate, answer)
+        if made is None:
+            made = gate.decide_batch([self.item(answer)])[0]
+        return asked(made, self.query, answer)
 
     async def adecide(self, gate: CoreGate, answer: str | None = None) -> Decision:
         """As `decide`, without blocking the event loop."""
-        return self._last() if self.nothing_new else (await gate.adecide_batch([self.item(answer)]))[0]
+        made = self._early(gate, answer)
+        if made is None:
+            made = (await gate.adecide_batch([self.item(answer)]))[0]
+        return asked(made, self.query, answer)
 
-    def _last(self) -> Decision:
-        return replace(Decision.from_dict(self.decisions[-1]), action=Action.ABSTAIN)
+    def _early(self, gate: CoreGate, answer: str | None) -> Decision | None:
+        """The decision for which nothing has to be scored."""
+        if self.nothing_new:
+            return replace(Decision.from_dict(self.decisions[-1]), action=Action.ABSTAIN)
+        return not_alone(gate, self.query, answer)
 
     def outputs(self, decision: Decision) -> dict[str, Any]:
         """What every component sends on: the decision, and the branch of an abstention or of a further round."""

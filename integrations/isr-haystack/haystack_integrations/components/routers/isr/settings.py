@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 from haystack import default_from_dict, default_to_dict
 from haystack.core.errors import SerializationError
-from haystack.utils import deserialize_callable, serialize_callable
+from haystack.utils import deserialize_callable, deserialize_component_inplace, serialize_callable
 
 from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, DocumentTemplate
 from isr_rag import ISRGate as CoreGate
@@ -122,11 +122,14 @@ class Gating:
         """The inverse of `to_dict`. A function's module must be on Haystack's allowlist (`allowed_modules=[...]`).
 
         Raises:
-            DeserializationError: if the function cannot be found, or its module is not allowed.
+            DeserializationError: if the function cannot be found, its module is not allowed, or the generator of an
+                `ISRChatGenerator` cannot be made.
         """
         settings = dict(data.get("init_parameters", {}))
         if settings.get("gate") is not None:
             settings["gate"] = deserialize_callable(settings["gate"])
+        if "chat_generator" in settings:
+            deserialize_component_inplace(settings, key="chat_generator")
         made = default_from_dict(cls, {**data, "init_parameters": settings})
         assert isinstance(made, cls)
         return made

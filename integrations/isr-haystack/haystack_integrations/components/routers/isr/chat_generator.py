@@ -1,0 +1,193 @@
+"""A chat generator whose drafts never leave it: it drafts, judges, and sends on what the documents support."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Literal, cast
+
+from haystack import Document, Pipeline, component
+from haystack.core.serialization import component_to_dict
+from haystack.dataclasses import ChatMessage, ChatRole
+
+from haystack_integrations.components.routers.isr.draft_gate import DRAFT_OUTPUTS, anew, routed, text_of
+from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, Round
+from haystack_integrations.components.routers.isr.settings import GateOrFactory, Gating
+from isr_rag import Reason
+from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.gate.acquisition import abstain
+from isr_rag.gate.adapters import asked
+
+WithoutEvidence = Literal["pass", "abstain"]
+
+
+@component
+class ISRChatGenerator(Gating):
+    """Drafts with a chat generator or an agent, and sends the reply on if the documents support it.
+
+    The draft exists only inside of `run`: no stream, snapshot, trace of the pipeline or result holds it before it is
+    released, and after an abstention nothing does. What goes on is a new message with the text that was judged.
+
+    An `Agent` brings its own evidence: the documents in its state under `documents`, where its search tools put them
+    (`outputs_to_state={"documents": {"source": "documents"}}`).
+    """
+
+    place = "after"
+
+    def __init__(
+        self,
+        chat_generator: Any,
+        gate: GateOrFactory = None,
+        *,
+        h_star: float | None = None,
+        rounds: int = 1,
+        document_template: str = DOCUMENT_TEMPLATE,
+        without_evidence: WithoutEvidence = "abstain",
+    ) -> None:
+        """Set what drafts and how it is judged.
+
+        Args:
+            chat_generator: a component with the input `messages` and the output `replies` (a chat generator, a
+                `SuperComponent` of a pipeline) or `last_message` (an `Agent`).
+            gate: as for `ISRDraftGate`, like `h_star`, `rounds` and `document_template`.
+            h_star: see `gate`.
+            rounds: see `gate`; each round drafts anew.
+            document_template: see `gate`.
+            without_evidence: what becomes of an agent's reply in a run in which it called no tool and was given no
+                documents (a greeting, a thank-you): `"abstain"`, or `"pass"` to send it on unjudged.
+
+        Raises:
+            ConfigurationError: as for `ISRDraftGate`; for a generator that streams by itself, or an agent that may end
+                with the result of a tool.
+            InvalidTypeError: as for `ISRDraftGate`.
+        """
+        Gating.__init__(self, gate, h_star=h_star, rounds=rounds, document_template=document_template)
+        if without_evidence not in ("pass", "abstain"):
+            raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
+        self.chat_generator, self.without_evidence = chat_generator, without_evidence
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what would send words out past the gate; again at each run, since attributes can be set."""
+        for part in _parts(self.chat_generator):
+            name = type(part).__name__
+            if getattr(part, "streaming_callback", None) is not None:
+                raise ConfigurationError(f"{name} streams what nobody has judged: leave out its streaming_callback")
+            if tools := sorted(set(getattr(part, "exit_conditions", None) or ()) - {"text"}):
+                raise ConfigurationError(
+                    f"{name} may end with the result of {tools}, which is no answer: leave out its exit_conditions"
+                )
+
+    def warm_up(self) -> None:
+        """Make the gate, and warm up what drafts."""
+        Gating.warm_up(self)
+        if hasattr(self.chat_generator, "warm_up"):
+            self.chat_generator.warm_up()
+
+    @component.output_types(**DRAFT_OUTPUTS)
+    def run(
+        self,
+        messages: list[ChatMessage],
+        query: str,
+        documents: list[Document] | None = None,
+        trail: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Draft a reply, and decide whether documents support it.
+
+        Args:
+            messages: for the generator.
+            query: the question that was searched for, in words that stand alone.
+            documents: what the prompt holds, in the retriever's order; an agent's own come after them.
+            trail: as for `ISRDraftGate`.
+
+        Returns:
+            As `ISRDraftGate.run`; without `decision` where an agent's reply was passed on unjudged.
+
+        Raises:
+            InvalidInputError: for outputs of the generator that hold no single reply with text.
+            ISRError: as `isr_rag.ISRGate.decide`.
+        """
+        self._check()
+        drafted = self.chat_generator.run(messages=messages)
+        found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
+        if (early := self._unjudged(drafted, found, documents)) is not None:
+            return early
+        draft = text_of(_replies(drafted))
+        return routed(found, found.decide(self.core, draft), _replies(drafted)[0], draft)
+
+    @component.output_types(**DRAFT_OUTPUTS)
+    async def run_async(
+        self,
+        messages: list[ChatMessage],
+        query: str,
+        documents: list[Document] | None = None,
+        trail: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """As `run`, without blocking the event loop."""
+        self._check()
+        await self.warm_up_async()
+        if hasattr(self.chat_generator, "run_async"):
+            drafted = await self.chat_generator.run_async(messages=messages)
+        else:
+            drafted = await asyncio.to_thread(self.chat_generator.run, messages=messages)
+        found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
+        if (early := self._unjudged(drafted, found, documents)) is not None:
+            return early
+        draft = text_of(_replies(drafted))
+        return routed(found, await found.adecide(self.core, draft), _replies(drafted)[0], draft)
+
+    def _unjudged(
+        self, drafted: dict[str, Any], found: Round, documents: list[Document] | None
+    ) -> dict[str, Any] | None:
+        """The outputs where there is nothing to judge: of an agent that did not answer, or did not need to search."""
+        last = drafted.get("last_message")
+        unfinished = isinstance(last, ChatMessage) and (last.tool_calls or not last.is_from(ChatRole.ASSISTANT))
+        if unfinished or drafted.get("exit_reason", "text") != "text":
+            detail = "the agent ended without an answer"
+            stated = abstain(self.core, Reason.INSUFFICIENT_INFORMATION, detail, question=found.query)
+            return found.outputs(asked(stated, found.query))
+        counts = drafted.get("tool_call_counts")
+        unsought = isinstance(counts, dict) and not any(counts.values()) and documents is None and not found.documents
+        if self.without_evidence == "abstain" or not unsought:
+            return None
+        replies = _replies(drafted)
+        return {"answered": [anew(text_of(replies), replies[0])], "documents": []}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The component with its generator as plain data, as `Pipeline.dump` writes it.
+
+        Raises:
+            SerializationError: as for `ISRDraftGate`, or if the generator cannot be written.
+        """
+        plain = Gating.to_dict(self)
+        plain["init_parameters"] |= {
+            "chat_generator": component_to_dict(self.chat_generator, "chat_generator"),
+            "without_evidence": self.without_evidence,
+        }
+        return plain
+
+
+def _replies(drafted: dict[str, Any]) -> list[ChatMessage]:
+    """What a generator or an agent says last."""
+    if "replies" in drafted:
+        return cast(list[ChatMessage], drafted["replies"])
+    if "last_message" in drafted:
+        return [drafted["last_message"]]
+    raise InvalidInputError(f"the generator gave {sorted(drafted)}: the gate judges replies or last_message")
+
+
+def _evidence(drafted: dict[str, Any], documents: list[Document] | None) -> list[Document]:
+    """The documents that were given, and those that an agent found."""
+    return [*(documents or ()), *(drafted.get("documents") or ())]
+
+
+def _parts(drafting: Any) -> Iterator[Any]:
+    """What drafts, and the generators inside it: of an agent, of a list to fall back on, of a pipeline."""
+    yield drafting
+    inner = [getattr(drafting, "chat_generator", None), *(getattr(drafting, "chat_generators", None) or ())]
+    pipeline = getattr(drafting, "pipeline", None)
+    if isinstance(pipeline, Pipeline):
+        inner += [part for _, part in pipeline.walk()]
+    for part in inner:
+        if part is not None:
+            yield from _parts(part)

@@ -1,0 +1,520 @@
+"""A secret draft in every shape against everything that can be observed of a pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from haystack import Document, Pipeline, SuperComponent, component, tracing
+from haystack.components.agents import Agent
+from haystack.components.builders import ChatPromptBuilder
+from haystack.components.generators.chat import FallbackChatGenerator, MockChatGenerator
+from haystack.core.errors import BreakpointException, PipelineRuntimeError
+from haystack.dataclasses import (
+    ChatMessage,
+    ChatRole,
+    FileContent,
+    ImageContent,
+    ReasoningContent,
+    TextContent,
+    ToolCall,
+)
+from haystack.dataclasses.breakpoints import Breakpoint, PipelineSnapshot
+from haystack.tools import Tool
+from hs_parts import TEMPLATE, FunctionGenerator, gated_after
+
+from haystack_integrations.components.routers.isr import ISRChatGenerator, ISRDraftGate
+from isr_rag import ISRGate as CoreGate
+from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.references import Case, Oracle
+from isr_rag.testing import FixedScorer
+
+WORDS = ("UNGATEDCANARY", "QUIXOTRY", "ZEPHYRINE")
+SECRET = " ".join(WORDS)
+GOOD = "The Seine."
+QUESTION = "Which river flows through Paris?"
+DOCUMENTS = [Document(content="The Seine flows through Paris.", id="seine")]
+
+
+def holds_canary(told: object) -> bool:
+    """Whether any word of the secret is anywhere in it."""
+    text = repr(told).lower()
+    return any(word.lower() in text for word in WORDS)
+
+
+def core(judge: Callable[[Case], float] | float | None = None, **settings: Any) -> CoreGate:
+    """A gate that answers what holds no word of the secret."""
+    judged = (lambda case: float(not holds_canary(case.predicate.query))) if judge is None else judge
+    return CoreGate(scorer=FixedScorer([0.97]), reference=Oracle(judged), **{"h_star": 0.2, **settings})
+
+
+class Recorder(tracing.Tracer):
+    """A tracer that keeps the names and tags of spans, as a user's own would."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, dict[str, Any]]] = []
+
+    @contextlib.contextmanager
+    def trace(self, operation_name: str, tags: Any = None, parent_span: Any = None) -> Iterator[Any]:
+        kept = dict(tags or {})
+        self.spans.append((operation_name, kept))
+
+        class Kept(tracing.Span):
+            def set_tag(self, key: str, value: Any) -> None:
+                kept[key] = value
+
+        yield Kept()
+
+    def current_span(self) -> None:
+        return None
+
+    def telling(self) -> set[str]:
+        """Names of the spans that hold the canary."""
+        return {name for name, tags in self.spans if holds_canary(tags)}
+
+
+@dataclass
+class Seen:
+    """Everything that a run lets its caller and its observers see."""
+
+    result: Any = None
+    error: BaseException | None = None
+    tokens: list[str] = field(default_factory=list)
+    snapshots: list[Any] = field(default_factory=list)
+    spans: Recorder = field(default_factory=Recorder)
+    logs: str = ""
+
+    def of(self) -> dict[str, object]:
+        chain, error = [], self.error
+        while error is not None:
+            chain.append((str(error), vars(error)))
+            error = error.__cause__
+        shots = [shot.to_dict() for shot in self.snapshots]
+        return {"result": self.result, "error": chain, "tokens": self.tokens, "snapshots": shots, "logs": self.logs}
+
+
+@pytest.fixture(params=[False, True], ids=["content-off", "content-on"])
+def content(request: pytest.FixtureRequest) -> Iterator[bool]:
+    before = tracing.tracer.is_content_tracing_enabled
+    tracing.tracer.is_content_tracing_enabled = request.param
+    yield request.param
+    tracing.tracer.is_content_tracing_enabled = before
+    tracing.disable_tracing()
+
+
+def whole(generator: Any, gate: CoreGate | None = None, **settings: Any) -> Pipeline:
+    """Retrieve, prompt, draft and judge; then something that reads what was released."""
+
+    @component
+    class Retriever:
+        @component.output_types(documents=list[Document])
+        def run(self, query: str) -> dict[str, Any]:
+            return {"documents": DOCUMENTS}
+
+    pipeline = Pipeline()
+    pipeline.add_component("retriever", Retriever())
+    pipeline.add_component("prompt", ChatPromptBuilder(TEMPLATE, required_variables="*"))
+    pipeline.add_component("gate", ISRChatGenerator(generator, gate or core(), **settings))
+    pipeline.add_component("say", Say())
+    pipeline.connect("retriever.documents", "prompt.documents")
+    pipeline.connect("retriever.documents", "gate.documents")
+    pipeline.connect("prompt.prompt", "gate.messages")
+    pipeline.connect("gate.answered", "say.replies")
+    return pipeline
+
+
+@component
+class Say:
+    @component.output_types(said=str)
+    def run(self, replies: list[ChatMessage]) -> dict[str, Any]:
+        return {"said": replies[0].text}
+
+
+DATA: dict[str, Any] = {name: {"query": QUESTION} for name in ("retriever", "prompt", "gate")}
+
+
+def watch(pipeline: Pipeline, caplog: pytest.LogCaptureFixture, path: str, data: dict[str, Any] = DATA) -> Seen:
+    """Run a pipeline and keep all that can be observed of it."""
+    seen = Seen()
+    tracing.enable_tracing(seen.spans)
+    everything = {name for name, _ in pipeline.walk()}
+    with caplog.at_level(logging.DEBUG):
+        try:
+            if path == "sync":
+                seen.result = pipeline.run(
+                    data, include_outputs_from=everything, snapshot_callback=lambda shot: seen.snapshots.append(shot)
+                )
+            elif path == "async":
+                seen.result = asyncio.run(pipeline.run_async(data, include_outputs_from=everything))
+            else:
+                asyncio.run(_streamed(pipeline, data, everything, seen))
+        except Exception as error:
+            seen.error = error
+            if (shot := getattr(error, "pipeline_snapshot", None)) is not None:
+                seen.snapshots.append(shot)
+                error.pipeline_snapshot = None  # type: ignore[attr-defined]  # looked at as plain data
+    seen.logs = caplog.text
+    tracing.disable_tracing()
+    return seen
+
+
+async def _streamed(pipeline: Pipeline, data: dict[str, Any], everything: set[str], seen: Seen) -> None:
+    handle = pipeline.stream(data, include_outputs_from=everything)
+    async for chunk in handle:
+        seen.tokens.append(chunk.content)
+    seen.result = handle.result
+
+
+def reply(*parts: Any, **meta: Any) -> ChatMessage:
+    return ChatMessage(_role=ChatRole.ASSISTANT, _content=list(parts), _meta=meta)
+
+
+def says(*parts: Any, **meta: Any) -> MockChatGenerator:
+    return MockChatGenerator(reply(*parts, **meta))
+
+
+def agent(*replies: ChatMessage, **settings: Any) -> Agent:
+    """An agent with a search tool, which says these things one after another."""
+    parameters = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    tool = Tool(
+        name="search",
+        description="Searches.",
+        parameters=parameters,
+        function=lambda query: {"documents": DOCUMENTS},
+        outputs_to_state={"documents": {"source": "documents"}},
+    )
+    schema = {"documents": {"type": list[Document]}}
+    return Agent(chat_generator=MockChatGenerator(list(replies)), tools=[tool], state_schema=schema, **settings)
+
+
+def inner_pipeline(write: Callable[[str], str]) -> SuperComponent:
+    inner = Pipeline()
+    inner.add_component("llm", FunctionGenerator(write))
+    return SuperComponent(
+        inner, input_mapping={"messages": ["llm.messages"]}, output_mapping={"llm.replies": "replies"}
+    )
+
+
+def picture() -> ImageContent:
+    return ImageContent(base64_image="aGk=", mime_type="image/png", meta={"alt": SECRET})
+
+
+SEARCH = ToolCall("search", {"query": SECRET})
+
+WITHHELD: dict[str, Callable[[], Any]] = {
+    "one text": lambda: says(TextContent(SECRET)),
+    "the second text": lambda: says(TextContent(GOOD), TextContent(SECRET)),
+    "one word of it": lambda: says(TextContent(f"{GOOD} {WORDS[1]}")),
+    "a pipeline": lambda: inner_pipeline(lambda prompt: SECRET),
+    "a list to fall back on": lambda: FallbackChatGenerator([says(TextContent(SECRET))]),
+    "an agent": lambda: agent(reply(TextContent(SECRET))),
+    "an agent after a search": lambda: agent(reply(TextContent(SECRET), SEARCH), reply(TextContent(SECRET))),
+    "an agent cut off": lambda: agent(reply(TextContent(SECRET), finish_reason="length")),
+    "an agent out of steps": lambda: agent(reply(TextContent(SECRET), SEARCH), max_agent_steps=1),
+    "a stream of its own": lambda: FunctionGenerator(lambda prompt: SECRET),
+}
+
+RELEASED: dict[str, Callable[[], Any]] = {
+    "one text": lambda: says(TextContent(GOOD)),
+    "reasoning": lambda: says(ReasoningContent(SECRET), TextContent(GOOD)),
+    "a picture": lambda: says(TextContent(GOOD), picture()),
+    "a file": lambda: says(TextContent(GOOD), FileContent("aGk=", "text/plain", SECRET)),
+    "metadata": lambda: says(
+        TextContent(GOOD), model=SECRET, finish_reason=SECRET, refusal=SECRET, usage={"x": SECRET}
+    ),
+    "an agent's search": lambda: agent(reply(TextContent(SECRET), SEARCH), reply(TextContent(GOOD))),
+}
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "a tool call": lambda: says(TextContent(GOOD), SEARCH),
+    "nothing but reasoning": lambda: says(ReasoningContent(SECRET)),
+    "two replies": lambda: _Two(),
+    "another key": lambda: _Other(),
+}
+
+
+@component
+class _Two:
+    @component.output_types(replies=list[ChatMessage])
+    def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+        return {"replies": [ChatMessage.from_assistant(GOOD), ChatMessage.from_assistant(SECRET)]}
+
+
+@component
+class _Other:
+    @component.output_types(answers=list[ChatMessage])
+    def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+        return {"answers": [ChatMessage.from_assistant(SECRET)]}
+
+
+def traced_by_the_framework(seen: Seen, *, content: bool) -> set[str]:
+    """Spans with the canary other than those that the generator writes itself where content is traced."""
+    own = {name for name in seen.spans.telling() if name.startswith(("haystack.agent", "haystack.chat_generator"))}
+    return seen.spans.telling() - own if content else seen.spans.telling()
+
+
+@pytest.mark.parametrize("path", ["sync", "async", "stream"])
+@pytest.mark.parametrize("shape", WITHHELD)
+def test_a_withheld_draft_shows_nowhere(shape: str, path: str, content: bool, caplog: pytest.LogCaptureFixture) -> None:
+    seen = watch(whole(WITHHELD[shape]()), caplog, path)
+    assert seen.error is None and seen.result["gate"]["decision"]["action"] == "abstain"
+    assert "say" not in seen.result and not seen.tokens
+    assert not {name for name, told in seen.of().items() if holds_canary(told)}
+    # a pipeline inside is a pipeline: it traces what its own components say
+    allowed = {"haystack.component.run", "haystack.pipeline.run"} if shape == "a pipeline" and content else set()
+    assert traced_by_the_framework(seen, content=content) <= allowed
+
+
+@pytest.mark.parametrize("path", ["sync", "async", "stream"])
+@pytest.mark.parametrize("shape", RELEASED)
+def test_what_is_released_is_what_was_judged(
+    shape: str, path: str, content: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watch(whole(RELEASED[shape]()), caplog, path)
+    assert seen.error is None, seen.error
+    (released,) = seen.result["gate"]["answered"]
+    assert released.texts == [GOOD] and seen.result["say"]["said"] == GOOD
+    assert set(released.meta) <= {"isr", "usage"} and not released.reasonings and not released.tool_calls
+    assert not {name for name, told in seen.of().items() if holds_canary(told)}
+    assert not traced_by_the_framework(seen, content=content)
+
+
+@pytest.mark.parametrize("path", ["sync", "async"])
+@pytest.mark.parametrize("shape", WRONG)
+def test_a_draft_that_the_gate_does_not_know_is_an_error(
+    shape: str, path: str, content: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = watch(whole(WRONG[shape]()), caplog, path)
+    assert isinstance(seen.error, PipelineRuntimeError) and isinstance(seen.error.__cause__, InvalidInputError)
+    assert not {name for name, told in seen.of().items() if holds_canary(told)} and not seen.spans.telling()
+
+
+@pytest.mark.parametrize("path", ["sync", "async"])
+@pytest.mark.parametrize("policy", ["raise", "abstain"])
+def test_an_error_in_the_gate_and_the_snapshot_of_it_hold_no_draft(
+    policy: Any, path: str, content: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def dead(case: Case) -> float:
+        raise RuntimeError("the machine is gone")
+
+    seen = watch(whole(says(TextContent(SECRET)), core(dead, on_error=policy)), caplog, path)
+    assert (seen.error is not None) == (policy == "raise") and bool(seen.snapshots) == (policy + path == "raisesync")
+    assert not {name for name, told in seen.of().items() if holds_canary(told)} and not seen.spans.telling()
+
+
+@pytest.mark.parametrize("ending", ["cancel", "time out"])
+def test_a_run_that_is_stopped_while_the_gate_decides_leaves_no_draft(
+    ending: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(case: Case) -> float:
+        entered.set()
+        assert leave.wait(60)
+        return 0.0
+
+    pipeline, seen = whole(says(TextContent(SECRET)), core(slow)), Seen()
+    tracing.enable_tracing(seen.spans)
+
+    async def stopped() -> None:
+        task = asyncio.create_task(pipeline.run_async(DATA))
+        assert await asyncio.to_thread(entered.wait, 60)
+        if ending == "cancel":
+            task.cancel()
+        try:
+            await (task if ending == "cancel" else asyncio.wait_for(task, 0.01))
+        finally:
+            leave.set()
+
+    with caplog.at_level(logging.DEBUG), pytest.raises((asyncio.CancelledError, TimeoutError)) as caught:
+        asyncio.run(stopped())
+    tracing.disable_tracing()
+    assert not holds_canary((str(caught.value), caplog.text)) and not seen.spans.telling()
+
+
+def test_a_run_that_is_tried_again_releases_what_is_judged_then(caplog: pytest.LogCaptureFixture) -> None:
+    tries: list[str] = []
+
+    def at_first_dead(case: Case) -> float:
+        tries.append(case.predicate.query)
+        if len(tries) == 1:
+            raise RuntimeError("the machine is gone")
+        return float(not holds_canary(case.predicate.query))
+
+    drafts = [reply(TextContent(SECRET)), reply(TextContent(GOOD)), reply(TextContent(SECRET))]
+    pipeline = whole(MockChatGenerator(drafts), core(at_first_dead))
+    first, second, third = (watch(pipeline, caplog, "sync") for _ in range(3))
+    assert first.error is not None and second.result["say"]["said"] == GOOD
+    assert third.result["gate"]["decision"]["action"] == "abstain"
+    assert not holds_canary([first.of(), second.of(), third.of()])
+
+
+@pytest.mark.parametrize("where", ["gate", "say"])
+@pytest.mark.parametrize("draft", [SECRET, GOOD])
+def test_a_run_is_resumed_from_a_snapshot_without_a_draft_in_it(where: str, draft: str) -> None:
+    pipeline = whole(says(TextContent(draft), ReasoningContent(SECRET)))
+    if (where, draft) == ("say", SECRET):  # withheld: what comes after the gate is never reached
+        assert not holds_canary(pipeline.run(DATA, break_point=Breakpoint("say")))
+        return
+    with pytest.raises(BreakpointException) as stopped:
+        pipeline.run(DATA, break_point=Breakpoint(where))
+    written = json.dumps(stopped.value.pipeline_snapshot.to_dict())  # type: ignore[union-attr]
+    assert not holds_canary(written)
+    snapshot = PipelineSnapshot.from_dict(json.loads(written))
+    result = pipeline.run({}, pipeline_snapshot=snapshot)
+    assert not holds_canary(result) and ("say" in result) == (draft == GOOD)
+
+
+@pytest.mark.parametrize("path", ["sync", "async", "stream"])
+def test_parallel_branches_release_each_what_it_judged(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = whole(says(TextContent(GOOD)))
+    pipeline.add_component("other", ISRChatGenerator(says(TextContent(SECRET)), core()))
+    pipeline.connect("retriever.documents", "other.documents")
+    pipeline.connect("prompt.prompt", "other.messages")
+    seen = watch(pipeline, caplog, path, {**DATA, "other": {"query": QUESTION}})
+    assert seen.result["say"]["said"] == GOOD and "answered" not in seen.result["other"]
+    assert not holds_canary(seen.of()) and not seen.spans.telling()
+
+
+def test_what_streams_or_ends_by_itself_is_refused_when_it_is_made_and_when_it_is_run() -> None:
+    def told(chunk: Any) -> None:
+        raise AssertionError("nothing may be streamed")
+
+    for generator in (
+        MockChatGenerator(SECRET, streaming_callback=told),
+        FallbackChatGenerator([MockChatGenerator(SECRET, streaming_callback=told)]),
+        Agent(chat_generator=MockChatGenerator(SECRET), streaming_callback=told),
+        Agent(chat_generator=MockChatGenerator(SECRET, streaming_callback=told)),
+    ):
+        with pytest.raises(ConfigurationError, match="streaming_callback"):
+            ISRChatGenerator(generator, core())
+    with pytest.raises(ConfigurationError, match="exit_conditions"):
+        ISRChatGenerator(agent(reply(SEARCH), exit_conditions=["search"]), core())
+    late = MockChatGenerator(SECRET)
+    made = ISRChatGenerator(late, core())
+    late.streaming_callback = told
+    with pytest.raises(ConfigurationError, match="streaming_callback"):
+        made.run([ChatMessage.from_user("?")], QUESTION, DOCUMENTS)
+
+
+@pytest.mark.parametrize("without", ["abstain", "pass"])
+def test_an_agent_that_searched_is_judged_although_its_messages_were_trimmed(without: Any) -> None:
+    class Forget:
+        """Leaves only the first message of the user, as a summary or a limit of tokens does."""
+
+        def run(self, state: Any) -> None:
+            state.data["messages"][:] = [one for one in state.data["messages"] if one.is_from(ChatRole.USER)][:1]
+
+    pytest.importorskip("haystack.hooks", reason="this Haystack has no hooks that trim messages")
+    talks = agent(reply(SEARCH), reply(TextContent(SECRET)), hooks={"before_llm": [Forget()]})
+    found = ISRChatGenerator(talks, core(0.0), without_evidence=without).run([ChatMessage.from_user("?")], QUESTION)
+    assert found["decision"]["action"] == "abstain" and found["decision"]["chunks"] == 1 and not holds_canary(found)
+
+
+def test_an_agent_that_did_not_search_abstains_by_default_and_passes_only_where_that_was_said() -> None:
+    def ask(*replies: ChatMessage, documents: Any = None, **settings: Any) -> dict[str, Any]:
+        made = ISRChatGenerator(agent(*replies), core(), **settings)
+        return made.run([ChatMessage.from_user("Thank you.")], QUESTION, documents)
+
+    hello = reply(TextContent("You are welcome."), ReasoningContent(SECRET))
+    assert ask(hello)["decision"]["reason"] == "no_evidence"
+    passed = ask(hello, without_evidence="pass")
+    assert passed["answered"][0].texts == ["You are welcome."] and not holds_canary(passed) and "decision" not in passed
+    assert ask(hello, documents=[], without_evidence="pass")["decision"]["reason"] == "no_evidence"
+    with pytest.raises(ConfigurationError, match="without_evidence"):
+        ISRChatGenerator(agent(hello), core(), without_evidence="maybe")  # type: ignore[arg-type]
+
+
+def test_a_search_that_found_nothing_was_a_search() -> None:
+    nothing = Tool(
+        name="search",
+        description="Searches.",
+        parameters={"type": "object", "properties": {"query": {"type": "string"}}},
+        function=lambda query: {"documents": []},
+        outputs_to_state={"documents": {"source": "documents"}},
+    )
+    drafting = MockChatGenerator([reply(SEARCH), reply(TextContent(SECRET))])
+    talks = Agent(chat_generator=drafting, tools=[nothing], state_schema={"documents": {"type": list[Document]}})
+    found = ISRChatGenerator(talks, core(), without_evidence="pass").run([ChatMessage.from_user("?")], QUESTION)
+    assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
+
+
+def test_a_pipeline_with_the_generator_is_written_and_read_back() -> None:
+    pipeline = Pipeline()
+    pipeline.add_component("gate", ISRChatGenerator(MockChatGenerator("a"), h_star=0.3, without_evidence="pass"))
+    read: Any = Pipeline.loads(pipeline.dumps()).get_component("gate")
+    assert isinstance(read.chat_generator, MockChatGenerator) and (read.h_star, read.without_evidence) == (0.3, "pass")
+
+
+def test_in_a_conversation_the_rewritten_question_is_searched_for_and_judged() -> None:
+    """Three turns: a generator rewrites the third, and both the search and the gate get what it wrote."""
+    wholes = {"And when did it end?": "When did the First World War end?"}
+    searched: list[str] = []
+
+    @component
+    class Rewriter:
+        @component.output_types(query=str)
+        def run(self, said: str) -> dict[str, Any]:
+            return {"query": wholes.get(said, said)}
+
+    @component
+    class Retriever:
+        @component.output_types(documents=list[Document])
+        def run(self, query: str) -> dict[str, Any]:
+            searched.append(query)
+            return {"documents": [Document(content="The First World War ended in 1918.")]}
+
+    pipeline = Pipeline()
+    pipeline.add_component("rewriter", Rewriter())
+    pipeline.add_component("retriever", Retriever())
+    pipeline.add_component("prompt", ChatPromptBuilder(TEMPLATE, required_variables="*"))
+    pipeline.add_component("gate", ISRChatGenerator(MockChatGenerator("In 1918."), core()))
+    for receiver in ("retriever.query", "prompt.query", "gate.query"):
+        pipeline.connect("rewriter.query", receiver)
+    pipeline.connect("retriever.documents", "prompt.documents")
+    pipeline.connect("retriever.documents", "gate.documents")
+    pipeline.connect("prompt.prompt", "gate.messages")
+
+    turns = ("Which war began in 1914?", "Who took part in the First World War?", "And when did it end?")
+    judged = [pipeline.run({"rewriter": {"said": said}})["gate"]["decision"]["question"] for said in turns]
+    assert judged == searched == [*turns[:2], "When did the First World War end?"]
+
+    wholes.clear()  # nothing rewrites it: the gate does not answer it as if it stood alone
+    found = pipeline.run({"rewriter": {"said": turns[2]}})["gate"]
+    assert "answered" not in found and found["decision"]["action"] == "abstain"
+    assert found["decision"]["question"] == turns[2] and "stands alone" in found["decision"]["detail"]
+
+
+class TestTheBoundaryOfDraftGate:
+    """Between a generator and `ISRDraftGate` the draft is the pipeline's own, as README says: it is seen here only."""
+
+    def pipeline(self, **settings: Any) -> Pipeline:
+        return gated_after(ISRDraftGate(core(**settings)), lambda query, number: DOCUMENTS, lambda prompt: SECRET)
+
+    def test_the_result_and_the_logs_hold_none_of_it(self, caplog: pytest.LogCaptureFixture) -> None:
+        seen = Seen()
+        tracing.enable_tracing(seen.spans)
+        with caplog.at_level(logging.DEBUG):
+            seen.result = self.pipeline().run({"ask": {"value": QUESTION}}, include_outputs_from={"gate"})
+        tracing.disable_tracing()
+        assert not holds_canary((seen.result, caplog.text)) and not seen.spans.telling()
+
+    def test_traces_of_content_hold_it(self, content: bool) -> None:
+        recorder = Recorder()
+        tracing.enable_tracing(recorder)
+        self.pipeline().run({"ask": {"value": QUESTION}})
+        assert recorder.telling() == ({"haystack.component.run"} if content else set())
+
+    def test_outputs_that_are_asked_for_and_snapshots_hold_it(self) -> None:
+        result = self.pipeline().run({"ask": {"value": QUESTION}}, include_outputs_from={"llm"})
+        assert holds_canary(result["llm"]) and not holds_canary(result["gate"])
+        with pytest.raises(BreakpointException) as stopped:
+            self.pipeline().run({"ask": {"value": QUESTION}}, break_point=Breakpoint("gate"))
+        assert holds_canary(stopped.value.pipeline_snapshot)
