@@ -100,8 +100,11 @@ class ScriptedLLM(FunctionCallingLLM):
     """Calls `search_evidence` as its script says, one call a turn, and then speaks its last words."""
 
     asks: list[dict[str, str]]
-    last: Callable[[list[str]], str] = lambda heard: "done"
+    last: Callable[[list[str]], str | ChatMessage] = lambda heard: "done"
+    condensed: str = ""
+    tool: str = "search_evidence"
     heard: list[str] = Field(default_factory=list)
+    users: list[str] = Field(default_factory=list)
 
     @property
     def metadata(self) -> LLMMetadata:
@@ -112,14 +115,16 @@ class ScriptedLLM(FunctionCallingLLM):
 
     async def achat_with_tools(self, *args: Any, chat_history: Any = None, **kwargs: Any) -> ChatResponse:
         self.heard[:] = [str(m.content) for m in chat_history or [] if m.role == MessageRole.TOOL]
-        text = "" if len(self.heard) < len(self.asks) else self.last(self.heard)
-        return ChatResponse(message=ChatMessage(role="assistant", content=text), raw={"turn": len(self.heard)})
+        self.users[:] = [str(m.content) for m in chat_history or [] if m.role == MessageRole.USER]
+        said = "" if len(self.heard) < len(self.asks) else self.last(self.heard)
+        message = said if isinstance(said, ChatMessage) else ChatMessage(role="assistant", content=said)
+        return ChatResponse(message=message, raw={"turn": len(self.heard)})
 
     def get_tool_calls_from_response(self, response: ChatResponse, *args: Any, **kwargs: Any) -> list[ToolSelection]:
         turn = response.raw["turn"] if isinstance(response.raw, dict) else len(self.asks)
         if turn >= len(self.asks):
             return []
-        return [ToolSelection(tool_id=f"t{turn}", tool_name="search_evidence", tool_kwargs=self.asks[turn])]
+        return [ToolSelection(tool_id=f"t{turn}", tool_name=self.tool, tool_kwargs=self.asks[turn])]
 
     def _never(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("agents call achat_with_tools")
@@ -137,7 +142,8 @@ class ScriptedLLM(FunctionCallingLLM):
         return self._never()
 
     async def achat(self, *args: Any, **kwargs: Any) -> Any:
-        return self._never()
+        """Rewrites a follow-up."""
+        return ChatResponse(message=ChatMessage(role="assistant", content=self.condensed))
 
     async def astream_chat(self, *args: Any, **kwargs: Any) -> Any:
         return self._never()

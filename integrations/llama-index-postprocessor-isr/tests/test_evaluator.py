@@ -16,7 +16,7 @@ CONTEXTS = ["The Seine flows through Paris."]
 
 
 def test_passes_what_the_contexts_support_and_hands_out_the_numbers() -> None:
-    result = ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.", contexts=CONTEXTS)
+    result = ISREvaluator(fixed(1)).evaluate(query="Where is Rouen?", response="Paris.", contexts=CONTEXTS)
     assert result.passing and result.score == 1.0 and result.contexts == CONTEXTS and not result.invalid_result
     assert Decision.from_json(result.feedback or "").predicate == "supported-answer/1"
     failed = ISREvaluator(fixed(speaks_of("London"))).evaluate(response="London.", contexts=CONTEXTS)
@@ -26,12 +26,12 @@ def test_passes_what_the_contexts_support_and_hands_out_the_numbers() -> None:
 
 def test_judges_a_response_with_its_source_nodes() -> None:
     response = Response("Paris.", source_nodes=[node(CONTEXTS[0])])
-    assert ISREvaluator(fixed(speaks_of("Seine"))).evaluate_response(query="Where?", response=response).passing
+    assert ISREvaluator(fixed(speaks_of("Seine"))).evaluate_response(query="Where is Rouen?", response=response).passing
 
 
 def test_no_contexts_do_not_pass_and_missing_input_is_invalid() -> None:
-    assert ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.", contexts=[]).passing is False
-    missing = ISREvaluator(fixed(1)).evaluate(query="Where?", response="Paris.")
+    assert ISREvaluator(fixed(1)).evaluate(query="Where is Rouen?", response="Paris.", contexts=[]).passing is False
+    missing = ISREvaluator(fixed(1)).evaluate(query="Where is Rouen?", response="Paris.")
     assert missing.invalid_result and "contexts" in (missing.invalid_reason or "")
 
 
@@ -39,7 +39,7 @@ def test_a_bad_row_does_not_lose_the_others_of_a_batch() -> None:
     runner = BatchEvalRunner({"isr": ISREvaluator(fixed(1))}, workers=2)
     results = asyncio.run(
         runner.aevaluate_response_strs(
-            queries=["Where?", "Who?", "When?"],
+            queries=["Where is Rouen?", "Who?", "When?"],
             response_strs=["Paris.", " ", "1901."],
             contexts_list=[CONTEXTS, CONTEXTS, [""]],
         )
@@ -64,7 +64,7 @@ def test_runs_in_a_batch_beside_other_evaluators() -> None:
     runner = BatchEvalRunner({"isr": ISREvaluator(fixed(speaks_of("Paris")))}, workers=2)
     results = asyncio.run(
         runner.aevaluate_response_strs(
-            queries=["Where?", "Who?"], response_strs=["Paris.", "He."], contexts_list=[CONTEXTS, ["Nobody."]]
+            queries=["Where is Rouen?", "Who?"], response_strs=["Paris.", "He."], contexts_list=[CONTEXTS, ["Nobody."]]
         )
     )
     assert [result.passing for result in results["isr"]] == [True, False]

@@ -61,7 +61,7 @@ def test_fetches_more_evidence_while_it_is_not_enough() -> None:
     found = {1: [*NODES, node("The Seine passes Rouen.", "b")], 2: [node("It ends in the Channel.", "c")]}
     retriever = TopKRetriever(lambda query, round_number: found[round_number])
     gate = ISRGate(gate=fixed(speaks_of("Rouen", "Channel")), retriever=retriever, rounds=3)
-    passed = gate.postprocess_nodes(NODES, query_str="Where?")
+    passed = gate.postprocess_nodes(NODES, query_str="Where is Rouen?")
     assert texts(passed) == [
         "The Seine flows through Paris.",
         "The Loire is long.",
@@ -210,7 +210,7 @@ class TestInAnIndex:
 
     def test_an_empty_abstention_calls_no_llm(self) -> None:
         calls: list[str] = []
-        response = self.engine(calls, ISRGate(gate=fixed(0), on_abstain="empty")).query("Where?")
+        response = self.engine(calls, ISRGate(gate=fixed(0), on_abstain="empty")).query("Where is Rouen?")
         assert str(response) == "Empty Response" and not calls
 
     def test_the_text_judged_is_the_text_that_the_llm_is_given(self) -> None:
@@ -221,21 +221,21 @@ class TestInAnIndex:
         document.excluded_llm_metadata_keys = ["secret"]
         index = VectorStoreIndex.from_documents([document], embed_model=MockEmbedding(embed_dim=8))
         llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "drafted")  # type: ignore[func-returns-value]
-        index.as_query_engine(llm=llm, node_postprocessors=[ISRGate(gate=gate)]).query("Where?")
+        index.as_query_engine(llm=llm, node_postprocessors=[ISRGate(gate=gate)]).query("Where is Rouen?")
         assert judged[0] in calls[0] and "Seine" in judged[0] and "Loire" not in judged[0]
 
     def test_generation_mode_calls_the_llm_all_the_same_unless_the_gate_raises(self) -> None:
         calls: list[str] = []
         mode = {"response_mode": ResponseMode.GENERATION}
-        self.engine(calls, ISRGate(gate=fixed(0), on_abstain="empty"), **mode).query("Where?")
+        self.engine(calls, ISRGate(gate=fixed(0), on_abstain="empty"), **mode).query("Where is Rouen?")
         assert len(calls) == 1
         with pytest.raises(AbstainedError):
-            self.engine(calls, ISRGate(gate=fixed(0)), **mode).query("Where?")
+            self.engine(calls, ISRGate(gate=fixed(0)), **mode).query("Where is Rouen?")
         assert len(calls) == 1
 
     def test_answers_when_the_evidence_is_enough_and_the_prompt_holds_no_decision(self) -> None:
         calls: list[str] = []
-        response = self.engine(calls, ISRGate(gate=fixed(1))).query("Where?")
+        response = self.engine(calls, ISRGate(gate=fixed(1))).query("Where is Rouen?")
         assert str(response) == "drafted" and len(calls) == 1 and "bits_to_trust" not in calls[0]
         assert response.source_nodes[0].node.metadata["isr"]["action"] == "answer"
 
@@ -258,10 +258,10 @@ def test_callbacks_of_the_older_kind_hear_of_it_too(answers: bool) -> None:
     handler = LlamaDebugHandler(print_trace_on_end=False)
     gate = ISRGate(gate=fixed(lambda case: float(answers)), callback_manager=CallbackManager([handler]))
     if answers:
-        gate.postprocess_nodes(NODES, query_str="Where?")
+        gate.postprocess_nodes(NODES, query_str="Where is Rouen?")
     else:
         with pytest.raises(AbstainedError):
-            gate.postprocess_nodes(NODES, query_str="Where?")
+            gate.postprocess_nodes(NODES, query_str="Where is Rouen?")
     ((start, end),) = handler.get_event_pairs(CBEventType.RERANKING)
-    assert start.payload is not None and start.payload[EventPayload.QUERY_STR] == "Where?"
+    assert start.payload is not None and start.payload[EventPayload.QUERY_STR] == "Where is Rouen?"
     assert end.payload is not None and ((EventPayload.NODES if answers else EventPayload.EXCEPTION) in end.payload)

@@ -95,16 +95,16 @@ def test_a_sub_question_that_is_not_answered_is_no_evidence_for_another_answer(u
     engine = SubQuestionQueryEngine.from_defaults([tool], question_gen=OneQuestion(), verbose=False, **settings)
     if version("llama-index-core") == "0.14.0":  # drops a sub-question for a ValueError alone
         with pytest.raises(AbstainedError):
-            engine.query("Where?")
+            engine.query("Where is Rouen?")
     else:
-        assert str(engine.query("Where?")) == "Empty Response"  # it drops a sub-question whose engine raises
+        assert str(engine.query("Where is Rouen?")) == "Empty Response"  # it drops a sub-question whose engine raises
     assert not pipeline.calls
 
 
 @pytest.mark.parametrize("mode", [ResponseMode.COMPACT, ResponseMode.GENERATION, ResponseMode.SIMPLE_SUMMARIZE])
 def test_abstains_with_the_message_the_decision_and_the_evidence_and_calls_no_llm(mode: ResponseMode) -> None:
     pipeline = Pipeline(response_mode=mode)
-    response = ISRQueryEngine(pipeline.engine, gate=fixed(0), message=MESSAGE).query("Where?")
+    response = ISRQueryEngine(pipeline.engine, gate=fixed(0), message=MESSAGE).query("Where is Rouen?")
     assert isinstance(response, Response) and str(response) == MESSAGE
     assert texts(response.source_nodes) == texts(ROUNDS[0]) and not pipeline.calls
     assert response.metadata is not None
@@ -113,7 +113,7 @@ def test_abstains_with_the_message_the_decision_and_the_evidence_and_calls_no_ll
 
 def test_a_gate_before_drafting_keeps_the_token_stream() -> None:
     pipeline = Pipeline(streaming=True)
-    response = ISRQueryEngine(pipeline.engine, gate=fixed(1)).query("Where?")
+    response = ISRQueryEngine(pipeline.engine, gate=fixed(1)).query("Where is Rouen?")
     assert isinstance(response, StreamingResponse)
     assert list(response.response_gen) == ["one", " two", " three"]
     assert response.metadata is not None and response.metadata["isr"]["action"] == "answer"
@@ -123,11 +123,11 @@ def test_a_gate_after_drafting_releases_the_whole_draft_or_none_of_it() -> None:
     for p_ref, told in ((1, "one two three"), (0, MESSAGE)):
         pipeline = Pipeline(streaming=True)
         engine = ISRQueryEngine(pipeline.engine, gate=fixed(p_ref), place="after", message=MESSAGE)
-        response = engine.query("Where?")
+        response = engine.query("Where is Rouen?")
         assert isinstance(response, StreamingResponse) and list(response.response_gen) == [told]
 
         async def ask(engine: ISRQueryEngine = engine) -> list[str]:
-            answer = await engine.aquery("Where?")
+            answer = await engine.aquery("Where is Rouen?")
             assert isinstance(answer, AsyncStreamingResponse)
             return [piece async for piece in answer.async_response_gen()]
 
@@ -145,7 +145,7 @@ def test_both_gates_decide_one_after_the_other() -> None:
         pipeline = Pipeline()
         asked.clear()
         engine = ISRQueryEngine(pipeline.engine, gate=fixed(judge), place="both", message=MESSAGE)
-        response = engine.query("Where?") if run == "query" else asyncio.run(engine.aquery("Where?"))
+        response = engine.query("Where is Rouen?") if run == "query" else asyncio.run(engine.aquery("Where is Rouen?"))
         assert str(response) == MESSAGE and len(pipeline.calls) == 1
         assert list(dict.fromkeys(asked)) == ["Sufficient", "Supported"]
         assert [d["action"] for d in response.metadata["isr_rounds"]] == ["answer", "abstain"]  # type: ignore[index]
@@ -153,7 +153,7 @@ def test_both_gates_decide_one_after_the_other() -> None:
 
 def test_retrieves_again_deeper_and_answers_from_all_it_found() -> None:
     pipeline = Pipeline()
-    response = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), rounds=2).query("Where?")
+    response = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), rounds=2).query("Where is Rouen?")
     assert str(response) == "one two three" and texts(response.source_nodes) == texts(ROUNDS[1])
     assert [d["action"] for d in response.metadata["isr_rounds"]] == ["acquire", "answer"]  # type: ignore[index]
 
@@ -166,17 +166,17 @@ def test_retrieves_again_in_other_words() -> None:
         rounds=2,
         rewrite=lambda query, round_number, decision: f"{query} {round_number} {decision.reason}",
     )
-    engine.query("Where?")
-    asyncio.run(engine.aquery("Where?"))
-    assert pipeline.queries == ["Where?", "Where? 1 reference_below_target"] * 2
+    engine.query("Where is Rouen?")
+    asyncio.run(engine.aquery("Where is Rouen?"))
+    assert pipeline.queries == ["Where is Rouen?", "Where is Rouen? 1 reference_below_target"] * 2
 
 
 def test_a_draft_is_written_once_and_more_support_is_looked_for() -> None:
     pipeline = Pipeline()
     engine = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), place="after", rounds=2)
-    response = engine.query("Where?")
+    response = engine.query("Where is Rouen?")
     assert str(response) == "one two three" and len(pipeline.calls) == 1
-    assert pipeline.queries == ["Where?", "Where? one two three"]
+    assert pipeline.queries == ["Where is Rouen?", "Where is Rouen? one two three"]
     assert texts(response.source_nodes) == texts(ROUNDS[1])
 
 
@@ -190,7 +190,7 @@ def test_the_callers_own_query_bundle_reaches_the_retriever() -> None:
 
     pipeline = Pipeline()
     engine = pipeline.engine.with_retriever(Watching(pipeline.find))
-    bundle = QueryBundle("Where?", custom_embedding_strs=["other words"])
+    bundle = QueryBundle("Where is Rouen?", custom_embedding_strs=["other words"])
     ISRQueryEngine(engine, gate=fixed(1)).query(bundle)
     assert seen == [bundle] and seen[0].embedding_strs == ["other words"]
 
@@ -198,7 +198,7 @@ def test_the_callers_own_query_bundle_reaches_the_retriever() -> None:
 def test_any_engine_can_be_gated_after_drafting() -> None:
     for p_ref, nodes, told in ((1, ROUNDS[0], "drafted"), (0, ROUNDS[0], MESSAGE), (1, [], MESSAGE)):
         engine = ISRQueryEngine(OpaqueEngine(nodes), gate=fixed(p_ref), place="after", message=MESSAGE)
-        assert str(engine.query("Where?")) == str(asyncio.run(engine.aquery("Where?"))) == told
+        assert str(engine.query("Where is Rouen?")) == str(asyncio.run(engine.aquery("Where is Rouen?"))) == told
 
 
 def test_refuses_what_the_engine_cannot_follow() -> None:
@@ -222,7 +222,7 @@ def test_citation_numbers_stay_those_of_the_source_nodes() -> None:
     llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "as said in [2]")  # type: ignore[func-returns-value]
     for place in ("before", "after", "both"):
         inner = CitationQueryEngine.from_args(index, llm=llm, similarity_top_k=3)
-        response = ISRQueryEngine(inner, gate=fixed(1), place=place).query("Which?")  # type: ignore[arg-type]
+        response = ISRQueryEngine(inner, gate=fixed(1), place=place).query("Which fact is the second?")  # type: ignore[arg-type]
         assert str(response) == "as said in [2]"
         for number, source in enumerate(texts(response.source_nodes), start=1):
             assert source.startswith(f"Source {number}:") and source.strip() in calls[-1]
@@ -264,16 +264,16 @@ class TestInChat:
 def test_works_as_a_query_engine_tool() -> None:
     pipeline = Pipeline()
     tool = QueryEngineTool.from_defaults(ISRQueryEngine(pipeline.engine, gate=fixed(0), message=MESSAGE))
-    output = tool.call("Where?")
+    output = tool.call("Where is Rouen?")
     assert output.content == MESSAGE and output.raw_output.metadata["isr"]["action"] == "abstain"
-    assert asyncio.run(tool.acall(input="Where?")).content == MESSAGE
+    assert asyncio.run(tool.acall(input="Where is Rouen?")).content == MESSAGE
 
 
 @pytest.mark.parametrize("run", ["query", "aquery"])
 def test_a_query_is_one_span_with_the_retrieval_and_the_decision_inside(run: str) -> None:
     engine = ISRQueryEngine(Pipeline().engine, gate=fixed(1))
     with recorded() as (recorder, spans):
-        engine.query("Where?") if run == "query" else asyncio.run(engine.aquery("Where?"))
+        engine.query("Where is Rouen?") if run == "query" else asyncio.run(engine.aquery("Where is Rouen?"))
     own = [span for span in spans.completed_spans if span.id_.startswith(f"ISRQueryEngine._{run}")]
     assert len(own) == 1
     decided = [event for event in recorder.events if isinstance(event, ISRDecisionEvent)]
@@ -301,12 +301,12 @@ def test_an_audited_response_is_what_may_go_out_with_citations(place: Any, strea
     engine = ISRQueryEngine(pipeline.engine, gate=auditing_gate(), place=place, audit=True, message=MESSAGE)
 
     async def ask() -> tuple[str, dict[str, Any]]:
-        response = await engine.aquery("Where?")
+        response = await engine.aquery("Where is Rouen?")
         if isinstance(response, AsyncStreamingResponse):
             response = await response.get_response()
         return str(response), response.metadata or {}
 
-    response = engine.query("Where?")
+    response = engine.query("Where is Rouen?")
     for text, metadata in ((str(response), response.metadata or {}), asyncio.run(ask())):
         assert text == "The Seine flows through Paris [1]."
         found = AnswerAudit.from_dict(metadata["isr_audit"])

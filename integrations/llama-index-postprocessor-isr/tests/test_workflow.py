@@ -26,7 +26,7 @@ def engine(calls: list[str], *, streaming: bool = False) -> RetrieverQueryEngine
 
 
 async def follow(workflow: ISRWorkflow) -> tuple[Any, list[Any]]:
-    handler = workflow.run(question="Where?")
+    handler = workflow.run(question="Where is Rouen?")
     events = [event async for event in handler.stream_events()]
     return await handler, events
 
@@ -55,7 +55,7 @@ def test_a_run_is_written_as_json_in_the_middle_and_taken_up_by_another_workflow
 
     async def interrupted() -> dict[str, Any]:
         workflow = ISRWorkflow(engine(calls), gate=fixed(speaks_of("Rouen")), timeout=60)
-        handler = workflow.run(question="Where?")
+        handler = workflow.run(question="Where is Rouen?")
         async for event in handler.stream_events():
             if isinstance(event, GatheredEvent):
                 break

@@ -16,8 +16,11 @@ from isr_rag import Decision, ISRGate, Reason
 from isr_rag._util.bm25 import tokens
 from isr_rag.core.evidence import quote
 from isr_rag.errors import InvalidInputError
-from isr_rag.gate.adapters import at_each_round, gate_for
+from isr_rag.gate.adapters import at_each_round, gate_for, stands_alone
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
+
+QUESTION = f"{KEY}_question"
+"""Where a gated run keeps the question that it is about, in words that stand alone."""
 
 _DESCRIPTION = (
     "Search the documents, and learn whether everything found so far is enough to answer the question. "
@@ -36,10 +39,11 @@ def evidence_tool(
     """A tool for `FunctionAgent` and `ReActAgent`: `search_evidence(search)`.
 
     The tool retrieves by itself and keeps what it found in the agent's context: it judges what the documents say,
-    never what the agent claims they say. The question is the user's own message, which the agent cannot reword. Each
-    call is one round, and rounds are counted per run of the agent, whatever it searches for.
+    never what the agent claims they say. The question is the user's own message, which the agent cannot reword; a
+    message that does not stand alone ("and when did it end?") is told to STOP. Each call is one round, and rounds are
+    counted per run of the agent, whatever it searches for.
 
-    The tool tells; it cannot keep an agent from answering after STOP. `GatedAgent` does.
+    The tool tells; it cannot keep an agent from answering after STOP. `GatedAgent` does, and rewrites follow-ups.
 
     Args:
         retriever: what the search words go to.
@@ -58,10 +62,12 @@ def evidence_tool(
         async with ctx.store.edit_state() as state:  # kept although the search may fail
             state[KEY] = {**_this_run(state, str(state.get("user_msg_str") or "")), "sought": True}
         async with ctx.store.edit_state() as state:  # an agent may call a tool twice at once, and both calls count
-            question = str(state.get("user_msg_str") or "")
-            if not question.strip():
+            message = str(state.get("user_msg_str") or "")
+            if not message.strip():
                 raise InvalidInputError("search_evidence judges the user's message: call it from an agent's run")
-            seen = _this_run(state, question)
+            seen, question = _this_run(state, message), str(state.get(QUESTION) or message)
+            if not stands_alone(question):
+                return "STOP: the user's message refers to an earlier one. Ask for a question that stands alone."
             if len(seen["decisions"]) >= rounds:
                 return f"STOP: all {rounds} rounds are spent. The documents do not hold enough: say so."
             before = [_restored(node) for node in seen["nodes"]]

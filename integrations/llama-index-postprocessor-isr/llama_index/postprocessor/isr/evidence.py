@@ -12,11 +12,13 @@ from typing import Any
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.dispatcher import active_instrument_tags, instrument_tags
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from isr_rag import Decision, ISRGate, Trail, aacquire, acquire
+from isr_rag import Decision, ISRGate, aacquire, acquire
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError
+from isr_rag.gate.adapters import asked, not_alone
 from llama_index.postprocessor.isr.events import ISRDecisionEvent
 
 dispatcher = get_dispatcher(__name__)
@@ -64,15 +66,20 @@ class Gathered:
 def gather(gate: ISRGate, fetch: Fetch, *, question: str, answer: str | None = None, rounds: int = 1) -> Gathered:
     """Retrieve until the gate answers, at most `rounds` times (`isr_rag.acquire`).
 
+    A question that does not stand alone is an abstention; nothing is retrieved for it.
+
     Raises:
         ISRError: as `isr_rag.acquire`.
     """
     nodes: Nodes = []
+    if (refused := not_alone(gate, question, answer)) is not None:
+        return decided((refused,), nodes, question)
 
     def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
         return _keep(nodes, fetch(query, number, previous))
 
-    return _report_decisions(acquire(gate, retrieve, question=question, answer=answer, rounds=rounds), nodes)
+    trail = acquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
+    return decided(trail.decisions, nodes, question, answer)
 
 
 async def agather(
@@ -80,17 +87,25 @@ async def agather(
 ) -> Gathered:
     """As `gather`, awaiting the retriever and the gate."""
     nodes: Nodes = []
+    if (refused := not_alone(gate, question, answer)) is not None:
+        return decided((refused,), nodes, question)
 
     async def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
         return _keep(nodes, await fetch(query, number, previous))
 
-    return _report_decisions(await aacquire(gate, retrieve, question=question, answer=answer, rounds=rounds), nodes)
+    trail = await aacquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
+    return decided(trail.decisions, nodes, question, answer)
 
 
-def _report_decisions(trail: Trail, nodes: Nodes) -> Gathered:
-    for decision in trail.decisions:
-        dispatcher.event(ISRDecisionEvent(decision=decision.to_dict()))
-    return Gathered(trail.decisions, nodes)
+def decided(made: Sequence[Decision], nodes: Nodes, question: str, draft: str | None = None) -> Gathered:
+    """Decisions with the question that they are about, told to the instrumentation."""
+    decisions = tuple(asked(decision, question, draft) for decision in made)
+    # A workflow tags what happens in a step with a summary of its input, such as the arguments of a tool.
+    tags = {name: tag for name, tag in active_instrument_tags.get().items() if not name.startswith("llamaindex.")}
+    with instrument_tags(tags):
+        for decision in decisions:
+            dispatcher.event(ISRDecisionEvent(decision=decision.to_dict()))
+    return Gathered(decisions, nodes)
 
 
 def _keep(nodes: Nodes, found: Sequence[NodeWithScore]) -> list[Chunk]:

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+import copy
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeAlias, cast
 
-from llama_index.core.agent.workflow import BaseWorkflowAgent
+from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent, ToolCallResult
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.base.response.schema import Response
-from llama_index.core.memory import BaseMemory
+from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
 from llama_index.core.workflow import Context
 
-from isr_rag import ISRGate
+from isr_rag import ISRGate, Reason
 from isr_rag.errors import ConfigurationError
+from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import MESSAGE, gate_for
-from llama_index.postprocessor.isr.agent import kept_nodes
-from llama_index.postprocessor.isr.evidence import Nodes, agather
+from llama_index.postprocessor.isr.agent import QUESTION, kept_nodes
+from llama_index.postprocessor.isr.evidence import Nodes, agather, decided
 
 WithoutEvidence = Literal["pass", "abstain"]
+Condense: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[str]]
+"""Takes the messages up to a follow-up and returns it as a question that can be understood alone."""
+
+CONDENSE = (
+    "Rewrite the last message of the user as one question that can be understood without the conversation. "
+    "Reply with the question alone."
+)
 
 
 class GatedAgent:
     """Runs an agent that has an `evidence_tool`, and releases its answer only if what that found supports it.
 
     The agent may ignore what the tool tells it; its answer is judged all the same, and after an abstention `message`
-    takes its place, in the response and in the agent's memory. Nothing of a run is streamed before the decision, and
-    a run that fails or is cancelled leaves nothing of its answer in the memory.
+    takes its place. It runs in a context and with a memory of its own, which nobody else sees: of a run, the context
+    that you give keeps the user's message and what was released, made anew from the text that was judged. A run that
+    fails, is cancelled or takes too long leaves it as it was.
+
+    A follow-up ("and when did it end?") is judged as a question that stands alone, into which the agent's own LLM
+    rewrites it; `response.metadata["isr"]["question"]` says what was judged.
 
     ```python
     agent = FunctionAgent(tools=[evidence_tool(index.as_retriever())], llm=llm)
@@ -32,11 +46,12 @@ class GatedAgent:
     ```
 
     Args:
-        agent: a `FunctionAgent` or `ReActAgent` with an `evidence_tool` among its tools.
+        agent: a `FunctionAgent`, `ReActAgent` or `AgentWorkflow` with an `evidence_tool` among its tools.
         gate: decides; the embedded model with its shipped calibration by default.
-        without_evidence: what becomes of an answer in a run in which the tool was not called (a greeting, a
-            thank-you): `"abstain"`, or `"pass"` to let it out ungated.
+        without_evidence: what becomes of an answer in a run in which no tool was called (a greeting, a thank-you):
+            `"abstain"`, or `"pass"` to let it out ungated.
         message: what the reader gets after an abstention.
+        condense: rewrites a follow-up, instead of the agent's LLM.
 
     Raises:
         ConfigurationError: for another `without_evidence`, or a gate that could never answer.
@@ -45,24 +60,27 @@ class GatedAgent:
 
     def __init__(
         self,
-        agent: BaseWorkflowAgent,
+        agent: BaseWorkflowAgent | AgentWorkflow,
         *,
         gate: ISRGate | None = None,
         without_evidence: WithoutEvidence = "abstain",
         message: str = MESSAGE,
+        condense: Condense | None = None,
     ) -> None:
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
         self._agent, self._without_evidence, self._message = agent, without_evidence, message
-        self._gate = gate_for("after", gate)
+        self._gate, self._condense = gate_for("after", gate), condense
+        root = agent.agents[agent.root_agent] if isinstance(agent, AgentWorkflow) else agent
+        self._llm = root.llm
 
     async def run(self, user_msg: str, *, ctx: Context | None = None, **settings: Any) -> Response:
         """Run the agent on a user's message.
 
         Args:
             user_msg: what the user says; the question that the evidence is judged by.
-            ctx: the agent's context, to carry a conversation on.
-            settings: of the agent's own `run`, such as `max_iterations`.
+            ctx: the conversation, to carry it on: its memory is read, and written after the decision.
+            settings: of the agent's own `run`, such as `max_iterations` and `memory`.
 
         Returns:
             The answer with its evidence in `source_nodes` and the decision in `metadata["isr"]`; `metadata` is None
@@ -71,38 +89,71 @@ class GatedAgent:
         Raises:
             ISRError: as `isr_rag.ISRGate.decide`.
         """
-        context: Context = Context(self._agent) if ctx is None else ctx
+        memory = await self._memory(ctx, settings)
+        history = await memory.aget(input=user_msg)
+        private: Context = Context(self._agent)
+        limit = getattr(memory, "token_limit", None)
+        copied = ChatMemoryBuffer.from_defaults(chat_history=list(history), llm=self._llm, token_limit=limit)
+        if ctx is not None and (state := await ctx.store.get("state", default=None)) is not None:
+            await private.store.set("state", copy.deepcopy(state))
+        question = await self._question(user_msg, history)
+        await private.store.set(QUESTION, question)
+        draft, called = await self._drafted(private, user_msg, {**settings, "memory": copied})
+        nodes = await kept_nodes(private)
+        if nodes is None and not called and self._without_evidence == "pass":
+            return await self._said(ctx, memory, user_msg, Response(draft))
+
+        async def found(query: str, number: int, previous: object) -> Nodes:
+            return nodes or []
+
+        if draft.strip():
+            gathered = await agather(self._gate, found, question=question, answer=draft)
+        else:
+            detail = "the agent drafted no text"
+            stated = abstain(self._gate, Reason.INSUFFICIENT_INFORMATION, detail, question=question)
+            gathered = decided((stated,), nodes or [], question)
+        text = draft if gathered.decision.answered else self._message
+        made = Response(text, source_nodes=gathered.nodes, metadata=gathered.metadata())
+        return await self._said(ctx, memory, user_msg, made)
+
+    async def _memory(self, ctx: Context | None, settings: dict[str, Any]) -> BaseMemory:
+        """The conversation's memory, which the agent does not get."""
+        given, history = settings.pop("memory", None), settings.pop("chat_history", None)
+        kept = None if ctx is None else await ctx.store.get("memory", default=None)
+        memory = cast(BaseMemory, kept or given or ChatMemoryBuffer.from_defaults(llm=self._llm))
+        if history:
+            await memory.aset(history)
+        return memory
+
+    async def _question(self, user_msg: str, history: Sequence[ChatMessage]) -> str:
+        """The message as a question that stands alone, where earlier messages came before it."""
+        if not history:
+            return user_msg
+        said = [*history, ChatMessage(role=MessageRole.USER, content=user_msg)]
+        if self._condense is not None:
+            condensed = await self._condense(said)
+        else:
+            wanted = ChatMessage(role=MessageRole.USER, content=CONDENSE)
+            condensed = (await self._llm.achat([*said, wanted])).message.content or ""
+        return condensed.strip() or user_msg
+
+    async def _drafted(self, private: Context, user_msg: str, settings: dict[str, Any]) -> tuple[str, bool]:
+        """What the agent answers in a context of its own, and whether any tool returned on the way."""
         run: Any = self._agent.run  # its overloads do not know settings passed on
-        handler = run(user_msg=user_msg, ctx=context, **settings)
+        handler, called = run(user_msg=user_msg, ctx=private, **settings), False
         try:
-            draft = str(await handler)
-            nodes = await kept_nodes(context)
-            if nodes is None and self._without_evidence == "pass":
-                return Response(draft)
-
-            async def found(query: str, number: int, previous: object) -> Nodes:
-                return nodes or []
-
-            decided = await agather(self._gate, found, question=user_msg, answer=draft)
+            async for event in handler.stream_events():
+                called = called or isinstance(event, ToolCallResult)
+            return str(await handler), called
         except BaseException:  # cancelled runs too
             if not handler.done():
                 await handler.cancel_run()
-            await self._forget(context)
             raise
-        if not decided.decision.answered:
-            await self._forget(context, self._message)
-        text = draft if decided.decision.answered else self._message
-        return Response(text, source_nodes=decided.nodes, metadata=decided.metadata())
 
-    async def _forget(self, context: Context, instead: str | None = None) -> None:
-        """Leave of this run only the user's message in the agent's memory, and what the agent says instead."""
-        memory = cast(BaseMemory | None, await context.store.get("memory", default=None))
-        if memory is None:
-            return
-        messages = await memory.aget_all()
-        asked = max((i for i, one in enumerate(messages) if one.role == MessageRole.USER), default=-1)
-        said = [] if instead is None else [ChatMessage(role=MessageRole.ASSISTANT, content=instead)]
-        await memory.aset([*messages[: asked + 1], *said])
-        for scratch in ("scratchpad", "current_reasoning"):  # of function and ReAct agents that did not end
-            if await context.store.get(scratch, default=None):
-                await context.store.set(scratch, [])
+    async def _said(self, ctx: Context | None, memory: BaseMemory, user_msg: str, response: Response) -> Response:
+        """Keep in the conversation what the user said and what goes out."""
+        user = ChatMessage(role=MessageRole.USER, content=user_msg)
+        await memory.aput_messages([user, ChatMessage(role=MessageRole.ASSISTANT, content=response.response)])
+        if ctx is not None:
+            await ctx.store.set("memory", memory)
+        return response

@@ -17,9 +17,10 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import QueryBundle
+from pydantic import ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.adapters import MESSAGE, gate_for, numbered
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
@@ -220,13 +221,17 @@ class ISRQueryEngine(BaseQueryEngine):
         return _respond(self._message, kind, found.nodes, found.metadata())
 
     def _release(self, response: RESPONSE_TYPE, draft: Response, found: Gathered) -> RESPONSE_TYPE:
-        """The draft, or the abstention in its place, in the form that the engine answers in."""
+        """The draft made anew from its text, or the abstention in its place, in the form that the engine answers in."""
         if not found.decision.answered:
             return self._abstain(found, type(response))
+        text, metadata = draft.response or "", {**_sources(found.nodes), **found.metadata()}
         if isinstance(response, PydanticResponse):
-            return _attach(response, found)
-        metadata = {**(draft.metadata or {}), **found.metadata()}
-        return _respond(draft.response or "", type(response), found.nodes, metadata)
+            try:
+                made = type(response.response).model_validate_json(text)  # type: ignore[union-attr]  # a text: not None
+            except ValidationError as error:
+                raise InvalidInputError("the structured draft cannot be made anew from its JSON") from error
+            return PydanticResponse(made, source_nodes=found.nodes, metadata=metadata)
+        return _respond(text, type(response), found.nodes, metadata)
 
     def _audited(
         self, response: RESPONSE_TYPE, draft: Response, nodes: Nodes, audit: AnswerAudit | None, found: Gathered | None
@@ -238,8 +243,13 @@ class ISRQueryEngine(BaseQueryEngine):
             metadata[AUDIT_KEY] = audit.masked().to_dict()
             text = audit.releasable(cite=True).text
         if text:
-            metadata = {**(draft.metadata or {}), **metadata}
+            metadata = {**_sources(nodes), **metadata}
         return _respond(text or self._message, type(response), nodes, metadata)
+
+
+def _sources(nodes: Nodes) -> dict[str, Any]:
+    """The metadata of nodes by their ids, as response synthesizers attach it."""
+    return {one.node.node_id: one.node.metadata for one in nodes}
 
 
 def _asked(question: str, draft: Response, nodes: Nodes) -> dict[str, Any]:
@@ -288,15 +298,27 @@ def _attach(response: RESPONSE_TYPE, found: Gathered) -> RESPONSE_TYPE:
 
 
 def _read(response: RESPONSE_TYPE) -> Response:
-    """A draft as a whole; a stream of it is taken in before anybody sees a word."""
+    """A draft as a whole; a stream of it is taken in before anybody sees a word.
+
+    Raises:
+        InvalidInputError: for a response without text, whose draft may be anywhere in it.
+    """
     if isinstance(response, AsyncStreamingResponse):
         raise TypeError("a sync query was answered with an async stream: use aquery()")
-    return response if isinstance(response, Response) else response.get_response()
+    return _whole(response if isinstance(response, Response) else response.get_response(), response)
 
 
 async def _aread(response: RESPONSE_TYPE) -> Response:
     """As `_read`, for either kind of stream."""
-    return await response.get_response() if isinstance(response, AsyncStreamingResponse) else _read(response)
+    if isinstance(response, AsyncStreamingResponse):
+        return _whole(await response.get_response(), response)
+    return _read(response)
+
+
+def _whole(draft: Response, response: RESPONSE_TYPE) -> Response:
+    if draft.response is None or (isinstance(response, PydanticResponse) and response.response is None):
+        raise InvalidInputError("the engine's response has no text: what it drafted cannot be judged")
+    return draft
 
 
 def _respond(text: str, kind: type[RESPONSE_TYPE], nodes: Nodes, metadata: dict[str, Any]) -> RESPONSE_TYPE:

@@ -10,7 +10,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Workflow, step
 
 from isr_rag import Action, Decision, ISRGate
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.adapters import MESSAGE, gate_for
 from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Widening, agather, can_retrieve
 from llama_index.postprocessor.isr.gate import warn_unless_last
@@ -67,7 +67,7 @@ class ISRWorkflow(Workflow):
     Raises:
         ConfigurationError: for settings that the engine cannot follow.
         InvalidTypeError: for a gate that is not one of `isr_rag`.
-        InvalidInputError: from a run without a question.
+        InvalidInputError: from a run without a question, or with anything else: a draft would not be judged.
     """
 
     def __init__(
@@ -93,6 +93,8 @@ class ISRWorkflow(Workflow):
     @step
     async def gather(self, ctx: Context, event: StartEvent) -> GatheredEvent:
         """Retrieve until the evidence suffices, or the rounds are spent."""
+        if unknown := sorted(set(event.keys()) - {"question", "query"}):
+            raise InvalidInputError(f"the workflow takes question= (or query=), not {unknown}")
         question = str(event.get("question") or event.get("query") or "")
         rounds = EngineRounds(self._engine, self._widening, QueryBundle(question))
 

@@ -1,0 +1,589 @@
+"""A secret draft in every shape against everything that can be observed of an engine or of an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from llama_index.core import PromptTemplate
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock, ThinkingBlock
+from llama_index.core.base.response.schema import PydanticResponse, Response, StreamingResponse
+from llama_index.core.chat_engine import CondensePlusContextChatEngine, CondenseQuestionChatEngine, ContextChatEngine
+from llama_index.core.llms import MockLLM
+from llama_index.core.memory import ChatMemoryBuffer, ChatSummaryMemoryBuffer
+from llama_index.core.query_engine import CustomQueryEngine, RetrieverQueryEngine
+from llama_index.core.response_synthesizers import get_response_synthesizer
+from llama_index.core.tools import FunctionTool
+from llama_index.core.workflow import Context, Event, JsonSerializer, StartEvent, StopEvent, Workflow, step
+from llama_parts import DraftingLLM, ScriptedLLM, TopKRetriever, fixed, node, recorded
+from pydantic import BaseModel, Field
+
+from isr_rag.errors import InvalidInputError
+from isr_rag.references import Case
+from llama_index.postprocessor.isr import (
+    AbstainedError,
+    GatedAgent,
+    ISRDecisionEvent,
+    ISRGate,
+    ISRQueryEngine,
+    ISRWorkflow,
+    evidence_tool,
+)
+
+WORDS = ("UNGATEDCANARY", "QUIXOTRY", "ZEPHYRINE")
+SECRET = " ".join(WORDS)
+GOOD = "The Seine."
+QUESTION = "Which river flows through Rouen?"
+MESSAGE = "no idea"
+NODES = [node("The Seine flows through Rouen.", "a", page=7)]
+RETRIEVER = TopKRetriever(lambda query, number: NODES)
+
+
+def holds_canary(*told: object) -> bool:
+    """Whether any word of the secret is anywhere in it."""
+    text = repr([one.model_dump() if isinstance(one, BaseModel) else one for one in told]).lower()
+    return any(word.lower() in text for word in WORDS)
+
+
+def judge(case: Case) -> float:
+    return float(not holds_canary(case.predicate.query))
+
+
+# --- query engines -----------------------------------------------------------------------------------------------
+
+
+class Drafting(CustomQueryEngine):
+    """An engine whose response is whatever it is told to give."""
+
+    give: Callable[[], Any]
+
+    def custom_query(self, query_str: str) -> Any:
+        return self.give()
+
+
+class Answer(BaseModel):
+    """A structured answer with a field that its JSON leaves out."""
+
+    text: str
+    hidden: str = Field(default="", exclude=True)
+
+
+class Deltas(Event):
+    delta: str
+
+
+class DraftingWorkflow(Workflow):
+    """Drafts as a workflow, and writes its draft to the stream by itself."""
+
+    @step
+    async def draft(self, ctx: Context, event: StartEvent) -> StopEvent:
+        await ctx.store.set("draft", SECRET)
+        ctx.write_event_to_stream(Deltas(delta=SECRET))
+        return StopEvent(result=SECRET)
+
+
+def of_workflow() -> Response:
+    async def talk() -> str:
+        return str(await DraftingWorkflow().run())
+
+    return Response(asyncio.run(talk()), source_nodes=NODES)
+
+
+def response(text: str | None, **metadata: Any) -> Response:
+    return Response(text, source_nodes=NODES, metadata=metadata)
+
+
+def structured(text: str, hidden: str = "") -> PydanticResponse:
+    return PydanticResponse(Answer(text=text, hidden=hidden), source_nodes=NODES, metadata={"note": hidden})
+
+
+def streamed(text: str) -> StreamingResponse:
+    return StreamingResponse((word for word in text.split(" ")), source_nodes=NODES, metadata={"note": SECRET})
+
+
+WITHHELD: dict[str, Callable[[], Any]] = {
+    "one text": lambda: response(SECRET),
+    "one word of it": lambda: response(f"{GOOD} {WORDS[1]}"),
+    "text and metadata": lambda: response(SECRET, note=SECRET),
+    "a structured text": lambda: structured(SECRET),
+    "a stream": lambda: streamed(SECRET),
+    "a workflow": of_workflow,
+}
+RELEASED: dict[str, Callable[[], Any]] = {
+    "metadata": lambda: response(GOOD, note=SECRET, response=SECRET),
+    "a field left out of the JSON": lambda: structured(GOOD, SECRET),
+    "a stream with metadata": lambda: streamed(GOOD),
+}
+WRONG: dict[str, Callable[[], Any]] = {
+    "no text": lambda: response(None, answer=SECRET),
+    "no structured text": lambda: PydanticResponse(None, source_nodes=NODES, metadata={"answer": SECRET}),
+}
+
+
+def queried(engine: ISRQueryEngine, run: str) -> Any:
+    return engine.query(QUESTION) if run == "query" else asyncio.run(engine.aquery(QUESTION))
+
+
+def read(answered: Any) -> str:
+    return "".join(answered.response_gen) if isinstance(answered, StreamingResponse) else str(answered)
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+@pytest.mark.parametrize("shape", WITHHELD)
+def test_a_withheld_draft_of_an_engine_shows_nowhere(shape: str, run: str, caplog: pytest.LogCaptureFixture) -> None:
+    if (shape, run) == ("a workflow", "aquery"):
+        pytest.skip("the engine itself runs a loop")
+    engine = ISRQueryEngine(Drafting(give=WITHHELD[shape]), gate=fixed(judge), place="after", message=MESSAGE)
+    with recorded() as (events, spans), caplog.at_level(logging.DEBUG):
+        answered = queried(engine, run)
+    told = read(answered)
+    assert told == MESSAGE and not holds_canary(told, answered.metadata, answered.source_nodes, caplog.text)
+    assert not holds_canary(*_of_the_gate(events.events))
+    assert not any(holds_canary(vars(span)) for span in spans.completed_spans if "ISRQueryEngine" in span.id_)
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+@pytest.mark.parametrize("shape", RELEASED)
+def test_what_an_engine_releases_is_made_anew_from_what_was_judged(shape: str, run: str) -> None:
+    engine = ISRQueryEngine(Drafting(give=RELEASED[shape]), gate=fixed(judge), place="after", message=MESSAGE)
+    answered = queried(engine, run)
+    told = read(answered)
+    assert told in (GOOD.replace(" ", ""), GOOD, '{"text":"The Seine."}')
+    assert set(answered.metadata) == {"a", "isr", "isr_rounds"} and answered.metadata["a"] == {"page": 7}
+    assert not holds_canary(told, answered.metadata, answered.source_nodes, getattr(answered, "response", None))
+    assert not holds_canary(getattr(getattr(answered, "response", None), "hidden", ""))
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+@pytest.mark.parametrize("shape", WRONG)
+def test_a_response_without_text_is_an_error_and_no_question_about_the_evidence(shape: str, run: str) -> None:
+    engine = ISRQueryEngine(Drafting(give=WRONG[shape]), gate=fixed(1.0), place="after")
+    with pytest.raises(InvalidInputError, match="no text") as caught:
+        queried(engine, run)
+    assert not holds_canary(str(caught.value))
+
+
+def _of_the_gate(events: list[Any]) -> list[Any]:
+    """The events that the adapters write themselves."""
+    own = [event for event in events if isinstance(event, ISRDecisionEvent)]
+    assert own, "the gate told nothing"
+    return own
+
+
+def drafting_engine(write: Callable[[str], str], **settings: Any) -> RetrieverQueryEngine:
+    return RetrieverQueryEngine(RETRIEVER, get_response_synthesizer(llm=DraftingLLM(write=write), **settings))
+
+
+BY_THE_FRAMEWORK = {"LLMCompletionEndEvent", "LLMCompletionInProgressEvent", "LLMPredictEndEvent", "SynthesizeEndEvent"}
+"""Events of the LLM and the synthesizer, written while they draft: README says that a handler sees the draft there."""
+
+
+@pytest.mark.parametrize("place", ["after", "both"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_only_events_of_the_llm_and_the_synthesizer_hold_a_withheld_draft(place: Any, streaming: bool) -> None:
+    engine = ISRQueryEngine(
+        drafting_engine(lambda prompt: SECRET, streaming=streaming), gate=fixed(judge), place=place, message=MESSAGE
+    )
+    with recorded() as (events, _):
+        assert read(engine.query(QUESTION)) == MESSAGE
+    assert {type(event).__name__ for event in events.events if holds_canary(event)} <= BY_THE_FRAMEWORK
+
+
+@pytest.mark.parametrize("policy", ["raise", "abstain"])
+def test_a_reference_that_quotes_the_draft_while_it_fails_is_not_quoted(policy: Any) -> None:
+    def dead(case: Case) -> float:
+        raise RuntimeError(f"cannot read {case.predicate.query}" if policy == "abstain" else "the machine is gone")
+
+    engine = ISRQueryEngine(Drafting(give=WITHHELD["one text"]), gate=fixed(dead, on_error=policy), place="after")
+    with recorded() as (events, _):
+        if policy == "raise":
+            with pytest.raises(Exception, match="the machine is gone") as caught:
+                engine.query(QUESTION)
+            assert not holds_canary(str(caught.value))
+            return
+        answered = engine.query(QUESTION)
+    assert answered.metadata["isr"]["detail"].endswith("RuntimeError")
+    assert not holds_canary(str(answered), answered.metadata, *_of_the_gate(events.events))
+
+
+def test_a_draft_that_is_handed_to_the_workflow_is_an_error() -> None:
+    async def run(**given: Any) -> Any:
+        workflow = ISRWorkflow(drafting_engine(lambda prompt: SECRET), gate=fixed(1.0), timeout=60)
+        return await workflow.run(question=QUESTION, **given)
+
+    for given in ({"answer": SECRET}, {"draft": SECRET}, {"response": SECRET}):
+        with pytest.raises(InvalidInputError, match=rf"not \['{next(iter(given))}'\]") as caught:
+            asyncio.run(run(**given))
+        assert not holds_canary(str(caught.value))
+
+
+# --- agents ------------------------------------------------------------------------------------------------------
+
+
+def message(*blocks: Any, **settings: Any) -> ChatMessage:
+    return ChatMessage(role=MessageRole.ASSISTANT, blocks=list(blocks), **settings)
+
+
+def agent(said: str | ChatMessage, *, searches: int = 1, tools: Any = (), **settings: Any) -> FunctionAgent:
+    llm = ScriptedLLM(asks=[{"search": SECRET}] * searches, last=lambda heard: said, **settings)
+    return FunctionAgent(tools=[evidence_tool(RETRIEVER, gate=fixed(1.0)), *tools], llm=llm, streaming=False)
+
+
+def workflow_of_agents(said: str) -> AgentWorkflow:
+    named = FunctionAgent(
+        name="a",
+        description="d",
+        tools=[evidence_tool(RETRIEVER, gate=fixed(1.0))],
+        llm=ScriptedLLM(asks=[{"search": SECRET}], last=lambda heard: said),
+        streaming=False,
+    )
+    return AgentWorkflow(agents=[named])
+
+
+async def writes(ctx: Context, search: str) -> str:
+    """Writes the words of the agent to the stream and to the state."""
+    ctx.write_event_to_stream(Deltas(delta=search))
+    await ctx.store.set("note", search)
+    return search
+
+
+def with_tool(said: str, *, return_direct: bool) -> FunctionAgent:
+    writing = FunctionTool.from_defaults(async_fn=writes, name="writes", return_direct=return_direct)
+    return agent(said, tools=[writing], tool="writes")
+
+
+AGENTS_WITHHELD: dict[str, Callable[[], Any]] = {
+    "one text": lambda: agent(SECRET),
+    "one word of it": lambda: agent(f"{GOOD} {WORDS[2]}"),
+    "the second text": lambda: agent(message(TextBlock(text=GOOD), TextBlock(text=SECRET))),
+    "a workflow of agents": lambda: workflow_of_agents(SECRET),
+    "a tool that writes to stream and state": lambda: with_tool(SECRET, return_direct=False),
+    "a tool that returns directly": lambda: with_tool(SECRET, return_direct=True),
+    "nothing but thoughts": lambda: agent(message(ThinkingBlock(content=SECRET))),
+}
+AGENTS_RELEASED: dict[str, Callable[[], Any]] = {
+    "one text": lambda: agent(GOOD),
+    "arguments of a tool": lambda: agent(GOOD, searches=2),
+    "thoughts": lambda: agent(message(ThinkingBlock(content=SECRET), TextBlock(text=GOOD))),
+    "a picture": lambda: agent(message(TextBlock(text=GOOD), ImageBlock(image=b"aGk=", url=f"http://a/{WORDS[0]}"))),
+    "a refusal and reasoning beside it": lambda: agent(
+        message(TextBlock(text=GOOD), additional_kwargs={"refusal": SECRET, "reasoning_content": SECRET})
+    ),
+    "a workflow of agents": lambda: workflow_of_agents(GOOD),
+}
+
+
+async def observed(context: Context) -> str:
+    """All that a conversation holds, as its owner can read and store it."""
+    memory: Any = await context.store.get("memory", default=None)
+    messages = [] if memory is None else [one.model_dump() for one in await memory.aget_all()]
+    return repr(messages) + json.dumps(context.to_dict(serializer=JsonSerializer()))
+
+
+def looking(
+    context: list[Context], seen: list[str], verdict: Callable[[Case], float] = judge
+) -> Callable[[Case], float]:
+    """A reference that looks at the conversation while it decides."""
+
+    def look(case: Case) -> float:
+        seen.extend(asyncio.run(observed(one)) for one in context)
+        return verdict(case)
+
+    return look
+
+
+@pytest.mark.parametrize("shape", AGENTS_WITHHELD)
+def test_a_withheld_answer_of_an_agent_shows_nowhere(shape: str, caplog: pytest.LogCaptureFixture) -> None:
+    contexts: list[Context] = []
+    seen: list[str] = []
+    drafting = AGENTS_WITHHELD[shape]()
+    gated = GatedAgent(drafting, gate=fixed(looking(contexts, seen)), message=MESSAGE)
+
+    async def talk() -> tuple[Any, str]:
+        contexts.append(Context(drafting))
+        answered = await gated.run(QUESTION, ctx=contexts[0])
+        return answered, await observed(contexts[0])
+
+    with recorded() as (events, _), caplog.at_level(logging.DEBUG):
+        answered, kept = asyncio.run(talk())
+    assert str(answered) == MESSAGE and answered.metadata["isr"]["action"] == "abstain"
+    assert not holds_canary(str(answered), answered.metadata, answered.source_nodes, kept, *seen)
+    assert not holds_canary(caplog.text, *_of_the_gate(events.events))
+    assert MESSAGE in kept and QUESTION in kept
+
+
+@pytest.mark.parametrize("shape", AGENTS_RELEASED)
+def test_what_an_agent_releases_is_made_anew_from_what_was_judged(shape: str, caplog: pytest.LogCaptureFixture) -> None:
+    drafting = AGENTS_RELEASED[shape]()
+    gated = GatedAgent(drafting, gate=fixed(judge), message=MESSAGE)
+
+    async def talk() -> tuple[Any, str]:
+        context = Context(drafting)
+        answered = await gated.run(QUESTION, ctx=context)
+        return answered, await observed(context)
+
+    with recorded() as (events, _), caplog.at_level(logging.DEBUG):
+        answered, kept = asyncio.run(talk())
+    assert str(answered) == GOOD and GOOD in kept
+    assert not holds_canary(str(answered), answered.metadata, answered.source_nodes, kept)
+    assert not holds_canary(caplog.text, *_of_the_gate(events.events))
+
+
+@pytest.mark.parametrize("ending", ["raise", "cancel", "time out", "time out of the agent"])
+def test_a_run_that_does_not_end_leaves_the_conversation_as_it_was_and_can_be_tried_again(ending: str) -> None:
+    waits: list[bool] = [True]
+
+    async def last_word() -> None:
+        if waits and ending != "raise":
+            await asyncio.sleep(60)
+
+    class Waiting(ScriptedLLM):
+        async def achat_with_tools(self, *args: Any, **kwargs: Any) -> Any:
+            said = await super().achat_with_tools(*args, **kwargs)
+            if said.message.content:
+                await last_word()
+            return said
+
+    def dead(case: Case) -> float:
+        if ending == "raise" and waits:
+            raise RuntimeError("the machine is gone")
+        return judge(case)
+
+    tool = evidence_tool(RETRIEVER, gate=fixed(1.0))
+    llm = Waiting(asks=[{"search": SECRET}], last=lambda heard: SECRET if waits else GOOD)
+    limit = 1.0 if ending == "time out of the agent" else None
+    drafting = FunctionAgent(tools=[tool], llm=llm, streaming=False, timeout=limit)
+    gated = GatedAgent(drafting, gate=fixed(dead), message=MESSAGE)
+
+    async def talk() -> None:
+        context = Context(drafting)
+        before = await observed(context)
+        task = asyncio.create_task(gated.run(QUESTION, ctx=context))
+        if ending == "cancel":
+            while not llm.heard:
+                await asyncio.sleep(0.01)
+            task.cancel()
+        with pytest.raises(BaseException) as caught:  # each its own
+            await (asyncio.wait_for(task, 1) if ending == "time out" else task)
+        assert not holds_canary(str(caught.value))
+        assert await observed(context) == before
+        waits.clear()
+        assert str(await gated.run(QUESTION, ctx=context)) == GOOD
+        assert not holds_canary(await observed(context))
+
+    asyncio.run(talk())
+
+
+def test_a_conversation_is_stored_taken_up_again_and_holds_no_draft() -> None:
+    said = [SECRET, GOOD]
+    drafting = agent("")
+    drafting.llm.last = lambda heard: said.pop(0)  # type: ignore[attr-defined]
+    drafting.llm.condensed = QUESTION  # type: ignore[attr-defined]
+    gated = GatedAgent(drafting, gate=fixed(judge), message=MESSAGE)
+
+    async def talk() -> str:
+        context, memory = Context(drafting), ChatMemoryBuffer.from_defaults()
+        assert str(await gated.run(QUESTION, ctx=context, memory=memory)) == MESSAGE
+        # the framework leaves a memory out of a stored context: it is stored and given by itself
+        spoken = [(one.role.value, one.content) for one in memory.get_all()]
+        written = json.dumps([context.to_dict(serializer=JsonSerializer()), spoken])
+        assert not holds_canary(written)
+        stored, spoken = json.loads(written)
+        read = Context.from_dict(drafting, stored, serializer=JsonSerializer())
+        history = [ChatMessage(role=role, content=content) for role, content in spoken]
+        assert str(await gated.run("And now?", ctx=read, chat_history=history)) == GOOD
+        return await observed(read)
+
+    kept = asyncio.run(talk())
+    assert MESSAGE in kept and GOOD in kept and not holds_canary(kept)
+
+
+def test_parallel_runs_of_one_conversation_release_each_what_was_judged() -> None:
+    said = [SECRET, GOOD, SECRET, GOOD]
+
+    def make() -> GatedAgent:
+        words = said.pop(0)
+        return GatedAgent(agent(words), gate=fixed(judge), message=MESSAGE)
+
+    gates = [make() for _ in range(4)]
+
+    async def talk() -> tuple[list[str], str]:
+        context = Context(gates[0]._agent)
+        answers = await asyncio.gather(*(gate.run(QUESTION, ctx=context) for gate in gates))
+        return [str(one) for one in answers], await observed(context)
+
+    answers, kept = asyncio.run(talk())
+    assert answers == [MESSAGE, GOOD, MESSAGE, GOOD] and not holds_canary(kept)
+
+
+@pytest.mark.parametrize("without", ["abstain", "pass"])
+@pytest.mark.parametrize("forgets", ["trimmed", "summarised", "emptied"])
+def test_a_search_is_remembered_although_the_memory_was_summarised_or_trimmed(without: Any, forgets: str) -> None:
+    drafting = agent(SECRET)
+    memory: Any = ChatMemoryBuffer.from_defaults(token_limit=20)
+    if forgets == "summarised":
+        memory = ChatSummaryMemoryBuffer.from_defaults(llm=MockLLM(), token_limit=20)
+
+    async def emptied(ctx: Context, search: str) -> str:
+        """Empties the memory and what the agent keeps of its tools."""
+        held: Any = await ctx.store.get("memory")
+        await held.areset()
+        for key in ("scratchpad", "current_tool_calls"):
+            await ctx.store.set(key, [])
+        return "done"
+
+    if forgets == "emptied":
+        tool = FunctionTool.from_defaults(async_fn=emptied, name="search_more")
+        drafting = agent(SECRET, tools=[tool])
+        calls = iter(["search_evidence", "search_more"])
+        llm: Any = drafting.llm
+        llm.asks = [{"search": SECRET}, {"search": SECRET}]
+        select = type(llm).get_tool_calls_from_response
+
+        class Both(ScriptedLLM):
+            def get_tool_calls_from_response(self, *args: Any, **kwargs: Any) -> Any:
+                made = select(self, *args, **kwargs)
+                return [one.model_copy(update={"tool_name": next(calls, "search_more")}) for one in made][:1]
+
+        drafting.llm = Both(asks=llm.asks, last=lambda heard: SECRET)
+        drafting.early_stopping_method = "generate"
+    gated = GatedAgent(drafting, gate=fixed(judge), message=MESSAGE, without_evidence=without)
+
+    async def talk() -> Any:
+        return await gated.run(QUESTION, memory=memory, max_iterations=4)
+
+    answered = asyncio.run(talk())
+    assert str(answered) == MESSAGE and not holds_canary(str(answered), answered.metadata, memory.get_all())
+
+
+@pytest.mark.parametrize("without", ["abstain", "pass"])
+def test_any_tool_that_returned_may_have_found_evidence_and_then_nothing_passes(without: Any) -> None:
+    gated = GatedAgent(
+        with_tool(SECRET, return_direct=False), gate=fixed(1.0), message=MESSAGE, without_evidence=without
+    )
+
+    async def talk() -> Any:
+        return await gated.run(QUESTION)
+
+    answered = asyncio.run(talk())
+    assert str(answered) == MESSAGE and answered.metadata["isr"]["reason"] == "no_evidence"
+
+
+def test_a_react_agent_is_judged_by_its_answer() -> None:
+    class Thinking(MockLLM):
+        async def achat(self, messages: Any, **kwargs: Any) -> Any:
+            made = await super().achat(messages, **kwargs)
+            made.message.content = f"Thought: I can answer.\nAnswer: {SECRET}"
+            return made
+
+    drafting = ReActAgent(tools=[evidence_tool(RETRIEVER, gate=fixed(1.0))], llm=Thinking(), streaming=False)
+
+    async def talk() -> tuple[str, str]:
+        context = Context(drafting)
+        answered = await GatedAgent(drafting, gate=fixed(judge), message=MESSAGE).run(QUESTION, ctx=context)
+        return str(answered), await observed(context)
+
+    answered, kept = asyncio.run(talk())
+    assert answered == MESSAGE and not holds_canary(kept)
+
+
+# --- conversation ------------------------------------------------------------------------------------------------
+
+TURNS = ("Which war began in 1914?", "Who took part in the First World War?", "And when did it end?")
+CONDENSED = "When did the First World War end?"
+WAR = TopKRetriever(lambda query, number: [node("The First World War ended in 1918.", "w")])
+
+
+class Condensing(DraftingLLM):
+    """Rewrites the follow-up, and answers everything else."""
+
+
+def condensing(condensed: str = CONDENSED) -> Condensing:
+    def write(prompt: str) -> str:
+        if "standalone" not in prompt.lower():
+            return "In 1918."
+        return condensed if TURNS[2] in prompt else TURNS[1]
+
+    return Condensing(write=write)
+
+
+def questions_of(events: list[Any]) -> list[str]:
+    return [event.decision["question"] for event in events if isinstance(event, ISRDecisionEvent)]
+
+
+@pytest.mark.parametrize("kind", ["condense plus context", "condense question"])
+def test_a_chat_engine_judges_the_condensed_question(kind: str) -> None:
+    llm = condensing()
+    if kind == "condense plus context":
+        chat: Any = CondensePlusContextChatEngine.from_defaults(
+            WAR, llm=llm, node_postprocessors=[ISRGate(gate=fixed(1.0))]
+        )
+    else:
+        inner = RetrieverQueryEngine(WAR, get_response_synthesizer(llm=llm))
+        condense = PromptTemplate("Chat: {chat_history}\nInput: {question}\nStandalone question:")
+        chat = CondenseQuestionChatEngine.from_defaults(
+            ISRQueryEngine(inner, gate=fixed(1.0), place="after"), llm=llm, condense_question_prompt=condense
+        )
+    with recorded() as (events, _):
+        for turn in TURNS:
+            assert str(chat.chat(turn)) == "In 1918."
+    assert questions_of(events.events) == [TURNS[0], TURNS[1], CONDENSED]
+
+
+@pytest.mark.parametrize("kind", ["context", "skips", "echoes"])
+def test_where_nothing_condenses_a_follow_up_it_is_not_answered_as_if_it_stood_alone(kind: str) -> None:
+    llm, gates = condensing(TURNS[2]), [ISRGate(gate=fixed(1.0))]
+    make: Any = ContextChatEngine if kind == "context" else CondensePlusContextChatEngine
+    more = {"skip_condense": True} if kind == "skips" else {}
+    chat = make.from_defaults(WAR, llm=llm, node_postprocessors=gates, **more)
+    chat.chat(TURNS[0])
+    with recorded() as (events, _), pytest.raises(AbstainedError, match="stands alone"):
+        chat.chat(TURNS[2])
+    assert questions_of(events.events) == [TURNS[2]]
+
+
+@pytest.mark.parametrize("how", ["the agent's own model", "a function", "nothing"])
+def test_a_gated_agent_judges_a_follow_up_in_words_that_stand_alone(how: str) -> None:
+    judged: list[str] = []
+    searched: list[str] = []
+
+    def sure(case: Case) -> float:
+        judged.append(case.predicate.query)
+        return 1.0
+
+    def find(query: str, number: int) -> Any:
+        searched.append(query)
+        return [node("The First World War ended in 1918.", "w")]
+
+    async def rewritten(messages: Any) -> str:
+        assert [one.content for one in messages][::2] == list(TURNS)[: len(messages) // 2 + 1]
+        return CONDENSED if messages[-1].content == TURNS[2] else messages[-1].content
+
+    llm = ScriptedLLM(asks=[{"search": "war"}], last=lambda heard: "In 1918.")
+    drafting = FunctionAgent(tools=[evidence_tool(TopKRetriever(find), gate=fixed(sure))], llm=llm, streaming=False)
+    condense: Any = {"a function": rewritten}.get(how)
+    gated = GatedAgent(drafting, gate=fixed(sure), message=MESSAGE, condense=condense)
+
+    async def talk() -> list[Any]:
+        context, answers = Context(drafting), []
+        for turn in TURNS:
+            if how == "the agent's own model":
+                llm.condensed = CONDENSED if turn == TURNS[2] else turn
+            answers.append(await gated.run(turn, ctx=context))
+        return answers
+
+    answers = asyncio.run(talk())
+    assert [str(one) for one in answers[:2]] == ["In 1918."] * 2
+    assert llm.users == list(TURNS)  # the agent sees the whole conversation
+    decision = answers[2].metadata["isr"]
+    if how == "nothing":  # the model rewrites nothing
+        assert str(answers[2]) == MESSAGE and decision["question"] == TURNS[2] and "stands alone" in decision["detail"]
+        assert "STOP" in llm.heard[-1] and len(searched) == 2
+    else:
+        assert str(answers[2]) == "In 1918." and decision["question"] == CONDENSED
+        assert all(TURNS[2] not in query for query in judged)
