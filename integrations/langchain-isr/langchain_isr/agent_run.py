@@ -43,6 +43,7 @@ class Begun(TypedDict):
         follows_up: an earlier message of the user came before it.
         given: evidence that came along with the question.
         searches: how often the model has asked for evidence, results that came along included.
+        sought: an earlier run of the thread asked for evidence, or the messages hold some.
         condensed: the question in words that stand alone, where it was asked for.
     """
 
@@ -50,6 +51,7 @@ class Begun(TypedDict):
     follows_up: bool
     given: list[Document]
     searches: int
+    sought: bool
     condensed: NotRequired[str]
 
 
@@ -97,8 +99,8 @@ class AgentRun:
 
     @property
     def sought(self) -> bool:
-        """Whether the run has asked for evidence, or came with some."""
-        return bool(self.begun["searches"] or self.rounds)
+        """Whether this run or an earlier one of the thread has asked for evidence, or came with some."""
+        return bool(self.begun["searches"] or self.rounds or self.kept or self.begun["sought"])
 
     def asked_again(self) -> None:
         """Note that the model asks for evidence once more."""
@@ -124,10 +126,14 @@ class AgentRun:
         return {KEY: self.decisions, "isr_documents": self.documents, "isr_run": self.begun}
 
 
-def begin(messages: Sequence[BaseMessage]) -> Begun:
+def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
     """What a run that starts with these messages answers: the last message of the user.
 
     Results of tools that came along with the question count as found in this run.
+
+    Args:
+        messages: all messages of the thread.
+        last: what the last run of the thread began with.
 
     Raises:
         InvalidInputError: if there is no human message.
@@ -140,7 +146,11 @@ def begin(messages: Sequence[BaseMessage]) -> Begun:
     results = [message for message in came_along if isinstance(message, ToolMessage)]
     given = [document for message in results for document in documents_of(message)]
     question = str(messages[asked[-1]].text)
-    return Begun(question=question, follows_up=len(asked) > 1, given=given, searches=int(bool(results)))
+    sought = any(isinstance(message, ToolMessage) for message in messages)
+    sought = sought or (last is not None and bool(last["sought"] or last["searches"]))
+    return Begun(
+        question=question, follows_up=len(asked) > 1, given=given, searches=int(bool(results)), sought=sought
+    )
 
 
 def found_by(message: ToolMessage | None, number: int, failed: str | None = None) -> Found:

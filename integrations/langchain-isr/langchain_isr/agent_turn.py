@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from langchain.agents.middleware import ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.runnables import ensure_config
 from langgraph.types import Command
+from pydantic import TypeAdapter, ValidationError
 
 from isr_rag import Action, AnswerAudit, Decision, Reason
 from isr_rag import ISRGate as CoreGate
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import Place
 from langchain_isr.agent_run import AgentRun
@@ -125,9 +127,9 @@ class Turns:
             enough = decision is not None and decision.answered
             if decision is not None and not enough:
                 request = _said(request, [HumanMessage(SEARCH_AGAIN)])
-        ungated = not run.sought and self.without_evidence == "pass"
         quiet = self.when != "before" or not enough
         response = yield from self._drafted(request, quiet)
+        ungated = self.without_evidence == "pass" and not (run.sought or _searched(response))
         if _calls(response):
             return (yield from self._passed_on(request, run, response, quiet))
         if ungated:
@@ -150,8 +152,7 @@ class Turns:
     def _understood(self, request: ModelRequest[Any], run: AgentRun) -> Generator[AskForQuestion, Any, None]:
         """Make a follow-up a question of its own, once a run, where it is going to be judged."""
         begun = run.begun
-        gated = bool(run.rounds) or (self.without_evidence == "abstain" and bool(run.kept))
-        if not begun["follows_up"] or not gated:
+        if not begun["follows_up"] or not (run.rounds or run.kept):
             return
         if "condensed" not in begun:
             condensed = (
@@ -182,8 +183,7 @@ class Turns:
             return (yield from self._audited(request, run, response, draft))
         decision = yield from _decided(request, run, answer=draft, can_acquire=run.begun["searches"] < self.rounds)
         if decision.answered:
-            judged = ModelResponse(_rebuilt(response, draft), structured_response=response.structured_response)
-            return self._release(run, judged)
+            return self._release(run, _rebuilt(response, draft))
         if decision.action is Action.ABSTAIN:
             return self._abstention(run, decision)
         again = _said(request, [AIMessage(draft), HumanMessage(NOT_SUPPORTED)])
@@ -265,33 +265,48 @@ def _calls(response: ModelResponse[Any]) -> list[str]:
     return [call["name"] for call in calls if response.structured_response is None and call["id"] not in done]
 
 
+def _searched(response: ModelResponse[Any]) -> bool:
+    """Whether the provider called tools of its own, such as a search of the web."""
+    said = [message for message in response.result if isinstance(message, AIMessage)]
+    return any(str(block["type"]).startswith("server_tool") for message in said for block in message.content_blocks)
+
+
 def _text(response: ModelResponse[Any]) -> str:
-    """The answer that a response holds."""
+    """The answer that a response holds; a structured one as JSON."""
     structured = response.structured_response
     if structured is not None:
-        dump = getattr(structured, "model_dump_json", None)
-        if callable(dump):
-            return str(dump())
-        plain = asdict(structured) if is_dataclass(structured) and not isinstance(structured, type) else structured
-        return json.dumps(plain, ensure_ascii=False, default=str)
+        return _adapter(structured).dump_json(structured).decode()
     return "\n".join(str(m.text) for m in response.result if isinstance(m, AIMessage)).strip()
 
 
-def _rebuilt(response: ModelResponse[Any], judged: str) -> list[BaseMessage]:
-    """The messages of a response, made anew from what was judged of it."""
+def _adapter(structured: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(type(structured))
+
+
+def _rebuilt(response: ModelResponse[Any], judged: str) -> ModelResponse[Any]:
+    """A response made anew from what was judged of it.
+
+    Raises:
+        InvalidInputError: for a structured answer that cannot be made from its JSON, which is what was judged.
+    """
     said = [message for message in response.result if isinstance(message, AIMessage)]
     if response.structured_response is None:
-        return [cast(AIMessage, replaced(said[-1], judged, {}))]
+        return ModelResponse([cast(AIMessage, replaced(said[-1], judged, {}))])
     plain: Any = json.loads(judged)
     made: list[BaseMessage] = []
     for message in response.result:
         if isinstance(message, ToolMessage):
-            made.append(ToolMessage(judged, id=message.id, name=message.name, tool_call_id=message.tool_call_id))
+            made.append(ToolMessage(judged, name=message.name, tool_call_id=message.tool_call_id))
         elif isinstance(message, AIMessage):
             calls = [ToolCall(name=c["name"], id=c["id"], args=plain) for c in message.tool_calls]
             anew = cast(AIMessage, replaced(message, "" if calls else judged, {}))
             made.append(anew.model_copy(update={"tool_calls": calls}))
-    return made
+    try:
+        structured = _adapter(response.structured_response).validate_json(judged)
+    except ValidationError:
+        kind = type(response.structured_response).__name__
+        raise InvalidInputError(f"{kind} cannot be made from its own JSON, which is what the gate judges") from None
+    return ModelResponse(made, structured_response=structured)
 
 
 def refuse_direct(tool: object) -> None:
@@ -317,4 +332,6 @@ def _without_words(message: BaseMessage) -> BaseMessage:
 def _marked(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
-    return message.model_copy(update={"response_metadata": {**message.response_metadata, KEY: decision}})
+    marked = {**message.response_metadata, KEY: decision}
+    agent = (ensure_config().get("metadata") or {}).get("lc_agent_name")  # by which agents are told apart
+    return message.model_copy(update={"response_metadata": marked, "name": message.name or agent})

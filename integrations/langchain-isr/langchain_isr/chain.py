@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -16,7 +17,7 @@ from isr_rag.gate.adapters import MESSAGE
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, ISRAbstained, State, text_of
 from langchain_isr.gate import ISRGate
-from langchain_isr.quiet import quiet_config
+from langchain_isr.quiet import quiet_config, quietly, refuse_memory, unquoted
 
 
 class ISRChain(Batched):
@@ -24,8 +25,8 @@ class ISRChain(Batched):
 
     After an abstention `answer` is `message`, and the documents stay. With a gate before drafting only, tokens are
     streamed as they come. With a gate after it, the draft runs unseen by every stream of the caller (`stream`,
-    `astream_events`, `astream_log`, LangGraph's streams), and nothing is released before the decision; tracers
-    and callback handlers of your own still see it. A batch is scored together.
+    `astream_events`, `astream_log`, LangGraph's streams) and by every callback handler but tracers, writes to no store
+    of LangGraph, and nothing is released before the decision. A batch is scored together.
 
     Args:
         draft: takes the state and returns a draft, as a string or a message.
@@ -55,6 +56,7 @@ class ISRChain(Batched):
             require_answerable(self.before.core("before"), before=True)
         if self.after is not None:
             require_answerable(self.after.core("after"), after=True)
+            refuse_memory(self.draft)
         return self
 
     @property
@@ -95,7 +97,9 @@ class ISRChain(Batched):
         if self.before is not None:
             work.gated(self.first.batch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
-            work.drafted(self.draft.batch(work.states(), work.configs(quiet=True), return_exceptions=True))
+            with self._drafting():
+                drafts = self.draft.batch(work.states(), work.configs(quiet=True), return_exceptions=True)
+            work.drafted(drafts)
         if self.after is not None and work.open:
             for decision, own in work.decided(self.after.judged(work.states())):
                 dispatch_custom_event(EVENT, decision.to_dict(), config=own)
@@ -106,11 +110,17 @@ class ISRChain(Batched):
         if self.before is not None:
             work.gated(await self.first.abatch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
-            work.drafted(await self.draft.abatch(work.states(), work.configs(quiet=True), return_exceptions=True))
+            with self._drafting():
+                drafts = await self.draft.abatch(work.states(), work.configs(quiet=True), return_exceptions=True)
+            work.drafted(drafts)
         if self.after is not None and work.open:
             for decision, own in work.decided(await self.after.ajudged(work.states())):
                 await adispatch_custom_event(EVENT, decision.to_dict(), config=own)
         return work.outcomes
+
+    def _drafting(self) -> AbstractContextManager[None]:
+        """Where a draft that is decided about later is made: steps of a chain read the context, not only their settings."""
+        return nullcontext() if self.after is None else quietly()
 
     def _pieces(self, input: Iterator[State], config: RunnableConfig) -> Iterator[State]:
         state = _whole(list(input))
@@ -182,7 +192,7 @@ class _Work:
             try:
                 drafted = {"answer": text_of(raised(result))}
             except Exception as error:
-                self.outcomes[i] = error
+                self.outcomes[i] = error if self._chain.after is None else unquoted(error)
                 return False
             self.outcomes[i] = {**cast(State, self.outcomes[i]), **drafted}
             return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Number
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from langchain_core.documents import Document
@@ -175,29 +176,56 @@ def text_of(value: object) -> str:
 def replaced(answer: object, text: str, metadata: dict[str, Any]) -> object:
     """A text in the place of an answer, of the answer's own type: a string or a message.
 
-    A message is made anew and holds nothing else of the old one's content: reasoning, refusals, calls of tools and
-    what a provider adds were not judged.
+    A message is made anew and holds nothing of the old one but its id and the number of its tokens: reasoning, refusals,
+    calls of tools, names and what a provider adds were not judged.
     """
     if not isinstance(answer, BaseMessage):
         return text
     usage = answer.usage_metadata if isinstance(answer, AIMessage) else None
-    return AIMessage(text, id=answer.id, name=answer.name, usage_metadata=usage, response_metadata=metadata)
+    return AIMessage(text, id=answer.id, usage_metadata=usage, response_metadata=metadata)
 
 
-def refuse_unknown_texts(state: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse an input without an answer that holds a text under a key that the gate does not know.
+def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer_key: str) -> None:
+    """Refuse an input that may hold a draft under a key that the gate does not know.
 
-    It may be a draft under a misspelt key, which would go on although only the evidence was judged.
+    It would go on unjudged, with nothing but the evidence judged where there is no answer. Without an answer anything
+    but numbers, documents and a conversation that ends with a question may be one; beside an answer, what a model said,
+    or the answer once more.
+
+    Args:
+        state: the input.
+        known: the keys that the gate knows.
+        answer_key: which of them is the draft's.
 
     Raises:
         InvalidInputError: if there is one.
     """
-    unknown = [key for key, value in state.items() if key not in known and isinstance(value, (str, BaseMessage))]
-    if unknown:
+    answer = state.get(answer_key)
+    others = {key: value for key, value in state.items() if key not in known}
+    if answer is None:
+        found = [key for key, value in others.items() if _may_be_draft(value)]
+    else:
+        text = one_line(text_of(answer))
+        same = [key for key, value in others.items() if isinstance(value, str) and one_line(value) == text]
+        found = same + [key for key, value in others.items() if isinstance(value, AIMessage)]
+    if found:
         raise InvalidInputError(
-            f"the input has no {known[-1]!r}, but texts under {unknown}, of which one may be a draft: name the draft's "
-            'key with answer_key=..., or give other_texts="pass" where none is a draft'
+            f"the keys {found} may hold a draft, which is judged under {answer_key!r} only: name its key with "
+            'answer_key=..., or give other_texts="pass" where none is a draft'
         )
+
+
+def _may_be_draft(value: object) -> bool:
+    if value is None or isinstance(value, (Number, Document)):
+        return False
+    if isinstance(value, (list, tuple)):
+        listed = cast(Sequence[object], value)
+        if listed and all(isinstance(one, BaseMessage) for one in listed):
+            return isinstance(listed[-1], AIMessage) and not listed[-1].tool_calls
+        return any(_may_be_draft(one) for one in listed)
+    if isinstance(value, Mapping):
+        return any(_may_be_draft(one) for one in cast(Mapping[object, object], value).values())
+    return bool(value) if isinstance(value, str) else True
 
 
 def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision:

@@ -22,7 +22,7 @@ from langchain_isr.common import (
     ISRAbstained,
     State,
     item_of,
-    refuse_unknown_texts,
+    refuse_unknown_drafts,
     replaced,
     text_of,
 )
@@ -54,8 +54,9 @@ class ISRGate(Judging[Decision]):
         question_key: where the input holds the question, such as `"input"`.
         documents_key: where the input holds the documents, such as `"context"`.
         answer_key: where the input holds the draft.
-        other_texts: `"refuse"` an input without an answer that holds a text under another key, since that may be a
-            draft under a misspelt key; or let such texts `"pass"`.
+        other_texts: `"refuse"` an input that holds under another key what may be a draft: anything but numbers,
+            documents and a conversation that ends with a question, where there is no answer; a model's message or the
+            answer once more, where there is one. Or let such texts `"pass"`.
 
     Raises:
         InvalidInputError: for an input without question or documents, or with empty ones, or with a text under a key
@@ -118,8 +119,8 @@ class ISRGate(Judging[Decision]):
         """
         keys = {"question": self.question_key, "documents": self.documents_key, "answer": self.answer_key}
         given = checked_state(state)
-        if given.get(self.answer_key) is None and self.other_texts == "refuse":
-            refuse_unknown_texts(given, [self.question_key, self.documents_key, self.answer_key])
+        if self.other_texts == "refuse":
+            refuse_unknown_drafts(given, [*keys.values(), KEY], self.answer_key)
         renamed = {name: given[key] for name, key in keys.items() if key in given}
         return item_of(renamed, document_prompt=self.document_prompt, keys=keys)
 

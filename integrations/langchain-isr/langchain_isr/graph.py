@@ -29,13 +29,13 @@ from langchain_isr.common import (
     State,
     gathered,
     item_of,
-    refuse_unknown_texts,
+    refuse_unknown_drafts,
     retriever_failed,
     settled,
     text_of,
 )
 from langchain_isr.gate import gate_at
-from langchain_isr.quiet import quiet_config
+from langchain_isr.quiet import quiet_config, quietly, refuse_memory
 
 When = Literal["before", "after", "both"]
 RetrieverLike: TypeAlias = Runnable[str, list[Document]]
@@ -65,6 +65,7 @@ class ISRState(TypedDict, total=False):
 
 
 _KNOWN = ("question", "documents", "round", KEY, "decisions", "stop", "answer")
+"""Keys of `ISRState`."""
 
 
 class Question(TypedDict):
@@ -93,8 +94,8 @@ def isr_node(
             calibration covers whole loops.
         rounds: rounds of retrieval at most, >= 1.
         document_prompt: how your graph renders a document for its model; the gate judges exactly that text.
-        other_texts: `"refuse"` a state without an answer that holds a text under a key that the node does not know,
-            since that may be a draft; or let such texts `"pass"`.
+        other_texts: `"refuse"` a state that holds what may be a draft under a key that the node does not know, as
+            `ISRGate` says; or let such texts `"pass"`.
 
     Raises:
         ConfigurationError: if rounds < 1; from a call, if no evidence could ever lead such a loop to an answer.
@@ -106,8 +107,8 @@ def isr_node(
 
     def core(state: State) -> CoreGate:
         place: Place = "before" if state.get("answer") is None else "after"
-        if place == "before" and other_texts == "refuse":
-            refuse_unknown_texts(state, _KNOWN)
+        if other_texts == "refuse":
+            refuse_unknown_drafts(state, _KNOWN, "answer")
         return at_each_round(place, gate_at(place, own), rounds)
 
     return _gate_node(core, rounds, document_prompt)
@@ -171,6 +172,8 @@ def create_isr_graph(
         raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
     places: tuple[Place, ...] = ("before", "after") if when == "both" else (when,)
     gates = {place: at_each_round(place, gate_for(place, gate, rounds=rounds), rounds) for place in places}
+    if when != "before":
+        refuse_memory(draft)
     nodes = _Nodes(
         gates[places[-1]], retriever, draft, rounds, rewrite, message, document_prompt, release=when != "before"
     )
@@ -235,7 +238,10 @@ class _Nodes:
         """Draft, and release the draft only if the evidence supports it."""
         if not self.release:
             return {"answer": text_of(self.draft.invoke(state, config)), "stop": "answered"}
-        draft = text_of(self.draft.invoke(state, quiet_config(config))) if state["documents"] else None
+        draft = None
+        if state["documents"]:
+            with quietly():
+                draft = text_of(self.draft.invoke(state, quiet_config(config)))
         decision = self.core.decide_batch([self._item(state, draft)])[0]
         return {**_noted(state, decision, config), **_released(draft, decision)}
 
@@ -243,7 +249,10 @@ class _Nodes:
         """As `answer`."""
         if not self.release:
             return {"answer": text_of(await self.draft.ainvoke(state, config)), "stop": "answered"}
-        draft = text_of(await self.draft.ainvoke(state, quiet_config(config))) if state["documents"] else None
+        draft = None
+        if state["documents"]:
+            with quietly():
+                draft = text_of(await self.draft.ainvoke(state, quiet_config(config)))
         decision = (await self.core.adecide_batch([self._item(state, draft)]))[0]
         return {**await _anoted(state, decision, config), **_released(draft, decision)}
 

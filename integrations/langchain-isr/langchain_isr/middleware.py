@@ -43,7 +43,7 @@ class ISRAgentState(AgentState[Any]):
         isr_documents: the evidence of this thread, in the order it was found.
         isr_kept: the evidence that earlier runs of the thread left.
         isr_run: what this run answers, and how often it has searched.
-        isr_found: what its tools found, by the ids of their calls.
+        isr_found: what its tools found, by the rounds and ids of their calls.
     """
 
     isr: NotRequired[Annotated[list[dict[str, Any]], OmitFromInput]]
@@ -60,8 +60,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     model is told to search again, until `rounds` rounds are spent; then the agent abstains without another call of
     the model. `after`: the final answer is released only if the evidence supports it; until then no stream of the
     caller carries any of it, and what is released is a new message with what was judged. An answer needs evidence in
-    every turn; with `without_evidence="pass"` a turn in which the model asks for none (a greeting, a thank-you)
-    passes ungated. What tools find is noted in the agent's private state when they return, so that it counts although
+    every turn; with `without_evidence="pass"` a turn (a greeting) passes ungated until evidence is asked for the first
+    time in the thread. What tools find is noted in the agent's private state when they return, so that it counts although
     messages are summarised or trimmed later. Tools with `return_direct` are refused.
 
     Evidence stays over the turns of a thread: a follow-up is judged on what earlier turns found and this one adds, and
@@ -79,9 +79,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         rounds: rounds of evidence at most, >= 1. A further round has to pay for itself: each may spend h* / rounds.
         tools: names of the tools that find evidence; by default all. What is judged is the text of a tool's message,
             which the model reads; it is cut into the documents of the artifact where it consists of these.
-        without_evidence: what becomes of an answer in a turn in which the model called no evidence tool:
-            `"abstain"` judges it on the evidence of earlier turns, or abstains where there is none; `"pass"` lets it
-            out ungated.
+        without_evidence: what becomes of an answer where no evidence was asked for, in this turn or an earlier one of
+            the thread: `"abstain"`, or let it `"pass"` ungated. Once evidence was asked for, answers are judged on it.
         condense: makes a follow-up a question that can be understood alone, from the messages up to it; by default
             the agent's own model is asked. It runs once in a turn that is gated, and not in the first.
         on_abstain: `"message"` puts `message` in the place of the answer, `"raise"` raises
@@ -138,7 +137,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
     def before_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
         """Start the run afresh: no decisions, the evidence of earlier runs, the last human message as the question."""
-        begun, kept = begin(state["messages"]), state.get("isr_documents") or []
+        begun, kept = begin(state["messages"], state.get("isr_run")), state.get("isr_documents") or []
         return {"isr": [], "isr_kept": kept, "isr_run": begun, "isr_found": None}
 
     async def abefore_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
@@ -255,8 +254,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
 
 def _record(request: ToolCallRequest, message: ToolMessage | None, failed: str | None = None) -> dict[str, Any]:
-    found = found_by(message, request.state["isr_run"]["searches"], failed)
-    return {"isr_found": {request.tool_call["id"] or "": found}}
+    number = request.state["isr_run"]["searches"]
+    return {"isr_found": {f"{number}/{request.tool_call['id']}": found_by(message, number, failed)}}
 
 
 def _unseen(step: Draft) -> ModelRequest[Any]:

@@ -1,4 +1,4 @@
-"""Keeps an undecided draft out of streams and checkpoints; tracers and handlers of the user still see it."""
+"""Keeps an undecided draft out of streams, checkpoints, stores, handlers and errors; only tracers see it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManager, BaseCallbackHandler, BaseCallbackManager, CallbackManager
-from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableSequence, ensure_config
 from langchain_core.runnables.config import var_child_runnable_config
-from langchain_core.tracers._streaming import _StreamingCallbackHandler, _V2StreamingCallbackHandler
+from langchain_core.runnables.history import RunnableWithMessageHistory
+from langchain_core.tracers.base import AsyncBaseTracer, BaseTracer
+from langchain_core.tracers.log_stream import LogStreamCallbackHandler
+from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
+
+from isr_rag.errors import ConfigurationError, ISRError
 
 NO_STREAM = "nostream"
 """The tag by which LangGraph leaves a model out of its message streams."""
 
-# What feeds `stream_events`, `astream_events`, `astream_log` and LangGraph's "messages" stream. langchain-core has no
-# public name for them; LangGraph imports these too. Anything looser would also silence tracers.
-_STREAMS = frozenset({_StreamingCallbackHandler, _V2StreamingCallbackHandler})
+# What feeds `astream_log`, `astream_events` and the listeners of `with_listeners` is a tracer too.
+_TRACERS = (BaseTracer, AsyncBaseTracer)
+_TELLING = (LogStreamCallbackHandler, RootListenersTracer, AsyncRootListenersTracer)
 
 # Where LangGraph keeps what it hands from a graph to the graphs inside its nodes. Its names for them are private.
 _INTERNAL = "__pregel_"
@@ -26,11 +31,16 @@ _RUNTIME = "__pregel_runtime"
 _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"})
 
 
+class DraftFailedError(ISRError, ValueError):
+    """A draft could not be read; what the error said may quote the draft, so it goes to tracers only."""
+
+
 def quiet_config(config: RunnableConfig | None = None) -> RunnableConfig:
-    """A configuration under which nothing that runs reaches a stream or a checkpoint of the caller.
+    """A configuration under which nothing that runs reaches a stream, a handler, a store or a checkpoint of the caller.
 
     A graph that runs under it is a graph of its own: it hands no events to the graph around it, has no stream writer,
-    and keeps no checkpoints, not even with a checkpointer of its own.
+    reads the store without writing to it, and keeps no checkpoints, not even with a checkpointer of its own. Tracers,
+    such as LangSmith's, still see everything.
 
     Args:
         config: the configuration to start from; the running one by default.
@@ -40,12 +50,12 @@ def quiet_config(config: RunnableConfig | None = None) -> RunnableConfig:
     callbacks = quiet.get("callbacks")
     if isinstance(callbacks, BaseCallbackManager):
         manager = callbacks.copy()
-        manager.handlers = _silent(callbacks.handlers)
-        manager.inheritable_handlers = _silent(callbacks.inheritable_handlers)
+        manager.handlers = _tracers(callbacks.handlers)
+        manager.inheritable_handlers = _tracers(callbacks.inheritable_handlers)
         manager.add_tags([NO_STREAM])
         quiet["callbacks"] = cast(CallbackManager | AsyncCallbackManager, manager)
     elif callbacks is not None:
-        quiet["callbacks"] = _silent(callbacks)
+        quiet["callbacks"] = _tracers(callbacks)
     if settings := quiet.get("configurable"):
         quiet["configurable"] = _alone(settings)
     return quiet
@@ -61,8 +71,11 @@ def _alone(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def muted(runtime: Any) -> Any:
-    """LangGraph's runtime with a stream writer that writes nowhere."""
-    return replace(runtime, stream_writer=_nowhere)
+    """LangGraph's runtime with a stream writer that writes nowhere, and a store that can only be read."""
+    from langchain_isr.read_only import ReadOnlyStore
+
+    store = runtime.store if runtime.store is None else ReadOnlyStore(runtime.store)
+    return replace(runtime, stream_writer=_nowhere, store=store)
 
 
 def _nowhere(_: Any) -> None:
@@ -71,13 +84,38 @@ def _nowhere(_: Any) -> None:
 
 @contextmanager
 def quietly() -> Generator[None, None, None]:
-    """Everything called inside runs under `quiet_config` of the running configuration."""
+    """Everything called inside runs under `quiet_config` of the running configuration, and fails as `unquoted` says."""
     token = var_child_runnable_config.set(quiet_config())
     try:
         yield
+    except Exception as error:
+        raise unquoted(error) from None
     finally:
         var_child_runnable_config.reset(token)
 
 
-def _silent(handlers: list[BaseCallbackHandler]) -> list[BaseCallbackHandler]:
-    return [handler for handler in handlers if not _STREAMS & set(type(handler).__mro__)]
+def unquoted(error: Exception) -> Exception:
+    """The error of a draft without what it quotes of it.
+
+    A parser says what it could not parse, in a `ValueError` or in one of LangChain's errors on structured output. Any
+    other error, such as that of a connection, stays what it is.
+    """
+    if isinstance(error, ISRError) or not (isinstance(error, ValueError) or hasattr(error, "ai_message")):
+        return error
+    kind = f"{type(error).__module__}.{type(error).__name__}"
+    return DraftFailedError(f"the draft raised {kind}; what it says may quote the draft, and only tracers are told")
+
+
+def refuse_memory(draft: Runnable[Any, Any]) -> None:
+    """Refuse a draft that remembers what it said before a gate has decided.
+
+    Raises:
+        ConfigurationError: for a `RunnableWithMessageHistory`, alone or as a step of a chain.
+    """
+    steps = draft.steps if isinstance(draft, RunnableSequence) else [draft]
+    if any(isinstance(step, RunnableWithMessageHistory) for step in steps):
+        raise ConfigurationError("the draft keeps a history, undecided drafts included: put the history around the gate")
+
+
+def _tracers(handlers: list[BaseCallbackHandler]) -> list[BaseCallbackHandler]:
+    return [handler for handler in handlers if isinstance(handler, _TRACERS) and not isinstance(handler, _TELLING)]

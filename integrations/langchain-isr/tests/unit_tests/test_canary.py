@@ -3,29 +3,80 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, TypedDict
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
 import pytest
+from canary import MODES, SECRET, WORDS, Watch
 from langchain.agents import create_agent
-from langchain.agents.middleware import SummarizationMiddleware
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
-from langchain_core.runnables import RunnableLambda
+from langchain.agents.middleware import ModelRetryMiddleware, SummarizationMiddleware, after_model, before_model
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain_core.chat_history import InMemoryChatMessageHistory
+from langchain_core.documents import Document
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolCall,
+    ToolMessage,
+)
+from langchain_core.output_parsers import JsonOutputParser
+from langchain_core.runnables import RunnableLambda, RunnableParallel
+from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tools import InjectedToolCallId, create_retriever_tool, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.config import get_stream_writer
+from langgraph.config import get_store, get_stream_writer
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.types import Command, RetryPolicy, interrupt
 from lc_fakes import ScriptedModel, bm25, gate, rivers, searching
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
+from typing_extensions import TypedDict
 
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag import ISRGate as CoreGate
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.references import Case
-from langchain_isr import ISRChain, ISRCompressor, ISRGate, ISRMiddleware, ISRRetriever, create_isr_graph, isr_node
+from isr_rag.testing import FixedScorer
+from langchain_isr import (
+    ISRAudit,
+    ISRChain,
+    ISRCompressor,
+    ISRGate,
+    ISRMiddleware,
+    ISRRetriever,
+    create_isr_graph,
+    isr_node,
+)
 
-SECRET = "UNGATEDCANARY"
 QUESTION = "Which river flows through Paris?"
 ASKED: Any = {"question": QUESTION}
-MODES: Any = ["values", "updates", "messages", "custom", "tasks", "debug", "checkpoints"]
+SAID: Any = {"messages": [HumanMessage(QUESTION)]}
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def fails(error: type[BaseException]) -> Callable[[Case], float]:
+    """A reference that fails once a draft is judged."""
+
+    def judge(case: Case) -> float:
+        if case.predicate.template.startswith("sufficient"):
+            return 1.0
+        raise error("the machine is gone")
+
+    return judge
+
+
+FATES: dict[str, Callable[[Case], float]] = {
+    "abstains": lambda case: float(case.predicate.template.startswith("sufficient")),
+    "fails": fails(RuntimeError),
+    "times out": fails(TimeoutError),
+    "is cancelled": fails(asyncio.CancelledError),
+}
+
+# --- what drafts ------------------------------------------------------------------------------------------------------
 
 
 class Inner(TypedDict, total=False):
@@ -33,12 +84,14 @@ class Inner(TypedDict, total=False):
     text: str
 
 
-def inner(checkpointer: Any = None) -> Any:
-    """A graph that drafts."""
+def inner(checkpointer: Any = None, **settings: Any) -> Any:
+    """A graph that drafts, in two branches."""
     built = StateGraph(Inner)
-    built.add_node("write", lambda state: {"text": SECRET})
-    built.add_edge(START, "write")
-    built.add_edge("write", END)
+    built.add_node("write", lambda state: {"text": SECRET}, **settings)
+    built.add_node("idle", lambda state: {})
+    for node in ("write", "idle"):
+        built.add_edge(START, node)
+        built.add_edge(node, END)
     return built.compile(checkpointer=checkpointer)
 
 
@@ -48,67 +101,265 @@ def writing(state: Any) -> str:
 
 
 async def awriting(state: Any) -> str:
-    get_stream_writer()(SECRET)
+    return writing(state)
+
+
+def remembering(state: Any) -> str:
+    if store := get_store():
+        store.put(("drafts",), "last", {"text": SECRET})
+        assert store.get(("drafts",), "first") is None or store.get(("drafts",), "first").value == {"n": 1}
     return SECRET
 
 
-def as_messages(state: Any) -> Any:
-    return {"messages": [HumanMessage(state["question"])]}
+async def aremembering(state: Any) -> str:
+    if store := get_store():
+        await store.aput(("drafts",), "last", {"text": SECRET})
+    return SECRET
 
 
-SHARED = InMemorySaver()
-DRAFTS: dict[str, Any] = {
-    "a graph": inner() | RunnableLambda(lambda state: state["text"]),
-    "a graph with a checkpointer": inner(SHARED) | RunnableLambda(lambda state: state["text"]),
-    "a graph called in a function": RunnableLambda(lambda state: inner().invoke(state)["text"]),
-    "an agent": RunnableLambda(as_messages)
-    | create_agent(ScriptedModel(reply=lambda messages: SECRET), [])
-    | RunnableLambda(lambda state: state["messages"][-1]),
-    "a writer": RunnableLambda(writing, afunc=awriting),
-    "a model": RunnableLambda(lambda state: state["question"]) | ScriptedModel(reply=lambda messages: SECRET),
+def speaks(text: Any = SECRET) -> ScriptedModel:
+    return ScriptedModel(reply=lambda messages: text)
+
+
+class WritingModel(ScriptedModel):
+    """A model that writes to the stream and to the store by itself."""
+
+    def _message(self, messages: list[BaseMessage]) -> AIMessage:
+        said = super()._message(messages)
+        if WORDS[0] in str(said.text):
+            get_stream_writer()({"draft": said.text})
+            if store := get_store():
+                store.put(("drafts",), "last", {"text": str(said.text)})
+        return said
+
+
+def unreliable() -> Any:
+    """Drafts at the second attempt; the first leaves its words in an error."""
+    calls: list[int] = []
+
+    def draft(state: Any) -> str:
+        calls.append(1)
+        if len(calls) % 2:
+            raise ConnectionError("the line is bad")
+        return SECRET
+
+    return RunnableLambda(draft).with_retry(wait_exponential_jitter=False, stop_after_attempt=3)
+
+
+PROMPTED = RunnableLambda(lambda state: state["question"])
+TEXT = RunnableLambda(lambda state: state["text"])
+AS_MESSAGES = RunnableLambda(lambda state: {"messages": [HumanMessage(state["question"])]})
+LAST = RunnableLambda(lambda state: state["messages"][-1])
+
+DRAFTS: dict[str, Callable[[Watch], Any]] = {
+    "a text": lambda watch: RunnableLambda(lambda state: SECRET),
+    "a model": lambda watch: PROMPTED | speaks(),
+    "a model that writes to the stream": lambda watch: PROMPTED | WritingModel(reply=lambda messages: SECRET),
+    "a graph": lambda watch: inner() | TEXT,
+    "a graph with a checkpointer": lambda watch: inner(watch.savers[1]) | TEXT,
+    "a graph with retries": lambda watch: inner(retry_policy=RetryPolicy(max_attempts=2)) | TEXT,
+    "a graph called in a function": lambda watch: RunnableLambda(lambda state: inner().invoke(state)["text"]),
+    "an agent": lambda watch: AS_MESSAGES | create_agent(speaks(), [], checkpointer=watch.savers[1]) | LAST,
+    "a writer": lambda watch: RunnableLambda(writing, afunc=awriting),
+    "a writer into the store": lambda watch: RunnableLambda(remembering, afunc=aremembering),
+    "parallel branches": lambda watch: RunnableParallel(a=PROMPTED | speaks(), b=inner()) | itemtext("a"),
+    "retries": lambda watch: unreliable(),
+    "a custom event": lambda watch: RunnableLambda(telling, afunc=atelling),
 }
 
 
-async def observed(built: Any, asked: Any, saver: InMemorySaver) -> str:
-    """Everything that streams, events, states and checkpoints show."""
-    seen: list[Any] = []
-    for n, subgraphs in enumerate((False, True)):
-        config: Any = {"configurable": {"thread_id": f"s{n}"}}
-        seen += list(built.stream(asked, config, stream_mode=MODES, subgraphs=subgraphs))
-        config = {"configurable": {"thread_id": f"a{n}"}}
-        seen += [piece async for piece in built.astream(asked, config, stream_mode=MODES, subgraphs=subgraphs)]
-        seen += list(built.get_state_history(config))
-    for version in ("v1", "v2"):
-        config = {"configurable": {"thread_id": version}}
-        seen += [event async for event in built.astream_events(asked, config, version=version)]
-    seen += [patch async for patch in built.astream_log(asked, {"configurable": {"thread_id": "log"}})]
-    for kept in (saver, SHARED):
-        seen += [kept.storage, kept.blobs, kept.writes]
-    return repr(seen)
+def itemtext(key: str) -> Any:
+    return RunnableLambda(lambda state: state[key])
 
 
-@pytest.mark.filterwarnings("ignore")
+def telling(state: Any, config: Any) -> str:
+    from langchain_core.callbacks import dispatch_custom_event
+
+    dispatch_custom_event("draft", {"text": SECRET}, config=config)
+    return SECRET
+
+
+async def atelling(state: Any, config: Any) -> str:
+    from langchain_core.callbacks import adispatch_custom_event
+
+    await adispatch_custom_event("draft", {"text": SECRET}, config=config)
+    return SECRET
+
+
+# --- where the draft is gated -----------------------------------------------------------------------------------------
+
+
+class Outer(TypedDict, total=False):
+    question: str
+    documents: list[Document]
+    answer: str
+    isr: Any
+
+
+def around(watch: Watch, node: Any, schema: Any = Outer) -> Any:
+    """A graph with one node beside another, with a checkpointer and a store."""
+    built = StateGraph(schema)
+    built.add_node("gated", node)
+    built.add_node("idle", lambda state: {})
+    for name in ("gated", "idle"):
+        built.add_edge(START, name)
+        built.add_edge(name, END)
+    return built.compile(checkpointer=watch.saver, store=watch.store)
+
+
+def a_graph(watch: Watch, draft: Any, judge: Any, when: Any = "after") -> Any:
+    return create_isr_graph(bm25(), draft, gate(judge), when=when, rounds=1, checkpointer=watch.saver)
+
+
+def a_graph_in_a_graph(watch: Watch, draft: Any, judge: Any) -> Any:
+    return around(watch, create_isr_graph(bm25(), draft, gate(judge), when="both", rounds=1))
+
+
+def a_chain(watch: Watch, draft: Any, judge: Any) -> Any:
+    found = RunnableLambda(lambda state: {**state, "documents": rivers(2)})
+    return found | ISRChain(draft=draft, after=ISRGate(gate=gate(judge)))
+
+
+def a_chain_in_a_node(watch: Watch, draft: Any, judge: Any) -> Any:
+    chain = a_chain(watch, draft, judge)
+
+    def node(state: Any, config: Any) -> Any:
+        return {"answer": chain.invoke({"question": state["question"]}, config)["answer"]}
+
+    async def anode(state: Any, config: Any) -> Any:
+        return {"answer": (await chain.ainvoke({"question": state["question"]}, config))["answer"]}
+
+    return around(watch, RunnableLambda(node, afunc=anode))
+
+
+HOSTS = {
+    "a graph": a_graph,
+    "a graph in a graph": a_graph_in_a_graph,
+    "a chain": a_chain,
+    "a chain in a node": a_chain_in_a_node,
+}
+
+
+@pytest.mark.parametrize("host", sorted(HOSTS))
 @pytest.mark.parametrize("shape", sorted(DRAFTS))
-@pytest.mark.parametrize("when", ["after", "both"])
-def test_a_draft_of_a_graph_is_seen_nowhere(shape: str, when: Any) -> None:
-    saver = InMemorySaver()
-    enough = gate(lambda case: float(case.predicate.template.startswith("sufficient")))
-    built = create_isr_graph(bm25(), DRAFTS[shape], enough, when=when, rounds=1, checkpointer=saver)
-    assert SECRET not in asyncio.run(observed(built, ASKED, saver))
-    released = create_isr_graph(bm25(), DRAFTS[shape], gate(), when=when, rounds=1, checkpointer=InMemorySaver())
-    assert released.invoke(ASKED, {"configurable": {"thread_id": "r"}})["answer"] == SECRET
+def test_a_draft_is_seen_nowhere_before_its_release(
+    host: str, shape: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if host == "a chain" and "writ" in shape:
+        return  # there is no writer and no store outside of a graph
+    for fate, judge in FATES.items():
+        watch = Watch()
+        watch.store.put(("drafts",), "first", {"n": 1})
+        built = HOSTS[host](watch, DRAFTS[shape](watch), judge)
+        with caplog.at_level(logging.DEBUG):
+            if fate == "abstains":
+                watch.run(built, ASKED)
+            elif shape in ("a model", "a graph with a checkpointer"):
+                watch.stream(built, ASKED)
+        assert watch.clean(caplog.text, [vars(record) for record in caplog.records]), (host, shape, fate)
+    watch = Watch()
+    released = HOSTS[host](watch, DRAFTS[shape](watch), lambda case: 1.0).invoke(ASKED, watch.config())
+    assert released["answer"] == SECRET
 
 
-MIXED: dict[str, Any] = {
-    "a refusal": AIMessage([{"type": "text", "text": "The Seine."}, {"type": "refusal", "refusal": SECRET}]),
-    "another content type": AIMessage(
-        [{"type": "text", "text": "The Seine."}, {"type": "output_text", "text": SECRET}]
-    ),
-    "reasoning": AIMessage([{"type": "reasoning", "reasoning": SECRET}, {"type": "text", "text": "The Seine."}]),
+def quoting(state: Any) -> Any:
+    return JsonOutputParser().parse(SECRET)
+
+
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_an_error_of_a_draft_does_not_quote_it(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch()
+    with caplog.at_level(logging.DEBUG):
+        watch.run(HOSTS[host](watch, RunnableLambda(quoting), lambda case: 1.0), ASKED)
+    assert watch.clean(caplog.text) and "OutputParserException" in watch.text()
+    down = HOSTS[host](Watch(), RunnableLambda(lambda state: 1 / 0), lambda case: 1.0)
+    with pytest.raises(ZeroDivisionError):
+        down.invoke(ASKED, Watch().config())
+
+
+def test_a_draft_with_a_memory_of_its_own_is_refused_and_one_around_the_gate_keeps_what_was_released() -> None:
+    history = InMemoryChatMessageHistory()
+    settings: Any = {"input_messages_key": "question", "history_messages_key": "chat_history"}
+    for draft in (PROMPTED | speaks(), speaks()):
+        kept = RunnableWithMessageHistory(draft, lambda session_id: history, **settings)
+        for given in (kept, kept | RunnableLambda(lambda said: said)):
+            with pytest.raises((ConfigurationError, ValidationError), match="around the gate"):
+                ISRChain(draft=given, after=ISRGate(gate=gate()))
+            with pytest.raises(ConfigurationError, match="around the gate"):
+                create_isr_graph(bm25(), given, gate(), when="after", rounds=1)
+    chain = a_chain(Watch(), PROMPTED | speaks(), FATES["abstains"])
+    around_it = RunnableWithMessageHistory(
+        chain, lambda session_id: history, output_messages_key="answer", **settings
+    )
+    around_it.invoke(ASKED, {"configurable": {"session_id": "1"}})
+    assert len(history.messages) == 2 and Watch().clean(history.messages)
+
+
+def test_a_gate_that_is_waited_for_in_vain_leaves_nothing() -> None:
+    judging, leave = threading.Event(), threading.Event()
+
+    def slow(case: Case) -> float:
+        judging.set()
+        assert leave.wait(20)
+        return 1.0
+
+    async def impatient(built: Any, config: Any) -> None:
+        run = asyncio.ensure_future(built.ainvoke(ASKED, config))
+        while not judging.is_set():
+            await asyncio.sleep(0.005)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run, 0.001)
+        leave.set()
+
+    for host in HOSTS.values():
+        watch = Watch()
+        judging.clear()
+        leave.clear()
+        asyncio.run(impatient(host(watch, DRAFTS["a model"](watch), slow), watch.config()))
+        assert watch.clean()
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_is_gated_anew() -> None:
+    broken = [True]
+
+    def judge(case: Case) -> float:
+        if broken[0]:
+            raise RuntimeError("the machine is gone")
+        return 0.0
+
+    for host in (a_graph, a_chain_in_a_node):
+        watch, broken[0] = Watch(), True
+        built, config = host(watch, DRAFTS["a model"](watch), judge), watch.config()
+        with pytest.raises(Exception, match="the machine is gone"):
+            built.invoke(ASKED, config)
+        broken[0] = False
+        watch.seen += list(built.stream(None, config, stream_mode=MODES, subgraphs=True))
+        assert watch.clean() and "cannot answer" in built.get_state(config).values["answer"]
+
+
+# --- what is released -------------------------------------------------------------------------------------------------
+
+HONEST = {"type": "text", "text": "The Seine."}
+MIXED: dict[str, AIMessage] = {
+    "a refusal": AIMessage([HONEST, {"type": "refusal", "refusal": SECRET}]),
+    "another content type": AIMessage([HONEST, {"type": "output_text", "text": SECRET}]),
+    "a file": AIMessage([HONEST, {"type": "file", "base64": SECRET, "mime_type": "text/plain"}]),
+    "a citation": AIMessage([{**HONEST, "annotations": [{"type": "citation", "cited_text": SECRET}]}]),
+    "reasoning": AIMessage([{"type": "reasoning", "reasoning": SECRET}, HONEST]),
+    "thinking": AIMessage([{"type": "thinking", "thinking": SECRET, "signature": SECRET}, HONEST]),
     "additional fields": AIMessage("The Seine.", additional_kwargs={"reasoning_content": SECRET}),
     "metadata": AIMessage("The Seine.", response_metadata={"logprobs": {"content": [{"token": SECRET}]}}),
+    "a name": AIMessage("The Seine.", name=SECRET),
+    "broken calls": AIMessage(
+        "The Seine.",
+        invalid_tool_calls=[{"type": "invalid_tool_call", "name": "t", "args": SECRET, "id": "1", "error": SECRET}],
+    ),
     "calls of tools": AIMessage("The Seine.", tool_calls=[ToolCall(name="t", args={"x": SECRET}, id="1")]),
 }
+
+
+def clean(*seen: Any) -> bool:
+    return Watch().clean(*seen)
 
 
 @pytest.mark.parametrize("shape", sorted(MIXED))
@@ -117,26 +368,77 @@ def test_only_the_text_that_was_judged_is_released(shape: str) -> None:
     honest = gate(lambda case: judged.append(case.predicate.query) or 1.0)  # type: ignore[func-returns-value]
     state: Any = {**ASKED, "documents": rivers(2), "answer": MIXED[shape]}
     done = ISRGate(gate=honest).invoke(state)
-    assert done["answer"].text == "The Seine." and SECRET not in repr(done)
-    assert SECRET not in repr(judged)
+    assert done["answer"].text == "The Seine." and done["answer"] is not MIXED[shape] and clean(done, judged)
+    audited = ISRAudit(gate=honest).invoke(state)
+    assert audited["answer"].text == "The Seine." and clean(audited)
     chain = ISRChain(draft=RunnableLambda(lambda state: MIXED[shape]), after=ISRGate(gate=honest))
-    assert SECRET not in repr(chain.invoke(state))
+    assert clean(chain.invoke(state))
     if shape != "calls of tools":
-        reply = speaking(MIXED[shape])
-        built = create_agent(ScriptedModel(reply=reply), [shelf()], middleware=[ISRMiddleware(honest)])
-        done = built.invoke({"messages": [HumanMessage(QUESTION)]})
-        assert done["messages"][-1].text == "The Seine." and SECRET not in repr(done)
+        for audit in (False, True):
+            agent, watch = an_agent(speaking(MIXED[shape]), ISRMiddleware(honest, audit=audit)), Watch()
+            watch.stream(agent, SAID)
+            done = agent.invoke(SAID)
+            assert done["messages"][-1].text == ("The Seine [1]." if audit else "The Seine.") and watch.clean(done)
 
 
 def test_several_texts_are_judged_together() -> None:
-    both = AIMessage([{"type": "text", "text": "The Seine. "}, {"type": "text", "text": SECRET}])
-    doubting = gate(lambda case: float(SECRET not in case.predicate.query))
+    both = AIMessage([HONEST, {"type": "text", "text": SECRET}])
+    doubting = gate(lambda case: float(WORDS[0] not in case.predicate.query))
     done = ISRGate(gate=doubting).invoke({**ASKED, "documents": rivers(2), "answer": both})
-    assert done["isr"]["action"] == "abstain" and SECRET not in repr(done)
+    assert done["isr"]["action"] == "abstain" and clean(done)
+    agent = an_agent(speaking(both), ISRMiddleware(doubting))
+    assert clean(agent.invoke(SAID))
+
+
+class Named(BaseModel):
+    """A structured answer, with a field that its JSON leaves out."""
+
+    name: str
+    thoughts: str = Field(default="", exclude=True)
+    _hidden: str = ""
+
+
+@dataclass
+class Plain:
+    """A structured answer that is a dataclass."""
+
+    name: str
+
+
+class Typed(TypedDict):
+    """A structured answer that is a dict."""
+
+    name: str
+
+
+@pytest.mark.parametrize("strategy", ["tool", "provider"])
+@pytest.mark.parametrize("schema", [Named, Plain, Typed])
+def test_a_structured_answer_is_made_anew_from_what_was_judged(strategy: str, schema: Any) -> None:
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        if not any(isinstance(message, ToolMessage) for message in messages):
+            return searching("rivers")
+        args = {"name": "Seine", "thoughts": SECRET} if schema is Named else {"name": "Seine"}
+        if strategy == "provider":
+            return AIMessage(str(args).replace("'", '"'), additional_kwargs={"parsed": SECRET})
+        return AIMessage(SECRET, tool_calls=[ToolCall(name=schema.__name__, args=args, id="r")])
+
+    judged: list[str] = []
+    honest = gate(lambda case: judged.append(case.predicate.query) or 1.0)  # type: ignore[func-returns-value]
+    wanted = (ToolStrategy if strategy == "tool" else ProviderStrategy)(schema)
+    agent, watch = an_agent(reply, ISRMiddleware(honest), response_format=wanted), Watch()
+    watch.run(agent, SAID)
+    done = agent.invoke(SAID)
+    answer = done["structured_response"]
+    assert (answer["name"] if schema is Typed else answer.name) == "Seine"
+    assert watch.clean(done, judged, getattr(answer, "thoughts", ""))
 
 
 @pytest.mark.parametrize("key", ["draft", "anwser", "output", "response"])
-@pytest.mark.parametrize("draft", [SECRET, AIMessage(SECRET)])
+@pytest.mark.parametrize(
+    "draft",
+    [SECRET, AIMessage(SECRET), [SECRET], {"text": SECRET}, [HumanMessage("x"), AIMessage(SECRET)], Plain(SECRET)],
+    ids=["text", "message", "list", "mapping", "conversation", "object"],
+)
 def test_a_draft_under_a_key_that_the_gate_does_not_know_is_an_error(key: str, draft: Any) -> None:
     state = {**ASKED, "documents": rivers(2), key: draft}
     with pytest.raises(InvalidInputError, match="answer_key"):
@@ -151,6 +453,23 @@ def test_a_draft_under_a_key_that_the_gate_does_not_know_is_an_error(key: str, d
         node.compile().invoke(state)
 
 
+@pytest.mark.parametrize("twin", [SECRET, AIMessage(SECRET), AIMessage([HONEST, {"type": "text", "text": SECRET}])])
+def test_a_second_copy_of_a_draft_does_not_pass_beside_the_first(twin: Any) -> None:
+    with pytest.raises(InvalidInputError, match="'raw'"):
+        ISRGate(gate=gate(99)).invoke({**ASKED, "documents": rivers(2), "answer": SECRET, "raw": twin})
+
+
+def test_what_is_no_draft_passes() -> None:
+    more: Any = {"k": 4, "scores": [0.5, 0.25], "found": {"a": rivers(1)}, "messages": [HumanMessage("Hi")], "no": None}
+    state = {**ASKED, "documents": rivers(2), **more}
+    assert ISRGate(gate=gate()).invoke(state)["isr"]["predicate"] == "sufficient/1"
+    answered = {**state, "answer": "The Seine.", "language": "English"}
+    assert ISRGate(gate=gate()).invoke(answered)["language"] == "English"
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
+
+
 def shelf() -> Any:
     return create_retriever_tool(bm25(2), "search", "Find evidence.", response_format="content_and_artifact")
 
@@ -162,7 +481,22 @@ def clock(zone: str) -> str:
 
 
 def speaking(last: Any, others: int = 0) -> Any:
-    """Searches first, calls another tool so many times, and then drafts."""
+    """Searches first, calls another tool so many times, and then drafts; in every run anew."""
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        asked = max((i for i, m in enumerate(messages) if isinstance(m, HumanMessage)), default=0)
+        turn = sum(isinstance(message, ToolMessage) for message in messages[asked:])
+        if turn == 0:
+            return searching("rivers", words=SECRET)
+        if turn <= others:
+            return AIMessage("", tool_calls=[ToolCall(name="clock", args={"zone": "x"}, id=f"c{turn}")])
+        return cast(AIMessage | str, last)
+
+    return reply
+
+
+def counting(last: Any, others: int) -> Any:
+    """As `speaking`, by the calls of the model, so that it also works where messages are removed."""
     turn = [0]
 
     def reply(messages: list[BaseMessage]) -> AIMessage | str:
@@ -171,37 +505,135 @@ def speaking(last: Any, others: int = 0) -> Any:
             return searching("rivers")
         if turn[0] <= 1 + others:
             return AIMessage("", tool_calls=[ToolCall(name="clock", args={"zone": "x"}, id=f"c{turn[0]}")])
-        return last
+        return cast(AIMessage | str, last)
 
     return reply
+
+
+def an_agent(reply: Any, gated: Any, *more: Any, tools: Any = None, model: Any = ScriptedModel, **settings: Any) -> Any:
+    return create_agent(
+        model(reply=reply), [shelf(), clock] if tools is None else tools, middleware=[gated, *more], **settings
+    )
+
+
+@pytest.mark.parametrize("fate", sorted(FATES))
+@pytest.mark.parametrize("model", [ScriptedModel, WritingModel])
+@pytest.mark.parametrize("place", ["alone", "in a graph"])
+@pytest.mark.parametrize("when", ["after", "both"])
+def test_the_draft_of_an_agent_is_seen_nowhere(
+    fate: str, model: Any, place: str, when: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch()
+    again = ModelRetryMiddleware(max_retries=1, initial_delay=0.0)
+    settings = {"checkpointer": watch.saver, "store": watch.store} if place == "alone" else {}
+    gated = ISRMiddleware(gate(FATES[fate]), tools=["search"], when=when)
+    agent = an_agent(speaking(SECRET), gated, again, model=model, name="expert", **settings)
+    built = agent if place == "alone" else around(watch, agent, agent.builder.state_schema)
+    with caplog.at_level(logging.DEBUG):
+        (watch.run if fate == "abstains" else watch.stream)(built, SAID)
+    assert watch.clean(caplog.text)
+    open_ = an_agent(speaking(SECRET), ISRMiddleware(gate(), tools=["search"], when=when), model=model, name="expert")
+    last = open_.invoke(SAID)["messages"][-1]
+    assert (last.text, last.name) == (SECRET, "expert")
+
+
+class River(BaseModel):
+    """A structured answer."""
+
+    length: int
+
+
+def test_structured_output_that_cannot_be_read_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        if not isinstance(messages[-1], ToolMessage):
+            return searching("rivers")
+        return AIMessage("", tool_calls=[ToolCall(name="River", args={"length": SECRET}, id="r")])
+
+    for strategy in (ToolStrategy(River, handle_errors=False), ToolStrategy(River), ProviderStrategy(River)):
+        watch = Watch()
+        agent = an_agent(reply, ISRMiddleware(gate()), response_format=strategy, checkpointer=watch.saver)
+        with caplog.at_level(logging.DEBUG):
+            watch.run(agent, SAID)
+        if not isinstance(strategy, ProviderStrategy):  # there the call is one of an unknown tool
+            assert watch.clean(caplog.text)
 
 
 @pytest.mark.parametrize("when", ["before", "after", "both"])
 @pytest.mark.parametrize("keep", [2, 6, 20])
 @pytest.mark.parametrize("without", ["pass", "abstain"])
 def test_evidence_that_was_sought_counts_after_a_summary(when: Any, keep: int, without: Any) -> None:
-    model = ScriptedModel(reply=lambda messages: "A summary.")
-    short = SummarizationMiddleware(model, trigger=("messages", keep + 4), keep=("messages", keep))
+    short = SummarizationMiddleware(speaks("A summary."), trigger=("messages", keep + 4), keep=("messages", keep))
     gated = ISRMiddleware(gate(99), tools=["search"], when=when, rounds=2, without_evidence=without)
-    built = create_agent(
-        ScriptedModel(reply=speaking(SECRET, others=keep)), [shelf(), clock], middleware=[gated, short]
-    )
-    done = built.invoke({"messages": [HumanMessage(QUESTION)]}, {"recursion_limit": 200})
-    assert SECRET not in repr(done) and done["isr"][-1]["action"] == "abstain"
+    done = an_agent(counting(SECRET, keep), gated, short).invoke(SAID, {"recursion_limit": 200})
+    assert clean(done) and done["isr"][-1]["action"] == "abstain"
     assert done["isr"][-1]["reason"] != "no_evidence"
+
+
+@before_model
+def forgetting(state: Any, runtime: Any) -> Any:
+    """Keeps nothing but the first message."""
+    if len(state["messages"]) < 4:
+        return None
+    return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), state["messages"][0]]}
+
+
+@after_model
+def shortening(state: Any, runtime: Any) -> Any:
+    """Removes all results of tools."""
+    return {"messages": [RemoveMessage(m.id) for m in state["messages"] if isinstance(m, ToolMessage)]}
+
+
+@pytest.mark.parametrize("trimming", [forgetting, shortening])
+@pytest.mark.parametrize("without", ["pass", "abstain"])
+def test_evidence_that_was_sought_counts_after_trimming(trimming: Any, without: Any) -> None:
+    for judge in (FATES["abstains"], lambda case: 1.0):
+        gated = ISRMiddleware(gate(judge), tools=["search"], without_evidence=without)
+        done = an_agent(counting(SECRET, 5), gated, trimming).invoke(SAID, {"recursion_limit": 200})
+        assert done["isr"][-1]["chunks"] == 2
+        assert (done["messages"][-1].text == SECRET) if done["isr"][-1]["action"] == "answer" else clean(done)
 
 
 def test_a_summarised_question_is_still_the_one_that_is_judged() -> None:
     judged: list[str] = []
-    model = ScriptedModel(reply=lambda messages: "A summary.")
-    short = SummarizationMiddleware(model, trigger=("messages", 6), keep=("messages", 2))
+    short = SummarizationMiddleware(speaks("A summary."), trigger=("messages", 6), keep=("messages", 2))
     noting = gate(lambda case: judged.append(case.predicate.query) or 1.0)  # type: ignore[func-returns-value]
-    gated = ISRMiddleware(noting, tools=["search"])
-    built = create_agent(
-        ScriptedModel(reply=speaking("The Seine.", others=6)), [shelf(), clock], middleware=[gated, short]
-    )
-    done = built.invoke({"messages": [HumanMessage(QUESTION)]}, {"recursion_limit": 200})
+    agent = an_agent(counting("The Seine.", 6), ISRMiddleware(noting, tools=["search"]), short)
+    done = agent.invoke(SAID, {"recursion_limit": 200})
     assert done["messages"][-1].text == "The Seine." and judged[-1].startswith(QUESTION)
+
+
+@pytest.mark.parametrize("found", ["something", "nothing", "an error"])
+@pytest.mark.parametrize("thread", ["a checkpointer", "the caller"])
+def test_once_evidence_was_sought_later_turns_are_judged_too(found: str, thread: str) -> None:
+    """A model that was refused answers from what it remembers when it is asked once more."""
+
+    @tool
+    def search(query: str) -> str:
+        """Find evidence."""
+        if found == "an error":
+            raise ValueError("the index is gone")
+        return "The Seine flows through Paris." if found == "something" else ""
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        return SECRET if any(isinstance(message, ToolMessage) for message in messages) else searching("x")
+
+    never = gate(lambda case: 0.0, on_error="abstain")
+    saver = InMemorySaver() if thread == "a checkpointer" else None
+    gated = ISRMiddleware(never, without_evidence="pass", tools=["search"])
+    agent, config = an_agent(reply, gated, tools=[search], checkpointer=saver), Watch().config()
+    first = agent.invoke(SAID, config)
+    assert clean(first)
+    again = [HumanMessage("Which river is it? Tell me.")]
+    second = agent.invoke({"messages": again if saver else [*first["messages"], *again]}, config)
+    assert clean(second) and second["isr"][-1]["action"] == "abstain"
+
+
+def test_a_search_of_the_provider_counts_as_one() -> None:
+    call = {"type": "server_tool_call", "name": "web_search", "args": {"query": "x"}, "id": "s"}
+    result = {"type": "server_tool_result", "tool_call_id": "s", "status": "success", "output": "x"}
+    said = AIMessage([call, result, {"type": "text", "text": SECRET}])  # type: ignore[list-item]
+    gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
+    assert clean(an_agent(lambda messages: said, gated).invoke(SAID)["messages"][-1])
 
 
 @pytest.mark.parametrize("without", ["pass", "abstain"])
@@ -218,37 +650,41 @@ def test_a_tool_that_answers_directly_is_refused(without: Any) -> None:
 
     for own in (expert, leader):
         call = AIMessage("", tool_calls=[ToolCall(name=own.name, args={"question": "x"}, id="e")])
-        gated = ISRMiddleware(gate(), without_evidence=without)
-        built = create_agent(ScriptedModel(reply=lambda messages, call=call: call), [own], middleware=[gated])
+        gated, watch = ISRMiddleware(gate(), without_evidence=without), Watch()
+        agent = an_agent(lambda messages, call=call: call, gated, tools=[own], checkpointer=watch.saver)
         with pytest.raises(ConfigurationError, match=f"{own.name}.*make"):
-            built.invoke({"messages": [HumanMessage(QUESTION)]})
+            agent.invoke(SAID, {"configurable": {"thread_id": "1"}})
+        if own is expert:  # which is not even called
+            watch.run(agent, SAID)
+        assert watch.clean()
 
 
 def test_without_evidence_an_agent_abstains_by_default() -> None:
     def say(**settings: Any) -> Any:
-        gated = ISRMiddleware(gate(), tools=["search"], **settings)
-        built = create_agent(ScriptedModel(reply=lambda messages: SECRET), [shelf()], middleware=[gated])
-        return built.invoke({"messages": [HumanMessage(QUESTION)]})
+        return an_agent(lambda messages: SECRET, ISRMiddleware(gate(), tools=["search"], **settings)).invoke(SAID)
 
-    assert SECRET not in repr(say())
+    assert clean(say())
     assert say(without_evidence="pass")["messages"][-1].text == SECRET
 
 
-@pytest.mark.parametrize("failure", [RuntimeError, TimeoutError, asyncio.CancelledError])
-def test_a_gate_that_fails_leaves_no_draft_behind(failure: type[BaseException]) -> None:
-    def dead(case: Case) -> float:
-        raise failure("the machine is gone")
+def test_an_agent_that_is_interrupted_goes_on_gated() -> None:
+    @tool
+    def guarded(query: str) -> str:
+        """Find evidence."""
+        return f"{interrupt('may I search?')} says the Seine flows through Paris."
 
-    saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
-    graph = create_isr_graph(bm25(), DRAFTS["a model"], gate(dead), when="after", rounds=1, checkpointer=saver)
-    gated = ISRMiddleware(gate(dead))
-    agent = create_agent(ScriptedModel(reply=speaking(SECRET)), [shelf()], middleware=[gated], checkpointer=saver)
-    for built, asked in ((graph, ASKED), (agent, {"messages": [HumanMessage(QUESTION)]})):
-        seen: list[Any] = []
-        with pytest.raises(BaseException, match=r"the machine is gone|[Cc]ancelled"):
-            for piece in built.stream(asked, config, stream_mode=MODES, subgraphs=True):
-                seen.append(piece)
-        assert SECRET not in repr((seen, saver.storage, saver.blobs, saver.writes))
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        call = AIMessage("", tool_calls=[ToolCall(name="guarded", args={"query": "x"}, id="c")])
+        return SECRET if isinstance(messages[-1], ToolMessage) else call
+
+    for without in ("pass", "abstain"):
+        watch = Watch()
+        gated = ISRMiddleware(gate(FATES["abstains"]), without_evidence=without)
+        agent, config = an_agent(reply, gated, tools=[guarded], checkpointer=watch.saver), watch.config()
+        watch.seen += list(agent.stream(SAID, config, stream_mode=MODES))
+        watch.seen += list(agent.stream(Command(resume="Ann"), config, stream_mode=MODES, subgraphs=True))
+        assert watch.clean(agent.get_state(config))
+        assert "cannot answer" in agent.get_state(config).values["messages"][-1].text
 
 
 def test_settings_that_can_never_answer_are_refused_when_the_object_is_made() -> None:
@@ -263,9 +699,6 @@ def test_settings_that_can_never_answer_are_refused_when_the_object_is_made() ->
         def ceiling(self, predicate: str | None, *, rounds: int = 1) -> float | None:
             return 0.99 if predicate is None else 0.7
 
-    from isr_rag import ISRGate as CoreGate
-    from isr_rag.testing import FixedScorer
-
     low = CoreGate(scorer=FixedScorer([0.9]), reference=Low())
     draft = RunnableLambda(lambda state: SECRET)
     for make in (
@@ -278,3 +711,12 @@ def test_settings_that_can_never_answer_are_refused_when_the_object_is_made() ->
     ):
         with pytest.raises((ConfigurationError, ValidationError), match=r"h_star >= 0.3"):
             make()
+
+
+def test_a_draft_that_is_neither_text_nor_message_is_an_error_that_does_not_quote_it() -> None:
+    for host in HOSTS.values():
+        with pytest.raises(InvalidTypeError, match="not dict") as caught:
+            host(Watch(), RunnableLambda(lambda state: {"text": SECRET}), lambda case: 1.0).invoke(
+                ASKED, Watch().config()
+            )
+        assert clean(caught.value)

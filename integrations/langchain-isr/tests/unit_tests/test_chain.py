@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableLambda
-from lc_fakes import ScriptedModel, gate, rivers
+from lc_fakes import Runs, ScriptedModel, gate, rivers
 from pydantic import ValidationError
 
 from isr_rag.errors import InvalidTypeError
@@ -102,15 +102,22 @@ def test_the_policies_of_the_gate_after_hold() -> None:
     assert guarded(99, on_abstain="annotate").invoke(ASKED)["answer"] == SECRET
 
 
-def test_tracers_still_see_the_draft() -> None:
-    class Tracer(BaseCallbackHandler):
-        seen: list[str] = []  # noqa: RUF012
+def test_tracers_see_a_withheld_draft_and_other_handlers_do_not() -> None:
+    heard: list[str] = []
+
+    class Handler(BaseCallbackHandler):
+        def on_llm_new_token(self, token: str, **_: Any) -> None:
+            heard.append(token)
 
         def on_llm_end(self, response: Any, **_: Any) -> None:
-            self.seen.append(response.generations[0][0].text)
+            heard.append(response.generations[0][0].text)
 
-    guarded(99).invoke(ASKED, {"callbacks": [Tracer()]})
-    assert Tracer.seen == [SECRET]
+    runs = Runs()
+    guarded(99).invoke(ASKED, {"callbacks": [Handler(), runs]})
+    assert heard == []
+    assert SECRET in repr(runs.roots[0].child_runs)
+    ISRChain(draft=model(), before=ISRGate(gate=gate())).invoke(ASKED, {"callbacks": [Handler()]})
+    assert heard == [SECRET]
 
 
 def test_a_chain_without_a_gate_is_refused() -> None:
