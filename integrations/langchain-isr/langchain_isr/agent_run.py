@@ -148,9 +148,7 @@ def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
     question = str(messages[asked[-1]].text)
     sought = any(isinstance(message, ToolMessage) for message in messages)
     sought = sought or (last is not None and bool(last["sought"] or last["searches"]))
-    return Begun(
-        question=question, follows_up=len(asked) > 1, given=given, searches=int(bool(results)), sought=sought
-    )
+    return Begun(question=question, follows_up=len(asked) > 1, given=given, searches=int(bool(results)), sought=sought)
 
 
 def found_by(message: ToolMessage | None, number: int, failed: str | None = None) -> Found:

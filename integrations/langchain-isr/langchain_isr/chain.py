@@ -119,7 +119,7 @@ class ISRChain(Batched):
         return work.outcomes
 
     def _drafting(self) -> AbstractContextManager[None]:
-        """Where a draft that is decided about later is made: steps of a chain read the context, not only their settings."""
+        """Where a draft is made that is decided about later: the steps of a chain read the context too."""
         return nullcontext() if self.after is None else quietly()
 
     def _pieces(self, input: Iterator[State], config: RunnableConfig) -> Iterator[State]:

@@ -176,7 +176,7 @@ def text_of(value: object) -> str:
 def replaced(answer: object, text: str, metadata: dict[str, Any]) -> object:
     """A text in the place of an answer, of the answer's own type: a string or a message.
 
-    A message is made anew and holds nothing of the old one but its id and the number of its tokens: reasoning, refusals,
+    A message is made anew and holds nothing of the old one but its id and its numbers of tokens: reasoning, refusals,
     calls of tools, names and what a provider adds were not judged.
     """
     if not isinstance(answer, BaseMessage):

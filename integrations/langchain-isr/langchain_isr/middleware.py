@@ -61,8 +61,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     the model. `after`: the final answer is released only if the evidence supports it; until then no stream of the
     caller carries any of it, and what is released is a new message with what was judged. An answer needs evidence in
     every turn; with `without_evidence="pass"` a turn (a greeting) passes ungated until evidence is asked for the first
-    time in the thread. What tools find is noted in the agent's private state when they return, so that it counts although
-    messages are summarised or trimmed later. Tools with `return_direct` are refused.
+    time in the thread. What tools find is noted in the agent's private state when they return, so that it counts
+    although messages are summarised or trimmed later. Tools with `return_direct` are refused.
 
     Evidence stays over the turns of a thread: a follow-up is judged on what earlier turns found and this one adds, and
     as a question of its own, which `condense` makes of it.

@@ -114,7 +114,7 @@ def refuse_memory(draft: Runnable[Any, Any]) -> None:
     """
     steps = draft.steps if isinstance(draft, RunnableSequence) else [draft]
     if any(isinstance(step, RunnableWithMessageHistory) for step in steps):
-        raise ConfigurationError("the draft keeps a history, undecided drafts included: put the history around the gate")
+        raise ConfigurationError("the draft keeps a history of what is undecided yet: put the history around the gate")
 
 
 def _tracers(handlers: list[BaseCallbackHandler]) -> list[BaseCallbackHandler]:

@@ -242,9 +242,7 @@ HOSTS = {
 
 @pytest.mark.parametrize("host", sorted(HOSTS))
 @pytest.mark.parametrize("shape", sorted(DRAFTS))
-def test_a_draft_is_seen_nowhere_before_its_release(
-    host: str, shape: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_draft_is_seen_nowhere_before_its_release(host: str, shape: str, caplog: pytest.LogCaptureFixture) -> None:
     if host == "a chain" and "writ" in shape:
         return  # there is no writer and no store outside of a graph
     for fate, judge in FATES.items():
@@ -288,9 +286,7 @@ def test_a_draft_with_a_memory_of_its_own_is_refused_and_one_around_the_gate_kee
             with pytest.raises(ConfigurationError, match="around the gate"):
                 create_isr_graph(bm25(), given, gate(), when="after", rounds=1)
     chain = a_chain(Watch(), PROMPTED | speaks(), FATES["abstains"])
-    around_it = RunnableWithMessageHistory(
-        chain, lambda session_id: history, output_messages_key="answer", **settings
-    )
+    around_it = RunnableWithMessageHistory(chain, lambda session_id: history, output_messages_key="answer", **settings)
     around_it.invoke(ASKED, {"configurable": {"session_id": "1"}})
     assert len(history.messages) == 2 and Watch().clean(history.messages)
 
