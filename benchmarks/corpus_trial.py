@@ -243,7 +243,7 @@ def own_calibration(gate: ISRGate, search: Callable[[str], list[str]]) -> ISRGat
         for draft in drafts
     ]
     fitted = calibrate(gate, score_labelled(gate, items), targets=())
-    return ISRGate(scorer=gate.scorer, reference=CalibratedMixture(fitted.artefact))
+    return ISRGate(scorer=gate.scorer, reference=CalibratedMixture(fitted))
 
 
 def main() -> None:

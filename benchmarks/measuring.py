@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from isr_rag.calibration.plots import COLOURS, MARKERS
+from isr_lab.plots import COLOURS, MARKERS
 from isr_rag.scorers.machine import usable_cores
 
 

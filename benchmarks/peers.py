@@ -40,10 +40,10 @@ from typing import Any
 import numpy as np
 from measuring import machine
 
+from isr_lab import metrics
 from isr_lab.contrast.data import load_documents
 from isr_rag._util.bm25 import Bm25
 from isr_rag._util.files import write_json
-from isr_rag.calibration import metrics
 
 H_STARS = (0.05, 0.1, 0.2)
 VERDICTS, SKELETONS, SAMPLES, CLIP = 5, 6, 3, 12.0

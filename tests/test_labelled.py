@@ -46,7 +46,7 @@ def labelled() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def artefact(labelled: list[dict[str, Any]]) -> CalibrationArtefact:
     own = gate()
-    return calibrate(own, score_labelled(own, labelled), targets=[(0.1, 0.1)]).artefact
+    return calibrate(own, score_labelled(own, labelled), targets=[(0.1, 0.1)])
 
 
 def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: CalibrationArtefact) -> None:
@@ -80,7 +80,7 @@ def test_what_cannot_be_calibrated_on_is_refused_before_anything_is_scored(
 
 def test_without_a_valid_cut_each_decision_says_so(labelled: list[dict[str, Any]]) -> None:
     own = gate()
-    few = calibrate(own, score_labelled(own, labelled[:300]), targets=[(0.2, 1e-9)]).artefact
+    few = calibrate(own, score_labelled(own, labelled[:300]), targets=[(0.2, 1e-9)])
     decision = gate(reference=CalibratedMixture(few, delta=1e-9), h_star=0.2).decide(["a", "b"], claim="x at 0.999 end")
     assert decision.reason is Reason.CUT_NOT_REACHED
     assert "no valid threshold for P(hallucination rate among answered > 0.2)" in decision.detail
@@ -176,7 +176,7 @@ def test_a_target_without_a_cut_is_refused(artefact: CalibrationArtefact) -> Non
 @pytest.mark.slow
 def test_an_order_invariant_scorer_has_one_calibration_for_every_m(labelled: list[dict[str, Any]]) -> None:
     own = gate(scorer=FixedScorer(told, layout="set"))
-    fitted = calibrate(own, score_labelled(own, labelled), targets=()).artefact
+    fitted = calibrate(own, score_labelled(own, labelled), targets=())
     for m in (1, 6, 12):
         other = gate(
             scorer=FixedScorer(told, layout="set"), reference=CalibratedMixture(fitted), orderings=Orderings(m=m)

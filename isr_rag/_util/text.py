@@ -54,6 +54,12 @@ def printable(text: str, longest: int | None = LONGEST) -> str:
     return _CONTROLS.sub("\ufffd", well_formed(text))
 
 
+def in_markdown(text: str) -> str:
+    """A text on one line without markup: no tag, link, picture or emphasis."""
+    folded = " ".join(printable(text, None).split())
+    return re.sub(r"([\\`*<\[\]])|(?<!\w)_|_(?!\w)", lambda found: "\\" + found.group(), folded)
+
+
 def _parts(text: str) -> list[Span]:
     """A text in parts of at most `SEGMENTED` characters, cut where it disturbs least."""
     start = 0

@@ -21,10 +21,9 @@ from isr_rag.calibration.errors import (
     CalibrationMismatchError,
     CalibrationWarning,
 )
-from isr_rag.calibration.fitting import FitSettings, FittedCalibration, HeldOut, fit_artefact
+from isr_rag.calibration.fitting import FitSettings, fit_artefact
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord
-from isr_rag.calibration.report import calibration_report
 
 __all__ = [
     "BinCalibration",
@@ -36,9 +35,7 @@ __all__ = [
     "CalibrationWarning",
     "Fingerprint",
     "FitSettings",
-    "FittedCalibration",
     "Guarantee",
-    "HeldOut",
     "LearnThenTest",
     "LoopCalibration",
     "LoopRecord",
@@ -49,6 +46,5 @@ __all__ = [
     "Threshold",
     "TrainingHashes",
     "VennAbers",
-    "calibration_report",
     "fit_artefact",
 ]

@@ -128,7 +128,7 @@ class PredicateCalibration:
         n_true: labelled items for which the predicate holds.
         n_false: labelled items for which it does not.
         data_sha256: hash of the labelled scores that it was fitted on.
-        metrics: figures on held-out folds, by name; plain numbers.
+        metrics: figures that whoever fitted it adds, by name; plain numbers.
         loops: calibrated acquisition loops, by their number of rounds.
         close: weight of the best chunk read alone in the score, from 0 (chunks need not be read alone) to 1.
     """

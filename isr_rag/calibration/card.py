@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isr_rag._util.files import write_atomically, write_json
+from isr_rag._util.text import in_markdown
 from isr_rag.calibration.calibrators import Tail
 from isr_rag.calibration.fitting import BINS
 from isr_rag.calibration.records import CalibrationRecord, groups_of
-from isr_rag.calibration.report import in_markdown
 
 H_STARS = (0.05, 0.1, 0.2)
 NEAR = 40

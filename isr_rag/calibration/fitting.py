@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -36,7 +36,6 @@ WEIGHT = 2.0 / 3.0
 """Weight of the best chunk read alone, against that of all chunks together. Of 1/3, 1/2, 2/3, 3/4 and 1, tried on the
 calibration items of the standard adjudicator with one source left out at a time, those from 1/2 on were wrong about
 equally often among the surest, and 1 had the highest log loss."""
-FOLDS = 5
 LEAST_AT_THE_END = 5
 """Items that must have the most chunks of the last bin, or more: one long item says nothing about all long ones."""
 
@@ -57,43 +56,12 @@ class FitSettings:
     Attributes:
         targets: (h_star, delta) pairs to find thresholds for. Each holds at its own delta; all at once at their sum.
         rule: the gate's own answer rule.
-        resamples: bootstrap resamples behind each interval.
-        seed: seed of splits, folds and resamples.
+        seed: seed of the split.
     """
 
     targets: tuple[tuple[float, float], ...] = ((0.05, 0.1),)
     rule: Rule = reference_at_target
-    resamples: int = 1000
     seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Calibrated probabilities of items, from a calibrator that had not seen them; shape (n,) each.
-
-    Attributes:
-        ids: the items, sorted.
-        scores: what was calibrated: q_bar, joined with the best chunk read alone if that counts.
-        lower: Venn-Abers lower probabilities.
-        mean: one calibrated probability each.
-        labels: 0 or 1.
-        groups: the items' groups.
-    """
-
-    ids: tuple[str, ...]
-    scores: Floats
-    lower: Floats
-    mean: Floats
-    labels: NDArray[np.int64]
-    groups: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FittedCalibration:
-    """The result of `fit_artefact`: the artefact, and the held-out predictions behind its figures."""
-
-    artefact: CalibrationArtefact
-    held_out: Mapping[str, HeldOut]
 
 
 def fit_artefact(
@@ -105,7 +73,7 @@ def fit_artefact(
     loops: Iterable[LoopRecord] = (),
     retriever: str = "",
     training: TrainingHashes | None = None,
-) -> FittedCalibration:
+) -> CalibrationArtefact:
     """Calibrate each predicate's scores.
 
     Every labelled item counts for p_ref: for the rate among the answered and for Venn-Abers' lower probability, by the
@@ -125,7 +93,7 @@ def fit_artefact(
         records: labelled, scored items, of one or several predicates.
         fingerprint: what the scores were made with; its languages are filled in from the records.
         created_by: program and version, for the file.
-        settings: targets, answer rule, folds and seed; None: the defaults of `FitSettings`.
+        settings: targets, answer rule and seed; None: the defaults of `FitSettings`.
         loops: labelled acquisition loops, calibrated by their number of rounds.
         retriever: how those loops retrieved, in words.
         training: hashes of ids and texts that the scorer was trained on (`TrainingHashes.of`); such items are refused.
@@ -140,8 +108,8 @@ def fit_artefact(
     Examples:
         >>> from isr_rag.calibration import CalibrationRecord, Fingerprint, fit_artefact
         >>> items = [CalibrationRecord(str(i), "supported-claim/1", 0.1 + 0.8 * (i % 2), i % 2) for i in range(400)]
-        >>> fitted = fit_artefact(items, fingerprint=Fingerprint("my model", None, None), created_by="my project")
-        >>> path = fitted.artefact.save("calibration/calibration.json")  # doctest: +SKIP
+        >>> artefact = fit_artefact(items, fingerprint=Fingerprint("my model", None, None), created_by="my project")
+        >>> path = artefact.save("calibration/calibration.json")  # doctest: +SKIP
     """
     settings = FitSettings() if settings is None else settings
     items = sorted(records, key=lambda record: (record.predicate, record.id))
@@ -149,22 +117,20 @@ def fit_artefact(
     check_records(items, training)
     check_loops(looped, {record.predicate for record in items}, training)
     calibrations: dict[str, PredicateCalibration] = {}
-    held_out: dict[str, HeldOut] = {}
     for predicate in sorted({record.predicate for record in items}):
         own = [record for record in items if record.predicate == predicate]
         own_loops = [record for record in looped if record.predicate == predicate]
         try:
-            fitted, held_out[predicate] = _fit_predicate(own, own_loops, retriever, settings)
+            calibrations[predicate] = _fit_predicate(own, own_loops, retriever, settings)
         except CalibrationError as error:
             raise CalibrationError(f"predicate {predicate!r}: {error}") from error
-        calibrations[predicate] = fitted
     known = replace(fingerprint, languages=languages_of(r.language for r in items if r.language is not None))
-    return FittedCalibration(CalibrationArtefact(known, calibrations, created_by), held_out)
+    return CalibrationArtefact(known, calibrations, created_by)
 
 
 def _fit_predicate(
     own: list[CalibrationRecord], loops: list[LoopRecord], retriever: str, settings: FitSettings
-) -> tuple[PredicateCalibration, HeldOut]:
+) -> PredicateCalibration:
     labelled_scores([record.q_bar for record in own], [record.label for record in own])
     tests = [LearnThenTest(h_star, delta) for h_star, delta in settings.targets]
     tested = _tested(own, settings) if tests else [False] * len(own)
@@ -173,70 +139,18 @@ def _fit_predicate(
         _Row(record, record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight), test)
         for record, test in zip(own, tested, strict=True)
     ]
-    records, scores, _ = _columns([row for row in rows if not row.tested])
-    held = _cross_validate(records, scores, settings.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
         bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(rows))
     n_true = sum(record.label for record in own)
-    fitted = PredicateCalibration(
+    return PredicateCalibration(
         bins,
         n_true,
         len(own) - n_true,
         data_hash(own),
-        _figures(held, [test.h_star for test in tests], settings.resamples, settings.seed),
-        _fit_loops(loops, weight, retriever),
-        weight,
+        loops=_fit_loops(loops, weight, retriever),
+        close=weight,
     )
-    return fitted, held
-
-
-def _cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float], seed: int) -> HeldOut:
-    """Calibrate each fold of groups with the others."""
-    s = np.array(scores, dtype=np.float64)
-    labels = np.array([record.label for record in records], dtype=np.int64)
-    lower, mean = np.empty_like(s), np.empty_like(s)
-    for seen, unseen in _folds(records, seed):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
-            calibrator = VennAbers.fit(s[seen], labels[seen])
-        lower[unseen], _ = calibrator.apply_many(s[unseen])
-        mean[unseen] = calibrator.mean(s[unseen])
-    return HeldOut(tuple(r.id for r in records), s, lower, mean, labels, tuple(groups_of(records)))
-
-
-def _folds(records: Sequence[CalibrationRecord], seed: int) -> list[tuple[list[int], list[int]]]:
-    """Rows seen and unseen in each of `FOLDS` folds; classes spread evenly, groups kept together."""
-    with fitting_libraries():
-        from sklearn.model_selection import StratifiedGroupKFold
-
-    groups = groups_of(records)
-    if len(set(groups)) < FOLDS:
-        raise CalibrationError(f"{len(set(groups))} groups do not make {FOLDS} folds; label items from more sources")
-    splitter = cast(Any, StratifiedGroupKFold)(n_splits=FOLDS, shuffle=True, random_state=seed)
-    labels = [record.label for record in records]
-    return [(seen.tolist(), unseen.tolist()) for seen, unseen in splitter.split(np.zeros(len(labels)), labels, groups)]
-
-
-def _figures(held: HeldOut, h_stars: Sequence[float], resamples: int, seed: int) -> dict[str, Any]:
-    """Figures of raw and calibrated scores with intervals, and what the reference alone would answer."""
-    with fitting_libraries():
-        from isr_rag.calibration.metrics import summarise, wilson_interval
-
-    found: dict[str, Any] = {"items": len(held.ids), "groups": len(set(held.groups))}
-    for name, scores in (("score", held.scores), ("calibrated", held.mean)):
-        summary = summarise(scores, held.labels, groups=held.groups, resamples=resamples, seed=seed)
-        found[name] = {metric: [i.estimate, i.lower, i.upper] for metric, i in summary.items()}
-    for h_star in sorted(set(h_stars)):
-        answered = held.lower >= 1.0 - h_star - TOLERANCE
-        count, wrong = int(answered.sum()), int((answered & (held.labels == 0)).sum())
-        entry: dict[str, Any] = {"answered": count, "wrong": wrong, "coverage": count / len(held.ids)}
-        entry["recall"] = float(answered[held.labels == 1].mean())
-        if count:
-            interval = wilson_interval(wrong, count)
-            entry["risk"] = [interval.estimate, interval.lower, interval.upper]
-        found[f"p_ref_at_h_star_{h_star:g}"] = entry
-    return found
 
 
 def _tested(records: Sequence[CalibrationRecord], settings: FitSettings) -> list[bool]:

@@ -37,7 +37,7 @@ def calibrate(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(callback=folder, help="Folder for calibration.json and a report for each predicate.")
+        Path | None, typer.Option(callback=folder, help="Folder for calibration.json and a card for each predicate.")
     ] = None,
     h_star: Annotated[float, typer.Option(help="Target hallucination rate of the cut.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability that the cut fails to keep to it.")] = 0.1,
@@ -52,7 +52,6 @@ def calibrate(
         return
     if labelled is None or out is None:
         raise typer.BadParameter("give --labelled and --out, or a command: collect, next, label, report")
-    from isr_rag.calibration import calibration_report
     from isr_rag.calibration.card import calibration_card
     from isr_rag.core.settings import lowest_target
     from isr_rag.gate.labelled import calibrate as fit
@@ -64,17 +63,15 @@ def calibrate(
     with Progress(*columns("scoring"), console=console) as bar:
         task = bar.add_task("", total=len(items))
         records = score_labelled(gate, items, progress=lambda scored: bar.update(task, completed=scored))
-    fitted = fit(gate, records, targets=[(h_star, delta)])
-    fitted.artefact.save(out / "calibration.json")
+    artefact = fit(gate, records, targets=[(h_star, delta)])
+    artefact.save(out / "calibration.json")
     kinds = {str(item["id"]): str(item["kind"]) for item in items if item.get("kind") is not None}
-    for predicate, held_out in fitted.held_out.items():
+    for predicate, part in artefact.predicates.items():
         folder = out / predicate.replace("/", "-")
-        calibration_report(held_out.mean, held_out.labels, folder, groups=held_out.groups, title=predicate)
-        part = fitted.artefact.predicates[predicate]
         own_records = [record for record in records if record.predicate == predicate]
         own_scores = [part.score(record.q_bar, record.alone) for record in own_records]
         calibration_card(own_records, own_scores, folder, kinds=kinds)
-        tell(f"{predicate}: {len(held_out.labels)} items held out, report in {folder}")
+        tell(f"{predicate}: {len(own_records)} items, card in {folder}")
         tell(f"  rate among the answered: h* down to {lowest_target(part.ceiling()):g} can be reached")
         for own in part.bins:
             tell(f"  {own.first} to {own.last or 'more'} chunks:")

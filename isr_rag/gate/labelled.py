@@ -11,7 +11,7 @@ from isr_rag import __version__
 from isr_rag.calibration.artefact import CalibrationArtefact, Fingerprint
 from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
-from isr_rag.calibration.fitting import FitSettings, FittedCalibration, fit_artefact
+from isr_rag.calibration.fitting import FitSettings, fit_artefact
 from isr_rag.calibration.records import CalibrationRecord, LoopRecord
 from isr_rag.core.bounds import weigh
 from isr_rag.core.decision import Decision
@@ -183,7 +183,7 @@ def calibrate(
     retriever: str = "",
     training: TrainingHashes | None = None,
     seed: int = 0,
-) -> FittedCalibration:
+) -> CalibrationArtefact:
     """Fit the calibration that belongs to exactly this gate.
 
     Args:
@@ -194,7 +194,7 @@ def calibrate(
         retriever: how those loops retrieved, in words.
         training: hashes of what the scorer was trained on, made by `TrainingHashes.of` from ids and from texts as
             `item_key` writes them; None: those that ship with an adjudicator of this package.
-        seed: seed of splits and folds.
+        seed: seed of the split into pilot and tested items.
 
     Raises:
         CalibrationError: if the records cannot carry a calibration, or were trained on; the message says why.

@@ -52,9 +52,9 @@ def records(n: int = 1200, *, seed: int = 0) -> list[CalibrationRecord]:
 def fitted(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefact:
     defaults: dict[str, Any] = {
         "fingerprint": Fingerprint("fixed", None, None),
-        "settings": FitSettings((), resamples=5),
+        "settings": FitSettings(()),
     }
-    return fit_artefact(items, created_by="tests", **(defaults | settings)).artefact
+    return fit_artefact(items, created_by="tests", **(defaults | settings))
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.sampled_from([0.5, 2 / 3]))

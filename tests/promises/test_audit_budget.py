@@ -62,8 +62,8 @@ def judge(n: int, h_star: float, seed: int) -> list[Statement]:
             items,
             created_by="tests",
             fingerprint=Fingerprint("fixed", None, None),
-            settings=FitSettings(targets=(), resamples=1),
-        ).artefact
+            settings=FitSettings(targets=()),
+        )
     reference = CalibratedMixture(artefact, guarantee="selective", min_errors=0)  # the sum is judged, not its ceiling
     try:
         gate = ISRGate(scorer=FixedScorer(listed, layout="late"), reference=reference, h_star=h_star)

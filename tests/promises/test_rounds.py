@@ -39,8 +39,8 @@ def test_answers_of_all_rounds_together_are_wrong_no_more_often_than_h_star(n: i
                 [CalibrationRecord(f"{i}", "supported-claim/1", score, label) for i, (score, label) in rows],
                 fingerprint=Fingerprint("fixed", None, None),
                 created_by="tests",
-                settings=FitSettings(targets=(), resamples=1),
-            ).artefact
+                settings=FitSettings(targets=()),
+            )
         gate = ISRGate(
             scorer=FixedScorer(read, layout="late"),
             reference=CalibratedMixture(artefact, guarantee="selective"),

@@ -52,9 +52,9 @@ def records(n: int = 1200, *, slope: float = 4.0, seed: int = 0, **fields: Any) 
 
 
 def fitted(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefact:
-    chosen = FitSettings(targets=settings.pop("targets", ()), resamples=5)
+    chosen = FitSettings(targets=settings.pop("targets", ()))
     defaults: dict[str, Any] = {"fingerprint": Fingerprint("fixed", None, None), "settings": chosen}
-    return fit_artefact(items, created_by="tests", **(defaults | settings)).artefact
+    return fit_artefact(items, created_by="tests", **(defaults | settings))
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_lab.answers.scoring import ScoredAnswer, ScoredStatement
+from isr_lab.metrics import Interval, auroc, wilson_interval
 from isr_rag.audit import AuditCalibration, Budget, Probabilities
-from isr_rag.calibration.metrics import Interval, auroc, wilson_interval
 from isr_rag.core.bounds import TOLERANCE, weigh
 from isr_rag.core.settings import Settings
 

@@ -14,8 +14,8 @@ from scipy.special import log_softmax
 
 from isr_lab.answers.figures import judged, with_budget
 from isr_lab.answers.scoring import ScoredAnswer, ScoredStatement
+from isr_lab.metrics import auroc
 from isr_rag.audit import AuditCalibration, Budget
-from isr_rag.calibration.metrics import auroc
 from isr_rag.errors import ConfigurationError
 
 VERDICTS = ("supported", "refuted", "not_enough")

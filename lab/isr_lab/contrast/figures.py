@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, get_args
 
 from isr_lab.contrast.asking import ContrastRow, Setting
 from isr_lab.contrast.data import DetailKind
-from isr_rag.calibration.metrics import auroc
+from isr_lab.metrics import auroc
 
 ContrastFigures: TypeAlias = dict[str, Any]
 """Keys: twins (by setting, then group), drafts and sufficiency (by group), denials (by kind)."""

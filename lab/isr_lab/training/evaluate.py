@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from isr_lab.metrics import auroc, brier, expected_calibration_error, risk_coverage_curve
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.data import unmarked_sources
-from isr_rag.calibration.metrics import auroc, brier, expected_calibration_error, risk_coverage_curve
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.scorer import Scorer, ScoreRequest
 

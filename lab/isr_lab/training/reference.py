@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from isr_lab.reporting import calibration_report
 from isr_lab.training.card import table
 from isr_lab.training.trust import TASKS, Row, gate_figures, p_refs
 from isr_rag._util.files import write_atomically
-from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, calibration_report
+from isr_rag.calibration import CalibrationArtefact, CalibrationRecord
 
 _WORDS = {"claim": "supported claims", "draft": "supported answers", "sufficiency": "answerable questions"}
 

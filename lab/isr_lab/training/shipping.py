@@ -26,7 +26,6 @@ from isr_rag.calibration import (
     CalibrationRecord,
     Fingerprint,
     FitSettings,
-    FittedCalibration,
     LoopRecord,
     TrainingHashes,
     fit_artefact,
@@ -114,13 +113,13 @@ def ship(
     results: dict[str, dict[str, dict[str, float]]] = {}
     for name, part in tested.items():
         results[name] = summary(part.scores)
-        results[f"{name}, calibrated"] = summary(part.calibrated(fitted.artefact))
+        results[f"{name}, calibrated"] = summary(part.calibrated(fitted))
     drift = distractor_drift(scorer, test.items, work)
     report("measured distractor drift")
-    gate = {name: gate_figures(part.records(), fitted.artefact) for name, part in tested.items()}
+    gate = {name: gate_figures(part.records(), fitted) for name, part in tested.items()}
     write_json(work / "figures.json", {"results": results, "drift": drift, "gate": gate})
     parts = [
-        *trust_parts(fitted.artefact, gate),
+        *trust_parts(fitted, gate),
         *_drift_part(drift),
         *notes,
         *_licences_part(trained_on),
@@ -225,7 +224,7 @@ def calibrate(
     training: TrainingHashes | None = None,
     loops: Sequence[LoopRecord] = (),
     retriever: str = "",
-) -> FittedCalibration:
+) -> CalibrationArtefact:
     """Fit and save the calibration that `ISRGate()` uses: one calibrator a predicate, for any m (one pass decides).
 
     Args:
@@ -245,7 +244,7 @@ def calibrate(
         retriever=retriever,
         training=training,
     )
-    fitted.artefact.save(out / "calibration.json")
+    fitted.save(out / "calibration.json")
     return fitted
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from isr_lab.metrics import wilson_interval
 from isr_lab.training.card import table
 from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, Guarantee, PredicateCalibration, TrainingHashes
-from isr_rag.calibration.metrics import wilson_interval
 from isr_rag.gate.labelled import item_key
 
 GUARANTEES: tuple[Guarantee, ...] = ("selective", "pointwise")

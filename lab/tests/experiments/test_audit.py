@@ -30,11 +30,11 @@ from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Analysis, Experiment
 from isr_lab.experiments.sections import Figure, Table
 from isr_lab.experiments.trials import ScoredTrial, score_trials
+from isr_lab.metrics import aurc
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag import Action, ISRGate
 from isr_rag.calibration import CalibrationError
-from isr_rag.calibration.metrics import aurc
 from isr_rag.core.predicates import Choice
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Layout

@@ -33,9 +33,9 @@ from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Experiment
 from isr_lab.experiments.sections import Figure, Table
 from isr_lab.experiments.trials import ScoredTrial, score_trials
+from isr_lab.metrics import MetricError, wilson_interval
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
-from isr_rag.calibration.metrics import MetricError, wilson_interval
 from isr_rag.core.evidence import Chunk, quote
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError, install_command

@@ -27,10 +27,10 @@ from isr_lab.experiments.orderings.variance import (
 )
 from isr_lab.experiments.orderings.wordings import LABEL_MAPS, WORDINGS, shipped_prompt
 from isr_lab.experiments.trials import Fact, ScoredTrial, score_trials
+from isr_lab.metrics import brier
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem
 from isr_rag.calibration.calibrators import VennAbers
-from isr_rag.calibration.metrics import brier
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Layout
 from isr_rag.core.settings import Orderings, Reference, Rule, Settings

@@ -22,7 +22,7 @@ from isr_lab.experiments.report import (
     write_report,
 )
 from isr_lab.experiments.sections import Figure, Section, Table
-from isr_rag.calibration.plots import new_figure, png
+from isr_lab.plots import new_figure, png
 from isr_rag.errors import InvalidInputError
 
 

@@ -22,10 +22,10 @@ from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.run import KINDS, experiment_type, index_reports, run_experiment
 from isr_lab.experiments.sections import Figure, Section, Table
 from isr_lab.experiments.trials import MOST, ScoredTrial, ScoreFile, Trial, score_trials
+from isr_lab.plots import new_figure, png
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
-from isr_rag.calibration.plots import new_figure, png
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.prompt import Ordering, Prompt

@@ -30,9 +30,7 @@ def records(count: int, seed: int, wrong: float = 0.0) -> list[CalibrationRecord
 
 def test_the_report_begins_with_what_is_answered_and_how_much_of_it_is_wrong(tmp_path: Path) -> None:
     belongs = Fingerprint("model", orderings=None, m=None, max_words=600)
-    artefact = fit_artefact(
-        records(400, 1), fingerprint=belongs, created_by="test", settings=FitSettings(resamples=50)
-    ).artefact
+    artefact = fit_artefact(records(400, 1), fingerprint=belongs, created_by="test", settings=FitSettings())
     tested = {"fresh test items": records(200, 2), "other sources": records(200, 3, wrong=1.0)}
 
     told = reference_report(artefact, tested, tmp_path, name="standard")

@@ -137,9 +137,7 @@ def test_whole_groups_are_drawn_and_caps_hold() -> None:
 def test_risk_and_coverage_are_counted_against_labels(tmp_path: Path) -> None:
     items = [item(i, "test") for i in range(200)]
     quiet = Reader(noise=0.0)
-    artefact = shipping.calibrate(
-        shipping.scored_by(quiet, items, tmp_path / "scores.jsonl"), "reader", tmp_path
-    ).artefact
+    artefact = shipping.calibrate(shipping.scored_by(quiet, items, tmp_path / "scores.jsonl"), "reader", tmp_path)
     called_unsupported = [one.model_copy(update={"label": 0}) if i % 20 == 5 else one for i, one in enumerate(items)]
     test = shipping.scored_by(quiet, called_unsupported, tmp_path / "again.jsonl")
     found = gate_figures(Scored(test.items, test.scores).records(), artefact)["claim"]["selective"]["0.05"]

@@ -13,7 +13,16 @@ import numpy as np
 
 from isr_rag._util.files import write_atomically
 from isr_rag.calibration.errors import fitting_libraries
-from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
+from isr_rag_server.figures import (
+    BLUE,
+    GREY,
+    ORANGE,
+    new_figure,
+    png,
+    reliability_bins,
+    style,
+    wilson_interval,
+)
 from isr_rag_server.labels.log import ShadowLog
 from isr_rag_server.labels.standing import Plan, Standing, assess, release
 from isr_rag_server.traffic.page import document, escaped
@@ -178,17 +187,12 @@ def write_release(log: ShadowLog, plan: Plan, path: Path, *, h_stars: Sequence[f
 
 
 def _rate(count: int, of: int) -> Rate:
-    with fitting_libraries():
-        from isr_rag.calibration.metrics import wilson_interval
-    found = wilson_interval(count, of)
-    return Rate(count, of, found.estimate, found.lower, found.upper)
+    return Rate(count, of, count / of, *wilson_interval(count, of))
 
 
 def _bins(labelled: Sequence[tuple[float, bool]]) -> list[BinRow]:
     if not labelled:
         return []
-    with fitting_libraries():
-        from isr_rag.calibration.metrics import reliability_bins
     scores, rights = np.array([s for s, _ in labelled]), np.array([right for _, right in labelled], dtype=np.int64)
     table = reliability_bins(scores, rights, bins=min(10, max(1, len(labelled) // _LEAST_OF_A_BIN)))
     return [

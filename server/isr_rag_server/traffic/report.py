@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from isr_rag.calibration.errors import fitting_libraries
+from isr_rag_server.figures import wilson_interval
 from isr_rag_server.shift import RankMartingale
 from isr_rag_server.traffic.evidence import anytime_interval
 from isr_rag_server.traffic.records import Log, Record
@@ -204,10 +204,7 @@ def share(count: int, of: int) -> Share:
     """A share with its Wilson interval; of nothing, nothing is known."""
     if of == 0:
         return Share(0, 0, 0.0, 0.0, 1.0)
-    with fitting_libraries():
-        from isr_rag.calibration.metrics import wilson_interval
-    found = wilson_interval(count, of)
-    return Share(count, of, found.estimate, found.lower, found.upper)
+    return Share(count, of, count / of, *wilson_interval(count, of))
 
 
 def _counted(names: Any) -> dict[str, int]:

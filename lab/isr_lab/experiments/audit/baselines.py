@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from isr_lab.experiments.audit.boundary import triple
 from isr_lab.experiments.audit.items import AuditItem
-from isr_rag.calibration.metrics import (
+from isr_lab.metrics import (
     Interval,
     MetricError,
     Statistic,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from isr_lab import bounds as dispersion_bounds
 from isr_lab.experiments.audit.deployable import DeployableReference
 from isr_lab.experiments.audit.items import AuditItem
-from isr_rag.calibration.metrics import Interval, wilson_interval
+from isr_lab.metrics import Interval, wilson_interval
 from isr_rag.core.bounds import weigh
 from isr_rag.core.settings import Settings
 

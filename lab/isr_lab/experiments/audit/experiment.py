@@ -31,9 +31,9 @@ from isr_lab.experiments.audit.items import AuditItem, cut, item_trials, sample,
 from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.trials import ScoredTrial, Trial
+from isr_lab.metrics import brier, expected_calibration_error, wilson_interval
 from isr_lab.slice.schema import SliceItem
 from isr_rag.calibration.errors import CalibrationError
-from isr_rag.calibration.metrics import brier, expected_calibration_error, wilson_interval
 from isr_rag.core.orderings import Family
 from isr_rag.core.scorer import Layout
 from isr_rag.core.settings import Convention, Rule, Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from isr_lab.experiments.literal_rule import answered_range
-from isr_rag.calibration.metrics import wilson_interval
+from isr_lab.metrics import wilson_interval
 
 ITEMS = 528
 """Held-out items (Section 4.4, Table 1)."""

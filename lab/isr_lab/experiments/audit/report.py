@@ -10,8 +10,8 @@ import numpy as np
 from isr_lab.experiments.audit import paper
 from isr_lab.experiments.audit.baselines import NAMES
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
+from isr_lab.metrics import reliability_bins, risk_coverage_curve, wilson_interval
 from isr_rag.calibration import plots
-from isr_rag.calibration.metrics import reliability_bins, risk_coverage_curve, wilson_interval
 
 _READING = {
     "label": "gold label, g = the likelier label is right",

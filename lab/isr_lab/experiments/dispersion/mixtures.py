@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from isr_lab.experiments.dispersion.scaling import Floats, Permuted
-from isr_rag.calibration.metrics import Interval, bootstrap_intervals
+from isr_lab.metrics import Interval, bootstrap_intervals
 from isr_rag.core.bounds import EPS
 
 _STEPS = 20_000

@@ -10,7 +10,7 @@ import numpy as np
 from isr_lab.bounds import mean_absolute_residual
 from isr_lab.experiments.dispersion.scaling import Permuted
 from isr_lab.experiments.sections import Figure
-from isr_rag.calibration.plots import BLUE, GREY, MARKERS, ORANGE, new_figure, png, style
+from isr_lab.plots import BLUE, GREY, MARKERS, ORANGE, new_figure, png, style
 from isr_rag.core.bounds import js_certificate
 
 Figures = Mapping[str, Any]

@@ -26,7 +26,7 @@ from isr_lab.experiments.dose.statistics import (
     trend,
     two_stage,
 )
-from isr_rag.calibration.metrics import Interval, MetricError
+from isr_lab.metrics import Interval, MetricError
 
 POLICIES: dict[Policy, str] = {
     "paper": "the paper's rule",

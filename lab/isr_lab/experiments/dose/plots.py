@@ -9,8 +9,8 @@ import numpy as np
 
 from isr_lab.experiments.dose.findings import PAPER, POLICIES, Findings
 from isr_lab.experiments.dose.statistics import CONVENTIONS, Policy
-from isr_rag.calibration.metrics import Interval
-from isr_rag.calibration.plots import BLUE, GREEN, GREY, ORANGE, RED, new_figure, png, style
+from isr_lab.metrics import Interval
+from isr_lab.plots import BLUE, GREEN, GREY, ORANGE, RED, new_figure, png, style
 
 _LINES: tuple[tuple[Policy, str, str, str, str], ...] = (
     ("paper", BLUE, "o", "-", BLUE),

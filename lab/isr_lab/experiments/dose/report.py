@@ -20,7 +20,7 @@ from isr_lab.experiments.dose.statistics import CONVENTIONS, DOSES, Policy, Slop
 from isr_lab.experiments.literal_rule import answered_range
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
-from isr_rag.calibration.metrics import Interval
+from isr_lab.metrics import Interval
 
 _NAMES = {
     "answer_rate": "answer rate",

@@ -17,7 +17,7 @@ from scipy import stats
 
 from isr_lab import bounds as dispersion_bounds
 from isr_lab.experiments.trials import ScoredTrial
-from isr_rag.calibration.metrics import Floats, Interval, MetricError, bootstrap_intervals, wilson_interval
+from isr_lab.metrics import Floats, Interval, MetricError, bootstrap_intervals, wilson_interval
 from isr_rag.core.bounds import Verdict, weigh
 from isr_rag.core.settings import Convention, Rule, Settings
 from isr_rag.errors import InvalidInputError, MissingDependencyError

@@ -13,8 +13,7 @@ from isr_lab.experiments.orderings.parts import Figured, bootstrapped, percent_i
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
-from isr_rag.calibration import plots
-from isr_rag.calibration.metrics import (
+from isr_lab.metrics import (
     MetricError,
     Statistic,
     auroc,
@@ -22,6 +21,7 @@ from isr_rag.calibration.metrics import (
     brier,
     coverage_at_risk,
 )
+from isr_rag.calibration import plots
 
 Floats = NDArray[np.float64]
 

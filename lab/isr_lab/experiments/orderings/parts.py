@@ -9,14 +9,14 @@ from itertools import zip_longest
 
 from numpy.typing import ArrayLike
 
-from isr_lab.slice.schema import SliceItem
-from isr_rag.calibration.metrics import (
+from isr_lab.metrics import (
     Interval,
     MetricError,
     Statistic,
     bootstrap_interval,
     wilson_interval,
 )
+from isr_lab.slice.schema import SliceItem
 
 Sizes = tuple[tuple[int, int], ...]
 """Pairs of a number of chunks and how many items with that many are wanted."""

@@ -21,8 +21,8 @@ from isr_lab.experiments.orderings.parts import Figured, bootstrapped, percent_i
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
+from isr_lab.metrics import MetricError
 from isr_rag.calibration import plots
-from isr_rag.calibration.metrics import MetricError
 
 Floats = NDArray[np.float64]
 

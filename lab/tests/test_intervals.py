@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("scipy", reason="metrics need the 'calibrate' extra")
 
 from scipy.stats import binom
-
-from isr_rag.calibration.metrics import auroc, bootstrap_intervals, wilson_interval
 from tests.promises.worlds import as_seldom_as
+
+from isr_lab.metrics import auroc, bootstrap_intervals, wilson_interval
 
 TRIALS = 60
 APPROXIMATION = 0.03

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import re
+import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import StratifiedGroupKFold
 
+from isr_lab import metrics
+from isr_lab.metrics import RISKS, Interval, reliability_bins, risk_coverage_curve, wilson_interval
+from isr_lab.plots import BLUE, GREY, ORANGE, new_figure, png, style
 from isr_rag._util.files import write_atomically, write_json
-from isr_rag._util.text import printable
+from isr_rag._util.text import in_markdown
+from isr_rag.calibration import CalibrationError, CalibrationRecord, CalibrationWarning, VennAbers
 from isr_rag.calibration.checks import enough_of_each_class
-from isr_rag.calibration.errors import fitting_libraries
-from isr_rag.calibration.plots import BLUE, GREY, ORANGE, new_figure, png, style
+from isr_rag.calibration.records import groups_of
 
-if TYPE_CHECKING:
-    from isr_rag.calibration.metrics import Interval
+Floats = NDArray[np.float64]
+FOLDS = 5
 
 
 def calibration_report(
@@ -50,16 +54,11 @@ def calibration_report(
 
     Raises:
         CalibrationError: for bad scores or labels, or one class only.
-        MissingDependencyError: if scipy or matplotlib is not installed.
 
     Examples:
-        >>> from isr_rag.calibration import calibration_report
+        >>> from isr_lab.reporting import calibration_report
         >>> figures = calibration_report([0.1, 0.9] * 60, [0, 1] * 60, "report")  # doctest: +SKIP
     """
-    with fitting_libraries():
-        import matplotlib as _  # noqa: F401  # report a missing library before the figures are computed
-
-        from isr_rag.calibration import metrics
     s, y = metrics.scored_labels(scores, labels)
     counts = {"items": len(y), "true": int(y.sum()), "false": int(len(y) - y.sum())}
     enough_of_each_class(counts["true"], counts["false"], least=1)
@@ -100,23 +99,13 @@ and its bootstrap interval more so.
 """
 
 
-def in_markdown(text: str) -> str:
-    """A text on one line without markup: no tag, link, picture or emphasis."""
-    folded = " ".join(printable(text, None).split())
-    return re.sub(r"([\\`*<\[\]])|(?<!\w)_|_(?!\w)", lambda found: "\\" + found.group(), folded)
-
-
 def _wilson_band(shares: Any, counts: Any) -> tuple[Any, Any]:
     """Ends of the 95% Wilson interval of each share of so many items, shape (k,) each."""
-    from isr_rag.calibration.metrics import wilson_interval
-
     found = [wilson_interval(round(share * n), int(n)) for share, n in zip(shares, counts, strict=True)]
     return np.array([one.lower for one in found]), np.array([one.upper for one in found])
 
 
 def _reliability(scores: Any, labels: Any, ece: float) -> bytes:
-    from isr_rag.calibration.metrics import reliability_bins
-
     bins = reliability_bins(scores, labels, bins=min(15, max(2, len(labels) // 20)))
     low, high = _wilson_band(bins.frequency, bins.count)
     spread = np.maximum([bins.frequency - low, high - bins.frequency], 0.0)
@@ -140,8 +129,6 @@ def _reliability(scores: Any, labels: Any, ece: float) -> bytes:
 
 
 def _risk_coverage(scores: Any, labels: Any, aurc: float) -> bytes:
-    from isr_rag.calibration.metrics import RISKS, risk_coverage_curve
-
     curve = risk_coverage_curve(scores, labels)
     shown = np.unique(np.linspace(0, len(curve.risk) - 1, 300).astype(int))  # as many points as the eye can see
     low, high = _wilson_band(curve.risk[shown], curve.answered[shown])
@@ -161,3 +148,50 @@ def _risk_coverage(scores: Any, labels: Any, aurc: float) -> bytes:
     axes.legend(loc="best", frameon=False, fontsize=8)
     style(axes)
     return png(figure)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Calibrated probabilities of items, from a calibrator that had not seen them; shape (n,) each.
+
+    Attributes:
+        scores: what was calibrated.
+        lower: Venn-Abers lower probabilities.
+        mean: one calibrated probability each.
+        labels: 0 or 1.
+        groups: the items' groups.
+    """
+
+    scores: Floats
+    lower: Floats
+    mean: Floats
+    labels: NDArray[np.int64]
+    groups: tuple[str, ...]
+
+
+def cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float], *, seed: int = 0) -> HeldOut:
+    """Calibrate the scores of records of one predicate, each fold of groups with the others.
+
+    Raises:
+        CalibrationError: if there are fewer groups than folds.
+    """
+    s = np.array(scores, dtype=np.float64)
+    labels = np.array([record.label for record in records], dtype=np.int64)
+    lower, mean = np.empty_like(s), np.empty_like(s)
+    for seen, unseen in _folds(records, seed):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
+            calibrator = VennAbers.fit(s[seen], labels[seen])
+        lower[unseen], _ = calibrator.apply_many(s[unseen])
+        mean[unseen] = calibrator.mean(s[unseen])
+    return HeldOut(s, lower, mean, labels, tuple(groups_of(records)))
+
+
+def _folds(records: Sequence[CalibrationRecord], seed: int) -> list[tuple[list[int], list[int]]]:
+    """Rows seen and unseen in each of `FOLDS` folds; classes spread evenly, groups kept together."""
+    groups = groups_of(records)
+    if len(set(groups)) < FOLDS:
+        raise CalibrationError(f"{len(set(groups))} groups do not make {FOLDS} folds; label items from more sources")
+    splitter = StratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
+    labels = [record.label for record in records]
+    return [(seen.tolist(), unseen.tolist()) for seen, unseen in splitter.split(np.zeros(len(labels)), labels, groups)]
