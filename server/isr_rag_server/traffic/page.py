@@ -76,6 +76,8 @@ def document(title: str, parts: Iterable[str], style: str = "") -> str:
     common = files("isr_rag_server.traffic").joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        'img-src data:">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{title}</title><style>{common}{style}</style></head>"

@@ -339,7 +339,7 @@ async function savePage() {
   const asked = make("dl", {}, ...Object.entries(shown.asked).flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]));
   const passages = make("ol", {}, ...shown.evidence.map((one) => make("li", {}, typeof one === "string" ? one : `${one.title || ""} ${one.text}`)));
   const body = make("main", {}, make("div", {}, asked, $("verdict").cloneNode(true), make("h2", {}, "Evidence"), passages));
-  const head = `<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>Decision of isr-rag</title><style>${css}</style>`;
+  const head = `<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"><meta name="viewport" content="width=device-width, initial-scale=1"><title>Decision of isr-rag</title><style>${css}</style>`;
   save("decision.html", "text/html", `<!doctype html>\n<html lang="en"><head>${head}</head><body>${body.outerHTML}</body></html>\n`);
 }
 
