@@ -41,7 +41,7 @@ def test_a_replica_may_stop_under_load(tmp_path: Path) -> None:
         for old, new in (("8001", one.rpartition(":")[2]), ("8002", other.rpartition(":")[2]), (":8000", f":{port}")):
             assert old in text
             text = text.replace(old, new)
-        text = text.replace("/tmp/isr-rag-balancer.pid", str(tmp_path / "pid"))
+        text = text.replace("/run/isr-rag-balancer.pid", str(tmp_path / "pid"))
         (tmp_path / "balancer.conf").write_text(text, "utf-8")
         command = [nginx, "-c", str(tmp_path / "balancer.conf"), "-g", "daemon off;"]
         balancer = stack.enter_context(subprocess.Popen(command, stderr=sys.stderr))
