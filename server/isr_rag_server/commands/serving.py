@@ -36,7 +36,7 @@ Folder = Annotated[
     Path | None,
     typer.Option(exists=True, file_okay=False, help="Documents that agents may search with the tool search_and_judge."),
 ]
-RoundsOption = Annotated[int, typer.Option("--rounds", min=1, help="Searches of one MCP session, at most.")]
+RoundsOption = Annotated[int, typer.Option("--rounds", min=1, help="Searches of one client in half an hour, at most.")]
 
 
 @with_option_groups
@@ -52,6 +52,10 @@ def serve(
     origin: Annotated[
         list[str] | None,
         typer.Option("--cors", help="Origin whose web pages may ask, e.g. https://app.example; repeatable."),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Address of a proxy before this server, whose X-Forwarded-For names the client; repeatable."),
     ] = None,
     folder: Folder = None,
     rounds: RoundsOption = 12,
@@ -78,6 +82,7 @@ def serve(
         log=log,
         folder=folder,
         rounds=rounds,
+        proxies=tuple(proxy or ()),
         limits=Limits(body=max_body, chunks=max_chunks, statements=max_statements, seconds=timeout, queue=max_queue),
     )
     # The first process of a container does not hear SIGTERM otherwise while the model loads.

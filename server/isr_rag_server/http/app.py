@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from importlib.resources import files
 from typing import Annotated, Any, cast
@@ -15,6 +16,7 @@ from fastapi.routing import APIRoute
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from isr_rag import __version__
@@ -24,6 +26,8 @@ from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.gate import ISRGate
 from isr_rag.io.sources import chunks_of_document
+from isr_rag_server.http.bodies import Bodies
+from isr_rag_server.http.desk import Threads
 from isr_rag_server.http.door import MCP_PATH, Door
 from isr_rag_server.http.events import Tell, events
 from isr_rag_server.http.fields import (
@@ -39,7 +43,7 @@ from isr_rag_server.http.fields import (
 )
 from isr_rag_server.http.metrics import CONTENT_TYPE
 from isr_rag_server.http.problems import MEDIA_TYPE, Problem, refusal
-from isr_rag_server.http.service import Service
+from isr_rag_server.http.service import Asker, Service
 from isr_rag_server.http.settings import Settings
 from isr_rag_server.http.tools import mcp_server
 
@@ -50,8 +54,15 @@ _DESCRIPTION = (
 _PAGE = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
+_LONGEST = 200
+"""Characters of a place or a message that a validation error repeats."""
+
+
 def create_app(gate: ISRGate, settings: Settings | None = None) -> ASGIApp:
     """The ASGI application of a gate, for a server of one's own.
+
+    While it runs, `asyncio.to_thread` of its event loop uses threads of the application, which count for whom they
+    work. Deadlines of connections are up to the server; those of `isr-rag serve` come with `serve`.
 
     Args:
         gate: decides.
@@ -66,7 +77,7 @@ def create_app(gate: ISRGate, settings: Settings | None = None) -> ASGIApp:
 
 def application(service: Service) -> ASGIApp:
     """The ASGI application of a service."""
-    return Door(_application(service), service.settings, service.metrics.answered, service.desk)
+    return Door(_application(service), service.settings, service.metrics.answered, service.desk, service.bodies)
 
 
 def _application(service: Service) -> ASGIApp:
@@ -74,6 +85,7 @@ def _application(service: Service) -> ASGIApp:
     inner = tools.streamable_http_app(
         streamable_http_path=MCP_PATH,
         max_request_body_size=service.settings.limits.body,
+        stateless_http=True,  # nothing is kept between requests that somebody could fill up
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the door's work
     )
 
@@ -82,6 +94,9 @@ def _application(service: Service) -> ASGIApp:
         async with contextlib.AsyncExitStack() as stack:
             if service.log is not None:
                 stack.callback(service.log.close)
+            threads = Threads(service.settings.limits)
+            asyncio.get_running_loop().set_default_executor(threads)
+            stack.callback(threads.shutdown, wait=False, cancel_futures=True)
             await stack.enter_async_context(tools.session_manager.run())
             yield
 
@@ -97,13 +112,16 @@ def _application(service: Service) -> ASGIApp:
             "5XX": {"model": ProblemFields, "content": {MEDIA_TYPE: {}}},
         },
     )
-    app.router.route_class = _StrictRoute
+    app.router.route_class = _strict_route(service.bodies)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     for kind in (Problem, ISRError, Exception):
         app.add_exception_handler(kind, _failed)
     _add_routes(app, service)
-    app.router.routes.extend(inner.routes)
+    for route in inner.routes:
+        if isinstance(route, Route):
+            # GET would open a stream of notifications, of which there are none, and DELETE end a session.
+            app.router.routes.append(Route(route.path, route.endpoint, methods=["POST"]))
     if service.settings.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -120,38 +138,52 @@ class _StrictRequest(Request):
 
     async def json(self) -> Any:
         if not hasattr(self, "_plain"):
-            try:
-                self._plain = strict_json.loads((await self.body()).decode("utf-8"))
-            except ValueError as error:
-                raise Problem("malformed", f"the body is not JSON: {error}") from error
+            raise RuntimeError("JSON of a request was asked for before it was read")
         return self._plain
 
+    async def read(self, bodies: Bodies) -> None:
+        """Read the JSON.
 
-class _StrictRoute(APIRoute):
-    """A route that reads JSON strictly, and of nothing but what says that it is JSON."""
+        Raises:
+            Problem: if it is not JSON.
+        """
+        body = await self.body()
+        try:
+            self._plain = await bodies.in_turn(len(body), lambda: strict_json.loads(body.decode("utf-8")))
+        except ValueError as error:
+            raise Problem("malformed", f"the body is not JSON: {error}") from error
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-        takes_json = self.body_field is not None
 
-        async def strict(request: Request) -> Response:
-            request = _StrictRequest(request.scope, request.receive)
-            if takes_json:
-                kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-                if kind != "application/json":
-                    raise Problem("not-json", "send the body as JSON, with the header Content-Type: application/json")
-                if await request.body():
-                    await request.json()  # here, where a problem is not taken for one of FastAPI's
-            return await handler(request)
+def _strict_route(bodies: Bodies) -> type[APIRoute]:
+    """Routes that read JSON strictly, and of nothing but what says that it is JSON."""
 
-        return strict
+    class StrictRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handler = super().get_route_handler()
+            takes_json = self.body_field is not None
+
+            async def strict(request: Request) -> Response:
+                request = _StrictRequest(request.scope, request.receive)
+                if takes_json:
+                    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                    if kind != "application/json":
+                        raise Problem(
+                            "not-json", "send the body as JSON, with the header Content-Type: application/json"
+                        )
+                    if await request.body():
+                        await request.read(bodies)  # here, where a problem is not taken for one of FastAPI's
+                return await handler(request)
+
+            return strict
+
+    return StrictRoute
 
 
 def _add_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/decide", response_model=DecideResponse, tags=["gate"])
     async def decide(asked: DecideRequest, request: Request) -> Response:
         """Decide about one item: the fields of a line of JSONL, and `h_star`."""
-        decision = await service.decide(asked, request.state.request_id)
+        decision = await service.decide(asked, _asker(request))
         named = {} if asked.id is None else {"id": asked.id}
         return JSONResponse({**named, "decision": decision.to_dict(), "explanation": decision.explain()})
 
@@ -171,30 +203,31 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         With `Accept: text/event-stream` the answer is a stream of events: `progress` with `{"answered", "said"}`, and
         in the end `audit` with the response, or `problem` with a problem document.
         """
-        name = request.state.request_id
 
-        def whole(found: AnswerAudit) -> dict[str, Any]:
+        def whole(found: AnswerAudit) -> bytes:
             named = {} if asked.id is None else {"id": asked.id}
             more = {"html": found.html()} if html else {}
             released = found.releasable().to_dict()
-            return {**named, "audit": found.to_dict(), "release": released, "headline": found.headline(), **more}
+            plain = {**named, "audit": found.to_dict(), "release": released, "headline": found.headline(), **more}
+            return json.dumps(plain, ensure_ascii=False, allow_nan=False).encode()
 
         if "text/event-stream" not in request.headers.get("accept", ""):
-            return JSONResponse(whole(await service.audit(asked, name)))
-        seconds = service.settings.limits.audit_seconds
+            return Response(await service.audit(asked, _asker(request), whole), media_type="application/json")
 
         async def work(tell: Tell) -> None:
             async def progress(answered: int, said: str) -> None:
-                await tell("progress", {"answered": answered, "said": said})
+                await tell("progress", json.dumps({"answered": answered, "said": said}))
 
-            await tell("audit", whole(await service.audit(asked, name, progress=progress, seconds=seconds)))
+            seconds = service.settings.limits.audit_seconds
+            found = await service.audit(asked, _asker(request), whole, progress=progress, seconds=seconds)
+            await tell("audit", found.decode())
 
-        return events(work, name)
+        return events(work, request.state.request_id)
 
     @app.post("/v1/index", response_model=IndexResponse, tags=["gate"])
-    async def index(asked: IndexRequest) -> Response:
+    async def index(asked: IndexRequest, request: Request) -> Response:
         """Read chunks ahead of any question, and name them by their hash from then on."""
-        return JSONResponse((await service.index(asked)).model_dump())
+        return JSONResponse((await service.index(asked, _asker(request))).model_dump())
 
     @app.post(
         "/v1/documents",
@@ -208,7 +241,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Cut a document (txt, md, html, pdf, json, jsonl) into chunks. Nothing of it is stored."""
         raw = await request.body()
-        chunks = await service.desk.run(lambda: asyncio.to_thread(_read, raw, name), abandon=True)
+        chunks = await service.desk.run(request.state.client, lambda: asyncio.to_thread(_read, raw, name))
         return JSONResponse({"chunks": [{"text": chunk.text, "title": chunk.title} for chunk in chunks]})
 
     @app.get("/v1/models", response_model=ModelsResponse, tags=["gate"])
@@ -242,6 +275,10 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         return _page_file(name)
 
 
+def _asker(request: Request) -> Asker:
+    return Asker(request.state.request_id, request.state.client)
+
+
 def _page_file(name: str) -> Response:
     if name not in _PAGE:
         raise Problem("not-found", "there is no such page")
@@ -258,7 +295,7 @@ def _read(raw: bytes, name: str) -> list[Chunk]:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     found = cast(RequestValidationError, error).errors()
-    errors = [{"at": _pointer(one["loc"]), "detail": str(one["msg"])} for one in found[:20]]
+    errors = [{"at": _pointer(one["loc"])[:_LONGEST], "detail": str(one["msg"])[:_LONGEST]} for one in found[:20]]
     first = f"{errors[0]['at'] or 'the body'}: {errors[0]['detail']}"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return Problem("invalid-input", f"{first}{more}", errors=errors).response()

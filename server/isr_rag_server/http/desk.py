@@ -1,4 +1,4 @@
-"""Concurrency limiter with a bounded queue."""
+"""Concurrency limiter with a bounded queue, fair among clients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from isr_rag_server.http.problems import Problem
@@ -16,26 +18,60 @@ Result = TypeVar("Result")
 
 _FIRST_GUESS = 0.5
 """Seconds that a request takes, before any was measured."""
+_SPARE_THREADS = 4
+
+
+class _Place:
+    """Where one request is worked on: taken until its work, and every thread that the work began, has ended."""
+
+    def __init__(self) -> None:
+        self.threads: set[Future[Any]] = set()
+
+
+_place: ContextVar[_Place | None] = ContextVar("place", default=None)
+
+
+class Threads(ThreadPoolExecutor):
+    """The threads of an event loop (`asyncio.to_thread`), which know for which request they work.
+
+    A thread cannot be stopped: the request that it works for may be refused at its deadline, but keeps its place.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits.running + _SPARE_THREADS, thread_name_prefix="isr-serving")
+
+    def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        """Begin work, and let the place of its request know."""
+        future = super().submit(fn, *args, **kwargs)
+        if (place := _place.get()) is not None:
+            place.threads.add(future)
+            future.add_done_callback(place.threads.discard)
+        return future
 
 
 class Desk:
     """Lets `limits.running` requests through at a time, has `limits.queue` wait in line, and refuses the rest.
 
+    Each client has a line of its own, and they are served in turns. When all lines together are full, who has the
+    longest gives way to a client with a shorter one.
+
     Args:
         limits: how many, and for how long.
 
     Attributes:
-        running: requests being worked on.
+        running: places that are taken: by requests, and by threads that still work for a request that was given up.
         stopped: set when no more requests are let through.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of their turns
         self.running = 0
         self.stopped = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._seconds = _FIRST_GUESS
-        self._works: set[asyncio.Future[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def stopping(self) -> bool:
@@ -45,48 +81,64 @@ class Desk:
     @property
     def waiting(self) -> int:
         """Requests in line."""
-        return len(self._line)
+        return sum(map(len, self._lines.values()))
 
-    async def run(
-        self, work: Callable[[], Awaitable[Result]], *, abandon: bool = False, seconds: float | None = None
-    ) -> Result:
+    async def run(self, client: str, work: Callable[[], Awaitable[Result]], *, seconds: float | None = None) -> Result:
         """Do work when it is its turn.
 
+        Work that is given up, since its time is over or nobody waits for it any more, is cancelled.
+
         Args:
+            client: whose turn it is.
             work: started when its turn comes.
             seconds: time that it may take, waiting included; `limits.seconds` for None.
-            abandon: the work cannot be cancelled (a thread): when nobody waits for it any more it goes on, and
-                keeps its place until it ends.
 
         Raises:
             Problem: `queue-full`, `stopping` or `too-slow`.
         """
         allowed = self._limits.seconds if seconds is None else seconds
+        deadline = asyncio.get_running_loop().time() + allowed
         try:
-            async with asyncio.timeout(allowed):
-                await self._turn()
-                task = asyncio.ensure_future(self._timed(work))
-                self._works.add(task)
-                task.add_done_callback(self._done)
-                return await (asyncio.shield(task) if abandon else task)
+            async with asyncio.timeout_at(deadline):
+                await self._turn(client)
         except TimeoutError:
-            raise Problem(
-                "too-slow",
-                f"not done within {allowed:g} s: send less evidence, or let the operator allow more time (--timeout)",
-            ) from None
+            raise _too_slow(allowed) from None
+        task = self._begin(work)
+        try:
+            await asyncio.wait({task}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not task.done():
+            task.cancel()
+            raise _too_slow(allowed)
+        if task.cancelled():
+            raise _stopping()
+        return task.result()
 
     def stop(self) -> None:
         """Let nobody through any more: what runs is finished, and what waits is refused."""
         self.stopped.set()
-        while self._line:
-            turn = self._line.popleft()
-            if not turn.done():
-                turn.set_exception(_stopping())
+        lines, self._lines = self._lines, {}
+        for turn in (turn for line in lines.values() for turn in line if not turn.done()):
+            turn.set_exception(_stopping())
+
+    def give_up(self) -> None:
+        """End what still runs; its requests are told that the server stops."""
+        for task in list(self._tasks):
+            task.cancel()
 
     async def idle(self) -> None:
-        """Wait until nothing runs."""
-        while self._works:
-            await asyncio.wait(set(self._works))
+        """Wait until no place is taken."""
+        await self._idle.wait()
+
+    def _begin(self, work: Callable[[], Awaitable[Result]]) -> asyncio.Task[Result]:
+        place, context = _Place(), copy_context()
+        context.run(_place.set, place)
+        task = asyncio.get_running_loop().create_task(self._timed(work), context=context)
+        self._tasks.add(task)
+        task.add_done_callback(lambda _: self._ended(task, place))
+        return task
 
     async def _timed(self, work: Callable[[], Awaitable[Result]]) -> Result:
         begun = time.perf_counter()
@@ -95,44 +147,74 @@ class Desk:
         finally:
             self._seconds += 0.1 * (time.perf_counter() - begun - self._seconds)
 
-    async def _turn(self) -> None:
+    async def _turn(self, client: str) -> None:
         if self.stopping:
             raise _stopping()
-        if self.running < self._limits.running and not self._line:
+        if self.running < self._limits.running and not self._lines:
             self.running += 1
+            self._idle.clear()
             return
-        if len(self._line) >= self._limits.queue:
-            wait = max(1, math.ceil(len(self._line) / self._limits.running * self._seconds))
-            raise Problem(
-                "queue-full",
-                f"{len(self._line)} requests wait already: try again in about {wait} s",
-                headers={"Retry-After": str(wait)},
-            )
+        self._make_room(client)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
+        self._lines.setdefault(client, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._give()  # its turn had come at the very moment when it was cancelled
-            elif turn in self._line:
-                self._line.remove(turn)
+            elif turn in (line := self._lines.get(client, deque())):
+                line.remove(turn)
+                if not line:
+                    del self._lines[client]
             raise
 
-    def _done(self, task: asyncio.Future[Any]) -> None:
-        self._works.discard(task)
+    def _make_room(self, client: str) -> None:
+        if (waiting := self.waiting) < self._limits.queue:
+            return
+        wait = max(1, math.ceil(waiting / self._limits.running * self._seconds))
+        full = Problem(
+            "queue-full",
+            f"{waiting} requests wait already: try again in about {wait} s",
+            headers={"Retry-After": str(wait)},
+        )
+        longest = max(self._lines, key=lambda name: len(self._lines[name]), default=client)
+        if len(self._lines.get(longest, ())) <= len(self._lines.get(client, ())) + 1:
+            raise full
+        if not (last := self._lines[longest].pop()).done():
+            last.set_exception(full)
+
+    def _ended(self, task: asyncio.Task[Any], place: _Place) -> None:
+        self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # somebody may have stopped waiting for it: then it is nobody's
-        self._give()
+        loop = task.get_loop()
+        left = [asyncio.wrap_future(thread, loop=loop) for thread in list(place.threads)]
+        if left:
+            asyncio.gather(*left, return_exceptions=True).add_done_callback(lambda _: self._give())
+        else:
+            self._give()
 
     def _give(self) -> None:
         """Hand the place to whoever is next."""
-        while self._line:
-            turn = self._line.popleft()
+        while self._lines:
+            client = next(iter(self._lines))
+            line = self._lines.pop(client)
+            turn = line.popleft()
+            if line:
+                self._lines[client] = line  # behind all others
             if not turn.done():
                 turn.set_result(None)
                 return
         self.running -= 1
+        if not self.running:
+            self._idle.set()
+
+
+def _too_slow(seconds: float) -> Problem:
+    return Problem(
+        "too-slow",
+        f"not done within {seconds:g} s: send less evidence, or let the operator allow more time (--timeout)",
+    )
 
 
 def _stopping() -> Problem:

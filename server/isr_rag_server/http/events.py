@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
 
 from starlette.responses import StreamingResponse
 
 from isr_rag_server.http.problems import refusal
 
-Tell = Callable[[str, Any], Awaitable[None]]
-"""Sends an event: its name and its data."""
+Tell = Callable[[str, str], Awaitable[None]]
+"""Sends an event: its name and its data, which is JSON."""
 
 _PING = 10.0
 """Seconds of silence after which a comment is sent, so that nothing between takes the connection for dead."""
@@ -33,14 +32,14 @@ def events(work: Callable[[Tell], Awaitable[None]], identifier: str) -> Streamin
 async def _stream(work: Callable[[Tell], Awaitable[None]], identifier: str) -> AsyncGenerator[str]:
     told: asyncio.Queue[str | None] = asyncio.Queue()
 
-    async def tell(name: str, data: Any) -> None:
-        await told.put(f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n")
+    async def tell(name: str, data: str) -> None:
+        await told.put(f"event: {name}\ndata: {data}\n\n")
 
     async def run() -> None:
         try:
             await work(tell)
         except Exception as error:
-            await tell("problem", refusal(error, identifier).to_dict())
+            await tell("problem", json.dumps(refusal(error, identifier).to_dict(), ensure_ascii=False))
         finally:
             await told.put(None)
 

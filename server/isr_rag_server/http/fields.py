@@ -59,6 +59,10 @@ EvidenceItem = Annotated[
 ]
 
 
+Evidence = Annotated[list[EvidenceItem], Field(fail_fast=True)]
+"""Chunks, of which the first that is wrong is told, and no more: what is wrong once is wrong a thousand times."""
+
+
 class DecideRequest(BaseModel):
     """An item to decide about: a `claim`; or a `question` with a drafted `answer`; or a `question` alone."""
 
@@ -82,7 +86,7 @@ class DecideRequest(BaseModel):
     claim: Text | None = Field(None, description="Does the evidence support this claim?")
     question: Text | None = Field(None, description="With `answer`: is the answer supported? Alone: does it suffice?")
     answer: Text | None = Field(None, description="A drafted answer to the question.")
-    evidence: list[EvidenceItem] = Field(
+    evidence: Evidence = Field(
         description="The retrieved chunks, in the retriever's order; with none the gate abstains."
     )
     h_star: float | None = Field(
@@ -110,7 +114,7 @@ class AuditRequest(BaseModel):
     id: Identifier = Field(None, description="Any name for the answer; it comes back with the audit.")
     answer: Text = Field(description="The answer, plain or in markdown.")
     question: Text | None = Field(None, description="What it answers, which short answers and pronouns lean on.")
-    evidence: list[EvidenceItem] = Field(description="The chunks that the answer should rest on.")
+    evidence: Evidence = Field(description="The chunks that the answer should rest on.")
     h_star: float | None = Field(
         None, gt=0.0, lt=1.0, description="Error budget of the whole answer; the server's own by default."
     )
@@ -205,7 +209,7 @@ class IndexRequest(BaseModel):
         extra="forbid", strict=True, json_schema_extra={"examples": [{"evidence": _CURIE["evidence"]}]}
     )
 
-    evidence: list[EvidenceItem] = Field(min_length=1)
+    evidence: Evidence = Field(min_length=1)
 
 
 class IndexResponse(BaseModel):
@@ -239,6 +243,7 @@ class LimitsInfo(BaseModel):
 
     body: int
     chunks: int
+    text: int = Field(description="Characters of a claim, a question or an answer.")
     statements: int
     seconds: float
 

@@ -6,6 +6,7 @@ import datetime
 import json
 import logging
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,18 +18,21 @@ _logger = logging.getLogger("isr_rag_server.http")
 class DecisionLog:
     """Appends `{"id", "time", "decision"}` to a JSONL file, whole lines or none.
 
-    A disk that is full costs lines of the log, and no answer: what could not be written is counted.
+    A disk that is full, or a pipe that nobody empties, costs lines of the log, and no answer and no time: what could
+    not be written is counted.
 
     Args:
         path: the file; made where it is missing, and readable to its owner only.
 
     Raises:
-        OSError: if it cannot be opened.
+        OSError: if it cannot be opened, or is a pipe that nobody reads from.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o600)
+        self._pipe = not stat.S_ISREG(os.fstat(self._file).st_mode)
+        self._rest = b""  # of a line that a pipe took a part of
         self._failing = False
 
     def write(self, identifier: str | int, decision: Decision) -> bool:
@@ -37,10 +41,7 @@ class DecisionLog:
         plain = {"id": identifier, "time": now, "decision": replace(decision, nearest=None).to_dict()}
         line = (json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n").encode()
         try:
-            written = os.write(self._file, line)
-            if written < len(line):
-                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-                raise OSError("no room for a whole line")
+            self._write(line)
         except OSError as error:
             if not self._failing:  # once, not for each decision
                 _logger.error("decisions are not logged: %s: %s", self._path, error.strerror or error)
@@ -50,6 +51,19 @@ class DecisionLog:
             _logger.warning("decisions are logged again: %s", self._path)
         self._failing = False
         return True
+
+    def _write(self, line: bytes) -> None:
+        if self._rest:
+            self._rest = self._rest[os.write(self._file, self._rest) :]
+            if self._rest:
+                raise OSError("no room for a whole line")
+        written = os.write(self._file, line)
+        if written < len(line):
+            if self._pipe:
+                self._rest = line[written:]
+                return
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise OSError("no room for a whole line")
 
     def close(self) -> None:
         """Close the file."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http
 import json
 import logging
+import traceback
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from starlette.responses import Response
@@ -33,6 +35,7 @@ STATUS: Mapping[str, int] = {
     "malformed": 400,
     "key-missing": 401,
     "key-wrong": 403,
+    "foreign-origin": 403,
     "not-found": 404,
     "method-not-allowed": 405,
     "request-too-slow": 408,
@@ -47,11 +50,14 @@ STATUS: Mapping[str, int] = {
     "unknown-chunk": 422,
     "unreadable-document": 422,
     "queue-full": 429,
+    "too-many-bytes": 429,
+    "too-many-wrong-keys": 429,
     "failed": 500,
     "scorer-failed": 502,
     "reference-failed": 502,
     "not-installed": 501,
     "stopping": 503,
+    "too-many-connections": 503,
     "no-model": 503,
     "too-slow": 504,
 }
@@ -76,6 +82,10 @@ _OF_ERRORS: tuple[tuple[type[ISRError], str], ...] = (
     (InvalidInputError, "invalid-input"),
     (InvalidTypeError, "invalid-input"),
 )
+
+
+_PLACES = 4
+"""Places in the code that are logged of a failure."""
 
 
 class Problem(Exception):
@@ -122,6 +132,24 @@ class Problem(Exception):
         return Response(content, self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
 
+def without_texts(error: BaseException) -> str:
+    """What happened and where, in a line: types and places of an error and its causes.
+
+    Messages are left out. Those of scorers, parsers and servers may hold texts of requests, which are not logged.
+    """
+    told: list[str] = []
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        frames = traceback.extract_tb(one.__traceback__)
+        # The last places are the nearest to the failure.
+        places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-_PLACES:]]
+        told.append(f"{type(one).__module__}.{type(one).__qualname__} at {' > '.join(places) or 'an unknown place'}")
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return "; caused by ".join(told)
+
+
 def problem_of(error: ISRError) -> Problem:
     """What an error of the package means to a client."""
     for kind, name in _OF_ERRORS:
@@ -137,7 +165,7 @@ def refusal(error: Exception, identifier: str) -> Problem:
     """
     problem = error if isinstance(error, Problem) else problem_of(error) if isinstance(error, ISRError) else None
     if problem is None or problem.kind in _INSIDE:
-        _logger.error("request %s failed", identifier, exc_info=error)
+        _logger.error("request %s failed: %s", identifier, without_texts(error))
         kind = "failed" if problem is None else problem.kind
         return Problem(kind, f"{_INSIDE[kind]}; the log of the server says more under the request {identifier}")
     return problem

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from isr_rag import __version__
 from isr_rag.audit import AnswerAudit, AuditItem
@@ -12,6 +13,7 @@ from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, as_chunks
 from isr_rag.core.scorer import kept_bytes_of
 from isr_rag.gate import ISRGate
+from isr_rag_server.http.bodies import Bodies
 from isr_rag_server.http.desk import Desk
 from isr_rag_server.http.fields import AuditRequest, DecideRequest, EvidenceItem, IndexRequest, IndexResponse, TextChunk
 from isr_rag_server.http.kept import KeptChunks
@@ -24,6 +26,22 @@ _SLICE = 16
 """Questions of an audit that are answered together."""
 
 Progress = Callable[[int, str], Awaitable[None]]
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks.
+
+    Attributes:
+        request: names the request in the log, where it has no id of its own.
+        client: the client, for whom the queue is fair.
+    """
+
+    request: str
+    client: str
 
 
 async def _silent(answered: int, said: str) -> None:
@@ -39,60 +57,78 @@ class Service:
 
     Attributes:
         desk: who is served when.
+        bodies: what all requests hold together.
         metrics: what was counted.
     """
 
     def __init__(self, gate: ISRGate, settings: Settings) -> None:
         self.gate, self.settings = gate, settings
         self.desk = Desk(settings.limits)
+        self.bodies = Bodies(settings.limits)
         self.kept = KeptChunks(settings.limits.kept_bytes)
         self.log = None if settings.log is None else DecisionLog(settings.log)
         self.metrics = Metrics(
             {
-                "isr_rag_running": ("Requests that the gate works on", lambda: self.desk.running),
+                "isr_rag_running": ("Requests that are worked on, also those given up", lambda: self.desk.running),
                 "isr_rag_waiting": ("Requests that wait for their turn", lambda: self.desk.waiting),
                 "isr_rag_state_bytes": ("Bytes of kept states of chunks", lambda: kept_bytes_of(gate.scorer) or 0),
                 "isr_rag_kept_chunk_bytes": ("Bytes of chunks kept under their hash", lambda: self.kept.nbytes),
             }
         )
 
-    async def decide(self, asked: DecideRequest, identifier: str) -> Decision:
+    async def decide(self, asked: DecideRequest, asker: Asker) -> Decision:
         """Decide about an item when it is its turn, count it and log it.
 
         Raises:
-            Problem: if there is no room, no time or an unknown chunk.
+            Problem: if there is no room, no time, an unknown chunk or too long a text.
             ISRError: as `isr_rag.ISRGate.decide`.
         """
+        self.check_texts(claim=asked.claim, question=asked.question, answer=asked.answer)
         chunks = self.chunks(asked.evidence)
         gate = self.gate if asked.h_star is None else self.gate.with_h_star(asked.h_star)
         decision = await self.desk.run(
-            lambda: gate.adecide(chunks, claim=asked.claim, question=asked.question, answer=asked.answer)
+            asker.client,
+            lambda: gate.adecide(chunks, claim=asked.claim, question=asked.question, answer=asked.answer),
         )
-        self.note(decision, identifier if asked.id is None else asked.id)
+        self.note(decision, asker.request if asked.id is None else asked.id)
         return decision
 
     async def audit(
-        self, asked: AuditRequest, identifier: str, *, progress: Progress = _silent, seconds: float | None = None
-    ) -> AnswerAudit:
+        self,
+        asked: AuditRequest,
+        asker: Asker,
+        result: Callable[[AnswerAudit], Result],
+        *,
+        progress: Progress = _silent,
+        seconds: float | None = None,
+    ) -> Result:
         """Judge a whole answer when it is its turn, count its decisions and log them.
 
         Args:
             asked: the answer.
-            identifier: names it in the log where it has no id.
+            asker: who asks.
+            result: what is made of the audit, in a thread.
             progress: told in words, with the number of questions that the model has answered.
             seconds: time that it may take; `limits.seconds` for None.
 
         Raises:
-            Problem: if there is no room, no time, an unknown chunk or more statements than are allowed.
+            Problem: if there is no room, no time, an unknown chunk, too long a text or more statements than are
+                allowed.
             ISRError: as `isr_rag.ISRGate.audit`.
         """
+        self.check_texts(question=asked.question, answer=asked.answer)
         chunks = self.chunks(asked.evidence)
-        audit = await self.desk.run(lambda: self._audit(asked, chunks, progress), seconds=seconds)
-        name = identifier if asked.id is None else asked.id
+
+        async def work() -> tuple[AnswerAudit, Result]:
+            audit = await self._audit(asked, chunks, progress)
+            return audit, await asyncio.to_thread(result, audit)
+
+        audit, made = await self.desk.run(asker.client, work, seconds=seconds)
+        name = asker.request if asked.id is None else asked.id
         for statement in audit.statements:
             if statement.decision is not None:
                 self.note(statement.decision, name)
-        return audit
+        return made
 
     async def _audit(self, given: AuditRequest, chunks: Sequence[Chunk], progress: Progress) -> AnswerAudit:
         """An audit in slices, between which other requests have their turns with the model."""
@@ -118,16 +154,33 @@ class Service:
         if self.log is not None and not self.log.write(identifier, decision):
             self.metrics.unlogged()
 
+    def check_texts(self, **texts: str | None) -> None:
+        """Refuse a text that is longer than it may be.
+
+        Raises:
+            Problem: `too-long`.
+        """
+        most = self.settings.limits.text
+        for name, text in texts.items():
+            if text is not None and len(text) > most:
+                raise Problem("too-long", f"the {name} has {len(text):,} characters; {most:,} are allowed")
+
     def chunks(self, evidence: Sequence[EvidenceItem]) -> list[Chunk]:
         """The chunks of a request, those named by a hash among them.
 
         Raises:
-            Problem: `too-many-chunks` or `unknown-chunk`.
+            Problem: `too-many-chunks`, `unknown-chunk` or `too-long`.
         """
         most = self.settings.limits.chunks
         if len(evidence) > most:
             raise Problem("too-many-chunks", f"{len(evidence)} chunks of evidence; {most} are allowed: retrieve fewer")
-        return [self._chunk(item, place) for place, item in enumerate(evidence)]
+        chunks = [self._chunk(item, place) for place, item in enumerate(evidence)]
+        size = sum(len(chunk.text) + len(chunk.title or "") for chunk in chunks)
+        if size > (allowed := self.settings.limits.body):  # a hash is short, whatever it names
+            raise Problem(
+                "too-long", f"the evidence has {size:,} characters; {allowed:,} are allowed: name fewer chunks"
+            )
+        return chunks
 
     def _chunk(self, item: EvidenceItem, place: int) -> Chunk:
         if isinstance(item, str):
@@ -143,7 +196,7 @@ class Service:
             )
         return found
 
-    async def index(self, asked: IndexRequest) -> IndexResponse:
+    async def index(self, asked: IndexRequest, asker: Asker) -> IndexResponse:
         """Read chunks ahead, and keep them under their hashes.
 
         Raises:
@@ -153,7 +206,7 @@ class Service:
         chunks = as_chunks(self.chunks(asked.evidence))
         tokens, able = 0, kept_bytes_of(self.gate.scorer) is not None
         if able:
-            tokens = await self.desk.run(lambda: asyncio.to_thread(self.gate.index, chunks), abandon=True)
+            tokens = await self.desk.run(asker.client, lambda: asyncio.to_thread(self.gate.index, chunks))
         return IndexResponse(sha256=[self.kept.keep(chunk) for chunk in chunks], read_ahead=able, tokens=tokens)
 
     def models(self) -> dict[str, Any]:
@@ -168,5 +221,5 @@ class Service:
             "focus": gate.settings.max_words,
             "convention": gate.settings.rule.convention,
         }
-        allowed = {name: getattr(limits, name) for name in ("body", "chunks", "statements", "seconds")}
+        allowed = {name: getattr(limits, name) for name in ("body", "chunks", "text", "statements", "seconds")}
         return {"models": [model], "limits": allowed, "version": __version__}

@@ -21,23 +21,30 @@ class Limits:
     """How much a request may ask for, and how many requests may be there at a time.
 
     Attributes:
-        body: bytes of a request's body.
+        body: bytes of a request's body, and of its evidence where that is named by hashes.
+        bodies: bytes of all bodies together that are held at a time, not counting the first 64 KiB of each; one
+            client has half of them at most.
         chunks: chunks of evidence in a request.
+        text: characters of a claim, a question or an answer.
         statements: statements of an answer that is audited.
         seconds: time for a request, waiting included.
         audit_seconds: time for an audit whose progress is streamed, waiting included.
         queue: requests that may wait for the model beside those that it works on.
         running: requests that the gate works on at a time; the scorer computes theirs together.
-        body_seconds: time in which the headers, and then the body, of a request must have arrived.
+        body_seconds: time in which the headers, and then the body, of a request must have arrived, and its response
+            must have been taken.
         kept_bytes: text of indexed chunks that is remembered under its hash.
-        connections: connections that may be open.
+        connections: connections that may be open; a client has a quarter of them, or 16, at most.
+        wrong_keys: wrong keys that a client may send within a minute.
 
     Raises:
         ConfigurationError: for a limit below 1, or no more than 0 seconds.
     """
 
     body: int = 4 * 2**20
+    bodies: int = 32 * 2**20
     chunks: int = 200
+    text: int = 100_000
     statements: int = 200
     seconds: float = 60.0
     audit_seconds: float = 600.0
@@ -46,6 +53,7 @@ class Limits:
     body_seconds: float = 15.0
     kept_bytes: int = 64 * 2**20
     connections: int = 1000
+    wrong_keys: int = 20
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -69,7 +77,8 @@ class Settings:
         origins: web origins whose pages may ask (CORS); none by default.
         log: file that gets a line of JSON per decision, without any text; None for none.
         folder: documents that the MCP tool `search_and_judge` searches; None for no such tool.
-        rounds: searches that one MCP session may make in them.
+        rounds: searches that one client may make in them, until it has made none for half an hour.
+        proxies: addresses of proxies whose `X-Forwarded-For` says which client they ask for; read by `serve` only.
         limits: see `Limits`.
 
     Raises:
@@ -84,6 +93,7 @@ class Settings:
     log: Path | None = None
     folder: Path | None = None
     rounds: int = 12
+    proxies: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -91,6 +101,8 @@ class Settings:
             raise ConfigurationError(f"port must lie between 0 and 65535, got {self.port}")
         if self.rounds < 1:
             raise ConfigurationError(f"rounds must be at least 1, got {self.rounds}")
+        for proxy in self.proxies:
+            _check_address(proxy)
         if self.key is not None:
             _check_key(self.key)
         elif not self.local:
@@ -125,6 +137,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def _check_address(proxy: str) -> None:
+    try:
+        ipaddress.ip_address(proxy)
+    except ValueError:
+        raise ConfigurationError(f"a proxy is named by its address, such as 10.0.0.5, not {proxy!r}") from None
 
 
 def _check_key(key: str) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from cachetools import TTLCache
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
 
 from isr_rag import __version__
@@ -24,9 +23,10 @@ from isr_rag.core.work import Asked
 from isr_rag.errors import ISRError
 from isr_rag.gate.acquisition import aacquire
 from isr_rag.io.sources import read_evidence
+from isr_rag_server.http.clients import Allowance
 from isr_rag_server.http.fields import AuditRequest, DecideRequest, TextChunk
 from isr_rag_server.http.problems import Problem, refusal
-from isr_rag_server.http.service import Service
+from isr_rag_server.http.service import Asker, Service
 
 _INSTRUCTIONS = (
     "Before you rely on an answer or a claim, let these tools judge whether your evidence carries it. `answer` means "
@@ -35,7 +35,7 @@ _INSTRUCTIONS = (
 )
 _LOOKS_A_SEARCH = 2
 _FORGOTTEN_AFTER = 1800.0
-"""Seconds after which the rounds of a session that is silent are forgotten."""
+"""Seconds after which the rounds of a client that has searched no more are forgotten."""
 
 _COMPLAINTS = 5
 """Errors in the arguments that one reply names at most."""
@@ -61,7 +61,8 @@ def _kind(value: Any) -> str:
 
 _Passage = Annotated[Annotated[str, Tag(_TAGS[0])] | Annotated[TextChunk, Tag(_TAGS[1])], Discriminator(_kind)]
 Evidence = Annotated[
-    list[_Passage], Field(description="The retrieved passages, each a text or {text, title}; all of them.")
+    list[_Passage],
+    Field(fail_fast=True, description="The retrieved passages, each a text or {text, title}; all of them."),
 ]
 Question = Annotated[str, Field(description="The question, complete in itself.")]
 Answer = Annotated[str, Field(description="The drafted answer to the question.")]
@@ -95,7 +96,7 @@ class SearchedJudgement(Judgement):
 
     evidence: list[Passage] = Field(description="What was found and judged.")
     rounds: int = Field(description="Number of search rounds made.")
-    looks_left: int = Field(description="Search rounds left in this session.")
+    looks_left: int = Field(description="Search rounds left to this client.")
 
 
 class Cited(BaseModel):
@@ -171,7 +172,8 @@ def mcp_server(service: Service) -> MCPServer[Any]:
     async def judge(context: Context[Any, Any], evidence: list[str | TextChunk], **asked: Any) -> Judgement:
         item = DecideRequest.model_construct(id=None, evidence=evidence, **_blank(asked))
         await context.report_progress(0, 1, f"judging by {len(evidence)} passages")
-        decision = await _told(context, service.decide(item, _name(context)))
+        with _refusals_told(context):
+            decision = await service.decide(item, _asker(context))
         await context.report_progress(1, 1, decision.action.value)
         return Judgement(**_judged(decision))
 
@@ -214,8 +216,8 @@ def mcp_server(service: Service) -> MCPServer[Any]:
         async def progress(answered: int, said: str) -> None:
             await context.report_progress(answered, None, said)
 
-        audit = await _told(context, service.audit(asked, _name(context), progress=progress))
-        return _audited(audit)
+        with _refusals_told(context):
+            return await service.audit(asked, _asker(context), _audited, progress=progress)
 
     if service.settings.folder is not None:
         _add_search(server, service, Library(str(service.settings.folder)))
@@ -250,24 +252,8 @@ class Library:
         return [self.chunks[i] for i in self._index.best(query, k) if scores[i] > 0.0]
 
 
-class Looks:
-    """How often each session has looked; what is silent for half an hour is forgotten."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._spent = cast("TTLCache[str, int]", TTLCache(10_000, _FORGOTTEN_AFTER))
-
-    def left(self, session: str) -> int:
-        """Looks that a session still has."""
-        return max(0, self._most - self._spent.get(session, 0))
-
-    def spend(self, session: str, rounds: int) -> None:
-        """Note rounds of a session; a negative number gives them back."""
-        self._spent[session] = self._spent.get(session, 0) + rounds
-
-
 def _add_search(server: MCPServer[Any], service: Service, library: Library) -> None:
-    rounds = Looks(service.settings.rounds)
+    rounds = Allowance(service.settings.rounds, _FORGOTTEN_AFTER)
 
     @server.tool(annotations=_COUNTS)
     async def search_and_judge(
@@ -280,16 +266,18 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
     ) -> SearchedJudgement:
         """Search the operator's documents and judge by what is found; if it must abstain, search more widely once.
 
-        Both rounds share the tolerated error rate, and a session has a limited number of rounds.
+        Both rounds share the tolerated error rate, and a client has a limited number of rounds.
         """
-        session = _session(context)
-        allowed = min(_LOOKS_A_SEARCH, rounds.left(session))
+        with _refusals_told(context):
+            service.check_texts(claim=claim, question=question, answer=answer)
+        asker = _asker(context)
+        allowed = min(_LOOKS_A_SEARCH, rounds.left(asker.client))
         if not allowed:
             raise ToolError(
-                f"this session has spent its {service.settings.rounds} rounds: each is another chance to be wrong, "
+                f"this client has spent its {service.settings.rounds} rounds: each is another chance to be wrong, "
                 "so answer from what was found, or abstain"
             )
-        rounds.spend(session, allowed)  # before anything is awaited: calls in parallel share the same rounds
+        rounds.spend(asker.client, allowed)  # before anything is awaited: calls in parallel share the same rounds
         gate = service.gate if h_star is None else service.gate.with_h_star(h_star)
         found: list[Decision] = []
 
@@ -297,28 +285,33 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
             await context.report_progress(round_number, allowed, f"round {round_number + 1}: searching")
             if previous is not None:
                 found.append(previous)
-            return library.search(query, top_k * (round_number + 1))
+            return await asyncio.to_thread(library.search, query, top_k * (round_number + 1))
 
         asked = Asked(claim=claim, question=question, answer=answer)
         try:
-            trail = await _told(context, service.desk.run(lambda: aacquire(gate, retrieve, rounds=allowed, **asked)))
+            with _refusals_told(context):
+                trail = await service.desk.run(asker.client, lambda: aacquire(gate, retrieve, rounds=allowed, **asked))
         except ToolError:
-            rounds.spend(session, len(found) - allowed)
+            rounds.spend(asker.client, len(found) - allowed)
             raise
-        rounds.spend(session, len(trail.decisions) - allowed)
+        rounds.spend(asker.client, len(trail.decisions) - allowed)
         for decision in trail.decisions:
             service.note(decision, _name(context))
         await context.report_progress(allowed, allowed, trail.decision.action.value)
         passages = [Passage(title=chunk.title, text=chunk.text) for chunk in trail.evidence if isinstance(chunk, Chunk)]
         return SearchedJudgement(
-            **_judged(trail.decision), evidence=passages, rounds=len(trail.decisions), looks_left=rounds.left(session)
+            **_judged(trail.decision),
+            evidence=passages,
+            rounds=len(trail.decisions),
+            looks_left=rounds.left(asker.client),
         )
 
 
-async def _told(context: Context[Any, Any], work: Any) -> Any:
-    """What work comes to; a refusal becomes an error of the tool, in words."""
+@contextmanager
+def _refusals_told(context: Context[Any, Any]) -> Generator[None]:
+    """A refusal of what is done inside becomes an error of the tool, in words."""
     try:
-        return await work
+        yield
     except (Problem, ISRError) as error:
         raise ToolError(refusal(error, _name(context)).detail) from error
 
@@ -354,13 +347,11 @@ def _judged(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _session(context: Context[Any, Any]) -> str:
-    """What counts as one session: the transport's own; else a client's address; over stdio the process."""
-    headers = context.headers or {}
-    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and "mcp-session-id" in headers:
-        return f"session {headers['mcp-session-id']}"
-    client = getattr(context.request_context.request, "client", None)
-    return f"client {getattr(client, 'host', '')}"
+def _asker(context: Context[Any, Any]) -> Asker:
+    """Who asks: over HTTP by the client's address, and not by a session, which anybody may open anew."""
+    request = context.request_context.request
+    state = getattr(request, "state", None)
+    return Asker(_name(context), getattr(state, "client", "this process"))
 
 
 def _name(context: Context[Any, Any]) -> str:

@@ -112,7 +112,8 @@ def test_a_bad_call_is_an_error_that_says_what_to_do(name: str, arguments: dict[
         ({"claim": "c", "evidence": [{"text": "a", "id\n": 1}]}, "evidence[0].id"),
         ({"claim": "c", "evidence": ["a"], "h_star": 2}, "h_star must be less than 1"),
         ({"h_star": "x"}, "claim is missing; evidence is missing; h_star must be a valid number"),
-        ({"claim": "c", "evidence": list(range(7))}, "and 2 more"),
+        ({"claim": "c", "evidence": list(range(7))}, "evidence[0] must be a text or {text, title}"),
+        ({"claim": "c", "evidence": [{"text": "a", **dict.fromkeys("bcdefgh")}]}, "and 2 more"),
     ],
 )
 def test_a_wrong_argument_is_named_in_one_plain_line(arguments: dict[str, Any], says: str) -> None:
@@ -155,7 +156,7 @@ def test_progress_is_told() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_search_judges_what_it_finds_within_the_rounds_of_a_session(mode: str, tmp_path: Path) -> None:
+def test_a_search_judges_what_it_finds_within_the_rounds_of_a_client(mode: str, tmp_path: Path) -> None:
     server = tools(worlds.gate(p_ref=0.5), folder=worlds.library(tmp_path), rounds=5)
     search = ("search_and_judge", {"claim": "The Seine is river number 998.", "top_k": 1})
     results = call(server, *[search] * 4, ("judge_claim", {"claim": "number 1", "evidence": ["a"]}), mode=mode)

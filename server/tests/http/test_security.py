@@ -216,6 +216,7 @@ def test_tried_and_without_effect(tmp_path: Path) -> None:
     assert listener.noticed == 0
     assert worlds.KEY not in told and WRONG not in told
     assert "content of the secret" not in told and "root:" not in told
-    assert "\x1b" not in written[0] and "cannot read" in written[0]  # the failures were logged, as text
+    assert "\x1b" not in written[0] and "onerror" not in written[0] and "cannot read" not in written[0]
+    assert "builtins.RuntimeError at" in written[0]  # the failures were logged, without the scorer's own words
     assert "onerror" not in (tmp_path / "log.jsonl").read_text("utf-8")
     assert sum(counts.values()) >= 50, counts
