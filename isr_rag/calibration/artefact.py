@@ -34,19 +34,18 @@ _ORDERED = ("orderings", "m", "bands", "seed")
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a calibration was fitted for. A gate with other settings must not use it.
+    """What a calibration was fitted for. A gate with other settings must not use it. None in a field means any.
 
     Attributes:
         scorer: identity of the scorer (or of the verifier) whose scores were calibrated.
-        orderings: family of orderings; None: any, for scores that do not depend on the order.
-        m: number of orderings behind each mean score; None: any, for the same reason.
+        orderings: family of orderings.
+        m: number of orderings behind each mean score.
         max_words: words of evidence read at most; None: all of it.
-        bands: number of bands of the `banded` family; None: any.
-        seed: seed of the orderings; None: any.
+        bands: number of bands of the `banded` family.
+        seed: seed of the orderings.
         languages: ISO 639-1 codes of the languages of the labelled items; empty: unknown, so no language is refused.
-        clip: the gate's upper limit of each budget term, on which its Learn-then-Test thresholds depend; None: any, for
-            scores that do not depend on the order, or unknown.
-        convention: `safe` or `paper`; None likewise.
+        clip: the gate's upper limit of each budget term, on which its Learn-then-Test thresholds depend.
+        convention: `safe` or `paper`.
     """
 
     scorer: str
@@ -149,11 +148,7 @@ class PredicateCalibration:
             raise CalibrationError("a calibration needs bins of chunks, ascending and apart")
 
     def score(self, q_bar: float, alone: float | None = None) -> float:
-        """The calibrated score: q_bar, joined with the best chunk read alone if that counts.
-
-        Args:
-            q_bar: mean probability over the orderings.
-            alone: the highest probability of any chunk read by itself; for a single chunk this is q_bar.
+        """The calibrated score: q_bar, joined with the highest probability of any chunk read alone, if that counts.
 
         Raises:
             CalibrationError: if the best chunk counts and is not given.
@@ -218,11 +213,7 @@ class CalibrationArtefact:
         return str(FORMAT.seal(asdict(self))["sha256"])
 
     def check_belongs(self, given: Fingerprint, predicate: str) -> PredicateCalibration:
-        """The calibration for this predicate, if the artefact belongs to exactly this gate.
-
-        Args:
-            given: the gate's settings; its languages do not matter, nor clip and convention if they are None.
-            predicate: id of the predicate's template.
+        """The calibration for a predicate's template, if the artefact belongs to a gate with these settings.
 
         Raises:
             CalibrationMismatchError: naming each field that differs, with both values.
@@ -269,11 +260,7 @@ class CalibrationArtefact:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write as JSON, atomically; folders are created as needed.
-
-        Raises:
-            CalibrationError: if a metric is NaN or infinite, which JSON cannot hold.
-        """
+        """Write as JSON, atomically; CalibrationError for a metric that JSON cannot hold."""
         target = Path(path)
         FORMAT.save(target, asdict(self))
         return target

@@ -21,14 +21,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A step function of the score that never falls. At a break the higher value holds.
+    """A step function of the score that never falls; at a break the higher value holds.
 
     Attributes:
         breaks: scores at which it rises, strictly ascending, shape (k,).
         values: its values in [0, 1], strictly ascending, shape (k + 1,).
-
-    Raises:
-        CalibrationError: if the shapes or the order do not fit.
     """
 
     breaks: tuple[float, ...]
@@ -53,11 +50,7 @@ class Steps:
         return cls(tuple(breaks), tuple(kept))
 
     def at(self, score: float) -> float:
-        """The value at a score.
-
-        Raises:
-            CalibrationError: if the score is NaN or outside [0, 1].
-        """
+        """The value at a score; CalibrationError if that is NaN or outside [0, 1]."""
         if not 0.0 <= score <= 1.0:  # also False for NaN
             raise CalibrationError(f"a score must be a probability in [0, 1], not {score}")
         return self.values[bisect_right(self.breaks, score)]
@@ -94,13 +87,12 @@ class Tail:
 
     This is the argument of conformal risk control (Angelopoulos et al., "Conformal Risk Control", 2022, and for
     selection Jin and Candes, "Selection by Prediction with Conformal p-values", 2023): a wrong new case counts itself
-    as the "+ 1", so the threshold does not depend on whether it was among the labelled ones. Therefore
-    P(wrong | answered) is at most h * P(score >= T) / P(score >= t), which is h except for the cases between T and t.
-    They are few where many labelled items are answered.
+    as the "+ 1", so the threshold does not depend on whether it was among the labelled ones. P(wrong | answered) is
+    then at most h, except for the few cases between T and t.
 
     The expectation is also over the labelled items, and a calibration that answers nothing counts as never wrong. A
-    single calibration may exceed h; on average they do not. `isr_lab.simulations` measures both. For a bound that
-    holds with a stated probability use `LearnThenTest` (`delta=`).
+    single calibration may exceed h (`isr_lab.simulations` measures it); for a bound that holds with a stated
+    probability use `LearnThenTest` (`delta=`).
 
     A stated prevalence weighs the two classes: E + 1 with (1 - prevalence) / n_false, C with prevalence / n_true. The
     promise then needs only each class by itself to be exchangeable with the labelled one, and the prevalence right.
@@ -108,9 +100,6 @@ class Tail:
     Attributes:
         true: scores of items for which the predicate holds, ascending, in [0, 1].
         false: scores of items for which it does not, ascending, in [0, 1].
-
-    Raises:
-        CalibrationError: if a class is empty, or scores are not sorted or lie outside [0, 1].
 
     Examples:
         >>> from isr_rag.calibration import Tail
@@ -151,11 +140,7 @@ class Tail:
         """p_ref as a function of the score.
 
         Args:
-            prevalence: share of supported cases among those to decide, in (0, 1); None: as among the labelled
-                items.
-
-        Raises:
-            CalibrationError: if the share lies outside (0, 1).
+            prevalence: share of supported cases among those to decide, in (0, 1); None: as among the labelled items.
         """
         right, wrong = 1.0, 1.0
         if prevalence is not None:
@@ -173,16 +158,12 @@ def loop_steps(scores: Sequence[Sequence[float]], labels: Sequence[Sequence[int]
 
     At a threshold t a case is answered at its first round whose score is at least t, and is wrong where the predicate
     does not hold for the evidence gathered by then. Further evidence may make an answer wrong that was right before, so
-    a case counts as an error at t if it is wrong at t or at any higher threshold. Errors then only become fewer as t
-    rises, which is all that the argument of `Tail` asks of them: a new case that is wrong at the threshold t counts as
-    an error at every T <= t, too. Where labels never fall along a loop, both counts are the same.
+    a case counts as an error at t if it is wrong at t or at any higher threshold: errors then only become fewer as t
+    rises, which is all that the argument of `Tail` asks of them.
 
     Args:
         scores: of each round of each case, shape (n, rounds of that case).
         labels: whether the predicate holds for the evidence of that round, same shape.
-
-    Raises:
-        CalibrationError: for no cases, or a case whose scores and labels differ in length.
     """
     if not scores or any(len(s) != len(y) or not s for s, y in zip(scores, labels, strict=True)):
         raise CalibrationError("a loop needs cases with a label for the score of each round")
@@ -204,8 +185,8 @@ class VennAbers:
 
     For each score it gives two probabilities, the isotonic fits with the item itself added as a 0 and as a 1. One of
     the two is perfectly calibrated for any distribution of scores, as long as items are exchangeable with the
-    calibration data. The lower one serves as `p_ref`. It is calibrated on average over the items and is not a
-    confidence bound for a single one; `LearnThenTest` gives the finite-sample bound.
+    calibration data. The lower one serves as `p_ref`: calibrated on average over the items, not a confidence bound for
+    a single one.
 
     With k correct items and no wrong one above a score the lower probability there is k / (k + 1): to reach 0.95, the
     surest part of the data needs 19 correct items without a wrong one.
@@ -213,9 +194,6 @@ class VennAbers:
     Attributes:
         p0: the lower probability.
         p1: the upper probability; unlike `p0` it rises only after each of its breaks.
-
-    Raises:
-        CalibrationError: if a lower probability lies above the upper one.
 
     Examples:
         >>> from isr_rag.calibration import VennAbers
@@ -234,11 +212,7 @@ class VennAbers:
 
     @classmethod
     def fit(cls, scores: ArrayLike, labels: ArrayLike) -> VennAbers:
-        """Fit on labelled scores; the result does not depend on the order of the items.
-
-        Args:
-            scores: in [0, 1], shape (n,): q_bar of each item, or a verifier's score.
-            labels: 1 where the predicate holds, shape (n,).
+        """Fit on scores in [0, 1] and labels, shape (n,) each; the result does not depend on the order of the items.
 
         Raises:
             CalibrationError: for bad scores or labels, one class only, or fewer than 10 items of a class.
@@ -262,11 +236,7 @@ class VennAbers:
         return self.p0.at(score)
 
     def apply_many(self, scores: ArrayLike) -> tuple[Floats, Floats]:
-        """Lower and upper probabilities, shape of `scores` each.
-
-        Raises:
-            CalibrationError: if a score is NaN or outside [0, 1].
-        """
+        """Lower and upper probabilities, shape of `scores` each; CalibrationError for a score outside [0, 1]."""
         s = np.asarray(scores, dtype=np.float64)
         if not np.all((s >= 0.0) & (s <= 1.0)):
             raise CalibrationError("scores must be probabilities in [0, 1]")

@@ -70,11 +70,7 @@ def labelled_scores(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.fl
 
 
 def enough_of_each_class(positive: int, negative: int, *, least: int = REFUSED_OF_A_CLASS) -> None:
-    """Refuse one class only or fewer than `least` of one; warn under 50.
-
-    Raises:
-        CalibrationError: in both of these cases.
-    """
+    """Raise CalibrationError for one class only or fewer than `least` of one; warn under 50."""
     counts = f"{positive} items with label 1 and {negative} with label 0"
     fewest = min(positive, negative)
     if fewest == 0:
@@ -95,11 +91,7 @@ def enough_of_each_class(positive: int, negative: int, *, least: int = REFUSED_O
 
 
 def refuse_duplicates(ids: Iterable[Hashable], what: str = "ids") -> None:
-    """Refuse items that occur twice: a bound would count the same evidence more than once.
-
-    Raises:
-        CalibrationError: naming the first ones.
-    """
+    """Refuse items that occur twice: a bound would count the same evidence more than once."""
     repeated = [item for item, count in Counter(ids).items() if count > 1]
     if repeated:
         raise CalibrationError(
@@ -125,12 +117,7 @@ class TrainingHashes:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrainingHashes:
-        """Read what `save` wrote.
-
-        Raises:
-            FileNotFoundError: if there is no such file.
-            CalibrationError: if its length is not a multiple of 8 bytes, or the hashes are not ascending.
-        """
+        """Read what `save` wrote; CalibrationError for anything else."""
         data = Path(path).read_bytes()
         values = np.frombuffer(data[: len(data) // 8 * 8], dtype="<u8")
         if len(data) % 8 or np.any(values[1:] <= values[:-1]):
@@ -142,15 +129,7 @@ class TrainingHashes:
         Path(path).write_bytes(self.values.astype("<u8").tobytes())
 
     def refuse(self, items: Iterable[str], *, what: str) -> None:
-        """Refuse calibration items whose ids or texts were trained on.
-
-        Args:
-            items: ids or texts of the calibration items.
-            what: `ids` or `texts`, for the message.
-
-        Raises:
-            CalibrationError: naming the first shared ones.
-        """
+        """Raise CalibrationError for calibration `items` (ids or texts, as `what` says) that were trained on."""
         own = list(items)
         hashes = np.fromiter(map(_hash, own), dtype="<u8", count=len(own))
         shared = [item for item, known in zip(own, np.isin(hashes, self.values), strict=True) if known]

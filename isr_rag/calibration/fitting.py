@@ -74,7 +74,7 @@ def fit_artefact(
     retriever: str = "",
     training: TrainingHashes | None = None,
 ) -> CalibrationArtefact:
-    """Calibrate each predicate's scores.
+    """Calibrate each predicate's scores; the result does not depend on the order of the records.
 
     Every labelled item counts for p_ref: for the rate among the answered and for Venn-Abers' lower probability, by the
     number of chunks read (`BINS`). A bin with too few items of a class is pooled with the next one. More chunks than
@@ -87,8 +87,6 @@ def fit_artefact(
     If all records of a predicate have the best chunk's probability, it counts with `WEIGHT`: two chunks that speak of
     different things can look like support together, while no single one carries such a claim.
 
-    The result does not depend on the order of the records.
-
     Args:
         records: labelled, scored items, of one or several predicates.
         fingerprint: what the scores were made with; its languages are filled in from the records.
@@ -99,8 +97,8 @@ def fit_artefact(
         training: hashes of ids and texts that the scorer was trained on (`TrainingHashes.of`); such items are refused.
 
     Raises:
-        CalibrationError: for no records, duplicated ids or texts, leakage from training, bad scores or labels, one
-            class only or too few of a class, too few groups to split, or loops of a predicate without records.
+        CalibrationError: for repeated ids or texts, leakage from training, bad scores or labels, too few of a class or
+            too few groups, or loops of a predicate without records.
 
     Warns:
         CalibrationWarning: under 50 items of a class.

@@ -30,12 +30,11 @@ class Threshold:
         value: answer only when score >= value; None: no valid threshold.
         reason: in a sentence, what was found.
         items: labelled items counted (one per group).
-        answered: of these, items answered at the threshold, or at the first candidate tested if there is no threshold.
+        answered: of these, items answered at the threshold, or at the first candidate if there is no threshold.
         errors: of the answered, items for which the predicate does not hold.
         p_value: of the test at that candidate.
         tested: candidates tested before the sequence stopped, the failing one included.
-        needed: labelled items needed to pass at the error rate seen; None if that rate is not below h_star (more labels
-            would not help), or if there is a threshold.
+        needed: labelled items needed to pass at the error rate seen; None if more labels would not help.
     """
 
     h_star: float
@@ -65,11 +64,10 @@ class LearnThenTest:
     At threshold t the hypothesis "P(g = 0 | score >= t) > h_star" is tested by p = P(Bin(answered, h_star) <= errors).
     Thresholds are tested one after the other, each at level delta, until one is not rejected; the last rejected one is
     the result. Then, over the draw of the labelled items, P(hallucination rate among answered > h_star) <= delta, for
-    items independent of each other and drawn like those the gate will see. One item of each group is counted, so that
-    items that share a page or a question do not pass for independent ones.
+    items independent of each other and drawn like those the gate will see. One item of each group is counted.
 
-    The bound is exact only if the thresholds were fixed without looking at the items tested: `plan` makes them
-    from other labelled items (a pilot), and begins where the test is most likely to pass.
+    The bound is exact only if the thresholds were fixed without looking at the items tested: `plan` makes them from
+    other labelled items (a pilot), and begins where the test is most likely to pass.
 
     Attributes:
         h_star: target hallucination rate in (0, 1).
@@ -106,7 +104,7 @@ class LearnThenTest:
         answerable: ArrayLike | None = None,
         size: int = 100,
     ) -> Floats:
-        """Descending thresholds for `fit`, from pilot items disjoint from those that will be tested.
+        """Descending thresholds for `fit`, from pilot items disjoint from those that will be tested; shape (k,).
 
         Args:
             scores: of the pilot items, in [0, 1], shape (n,).
@@ -114,10 +112,6 @@ class LearnThenTest:
             items: number of items (groups) that will be tested, >= 1.
             answerable: of the pilot items, as in `fit`.
             size: thresholds at most; candidates are the pilot scores' quantiles.
-
-        Returns:
-            Thresholds, strictly descending, shape (k,) with 1 <= k <= size: from where the pilot says that the test is
-            likeliest to pass, down to the lowest pilot score.
         """
         s, y, may = _checked(scores, labels, answerable)
         if not may.any():
@@ -148,8 +142,7 @@ class LearnThenTest:
             scores: in [0, 1], shape (n,).
             labels: 1 where the predicate holds, shape (n,).
             thresholds: fixed before these items were looked at, strictly descending, shape (k,).
-            answerable: whether the gate's own rule answers the item, shape (n,), made without its label; the bound is
-                then on the items that pass both (scope `gate`). None: on every item with score >= value.
+            answerable: whether the gate's own rule answers the item, shape (n,), made without its label (scope `gate`).
             groups: shape (n,); one item of each group is counted, drawn by `seed`.
             seed: seed of that draw.
 

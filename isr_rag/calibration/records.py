@@ -77,12 +77,7 @@ def check_records(items: Sequence[CalibrationRecord], training: TrainingHashes |
 
 
 def check_loops(loops: Sequence[LoopRecord], predicates: set[str], training: TrainingHashes | None) -> None:
-    """As `check_records`, for loops; a loop is calibrated beside the single decisions of its predicate.
-
-    Raises:
-        CalibrationError: if loops repeat, one was trained on, has bad scores or labels, or there are no items of its
-            predicate.
-    """
+    """As `check_records`, for loops, which are calibrated beside the single decisions of their predicate."""
     for record in loops:
         scored_labels(record.q_bar, record.labels)
         if record.alone and len(record.alone) != len(record.q_bar):

@@ -62,9 +62,6 @@ def abstain(gate: ISRGate, reason: Reason, detail: str, **asked: Unpack[Asked]) 
     """The abstention of something around a gate, such as a retriever that failed; recorded as every decision is.
 
     Nothing is scored. `detail` is the reason in words, `asked` as for `acquire`.
-
-    Raises:
-        ISRError: as `isr_rag.ISRGate.decide` for its arguments.
     """
     stated = undecided(gate.settings, gate.check(**asked), reason, detail)
     record(stated)
@@ -81,7 +78,7 @@ def require_answerable(gate: ISRGate, rounds: int = 1, *, before: bool = False, 
         after: the gate is asked whether the evidence supports a drafted answer.
 
     Raises:
-        ConfigurationError: if the gate's calibration cannot reach what a round needs; names the lowest h* that it can.
+        ConfigurationError: if its calibration cannot reach what a round needs; names the lowest h* that it can.
     """
     if gate.settings.rule.convention == "safe" or rounds > 1:  # the paper's own rule does not compare p_ref with p*
         for asked, template in ((before, SUFFICIENT), (after, SUPPORTED)):
@@ -90,19 +87,13 @@ def require_answerable(gate: ISRGate, rounds: int = 1, *, before: bool = False, 
 
 
 def gate_of_round(gate: ISRGate, rounds: int, predicate: str, reference: Reference | None = None) -> ISRGate:
-    """The gate that decides at each round of a loop.
-
-    A calibration fitted on whole loops of that many rounds decides at h* in each of them. Any other reference has its
-    error budget split: each round decides at h* / rounds.
+    """The gate that decides at each round of a loop, with the share of h* that `share_of_round` says.
 
     Args:
         gate: its `h_star` is the budget of the whole loop.
         rounds: most rounds of the loop, >= 1.
         predicate: template of the predicate that is asked.
         reference: overrides the gate's own.
-
-    Raises:
-        ConfigurationError: if rounds < 1, or no evidence could bring the calibration to what a round needs.
     """
     check_count("rounds", rounds, 1)
     if rounds == 1:
@@ -141,9 +132,8 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
     Every round is a chance to answer wrongly. A calibration fitted on whole loops of that many rounds decides at h* in
-    each of them. Any other reference has its error budget split: each round decides at h* / rounds. That adds up,
-    also for a calibrated rate, although a further round happens only where the gate refused: what a round would answer
-    of *all* cases is wrong in at most its share of them, whatever came before, and each of them is answered by then.
+    each of them. Any other reference has its error budget split: each round decides at h* / rounds. That adds up, also
+    for a calibrated rate: what a round would answer of *all* cases is wrong in at most its share of them.
     Evidence accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
 
     Args:
@@ -195,11 +185,7 @@ async def aacquire(gate: ISRGate, retrieve: ARetrieve, *, rounds: int = 2, **ask
 
 
 def widen(search: Search, *, top_k: int = 5, factor: int = 2) -> Retrieve:
-    """A retriever that looks deeper at each round: top_k >= 1, then factor >= 2 times as many, and so on.
-
-    Raises:
-        ConfigurationError: for a top_k or factor that would not widen.
-    """
+    """A retriever that looks deeper at each round: top_k >= 1, then factor >= 2 times as many, and so on."""
     if top_k < 1 or factor < 2:
         raise ConfigurationError(f"need top_k >= 1 and factor >= 2 to widen, got {top_k} and {factor}")
     return lambda query, round_number, previous: search(query, top_k * factor**round_number)

@@ -26,16 +26,12 @@ from isr_rag.gate.gate import ISRGate
 class ChunkEffect:
     """What one chunk does to the model's probability q that a statement is supported.
 
-    Attributes:
-        statement: index into `AnswerAudit.statements`.
-        chunk: index into the evidence.
-        q: from everything that was read.
-        alone: q from this chunk alone.
-        without: q from all other chunks; None if there are none. A high value without the chunk that carries the
-            statement shows that the model knows it from its training. A value above q shows that the chunk distracts.
-        per_rank: how the log-odds of q change, in nats, per rank that the chunk comes later (first order; of its first
-            piece, where a long chunk was cut). None if the model cannot see the order, or only one chunk was read.
-        per_rank_error: standard error of `per_rank`.
+    Attributes: statement: index into `AnswerAudit.statements`. chunk: index into the evidence. q: from everything that
+    was read. alone: q from this chunk alone. without: q from all other chunks; None if there are none. A high value
+    without the chunk that carries the statement shows that the model knows it from its training, a value above q that
+    the chunk distracts. per_rank: how the log-odds of q change, in nats, per rank that the chunk (or its first piece)
+    comes later. None if the model cannot see the order, or only one chunk was read. per_rank_error: standard error of
+    `per_rank`.
     """
 
     statement: int
@@ -48,16 +44,9 @@ class ChunkEffect:
 
 
 def measure(gate: ISRGate, audit: AnswerAudit) -> list[ChunkEffect]:
-    """Measure what each chunk, and its position, does to each judged statement of an audit.
+    """Measure what each chunk, and its position, does to each judged statement of a gate's audit.
 
     It costs two passes per chunk and statement, and 2n + 6 more for a model that sees the order of n chunks.
-
-    Args:
-        gate: the gate that made the audit.
-        audit: its audit of one answer.
-
-    Raises:
-        ScorerError: if the scorer fails.
 
     Examples:
         >>> from isr_rag import ISRGate
@@ -109,11 +98,7 @@ def _slopes(gate: ISRGate, one: Inquiry) -> dict[int, tuple[float, float]]:
 
 
 def fit_ranks(orderings: Sequence[Ordering], q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Least-squares fit of the log-odds of q on the centred ranks of n chunks.
-
-    Args:
-        orderings: the m > n orderings that were scored, each of n chunks.
-        q: probability for each ordering, shape (m,).
+    """Least-squares fit of the log-odds of q, shape (m,), on the centred ranks of n chunks in m > n orderings.
 
     Returns:
         Log-odds per rank of each chunk and their standard errors, each of shape (n,). The slopes sum to 0, since the

@@ -130,28 +130,16 @@ class ISRGate:
         return self.settings.h_star
 
     def with_h_star(self, h_star: float) -> ISRGate:
-        """The same gate, scorer and all, with another target hallucination rate.
-
-        Raises:
-            ConfigurationError: if h_star lies outside (0, 1), or the reference can never reach it.
-        """
+        """The same gate with another target; ConfigurationError if it lies outside (0, 1) or can never be reached."""
         return self._with(settings=replace(self.settings, h_star=h_star))
 
     def with_on_error(self, on_error: OnError) -> ISRGate:
-        """The same gate with another policy for a scorer or reference that fails.
-
-        Raises:
-            ConfigurationError: for another word than `raise` and `abstain`.
-        """
+        """The same gate with another policy, `raise` or `abstain`, for a scorer or reference that fails."""
         check_on_error(on_error)
         return self._with(on_error=on_error)
 
     def in_loop(self, rounds: int) -> ISRGate:
-        """The same gate as part of a loop of that many rounds, for a reference calibrated on such loops.
-
-        Raises:
-            ConfigurationError: if rounds < 1.
-        """
+        """The same gate as part of a loop of that many rounds, for a reference calibrated on such loops."""
         return self._with(settings=replace(self.settings, rounds=rounds))
 
     def _with(self, **changed: Any) -> ISRGate:
@@ -161,17 +149,7 @@ class ISRGate:
         return other
 
     def check(self, evidence: Sequence[EvidenceLike] = (), **asked: Unpack[Asked]) -> CheckedItem:
-        """Check the arguments of a decision, without deciding anything.
-
-        Args:
-            evidence: as for `decide`.
-            **asked: as for `decide`.
-
-        Raises:
-            InvalidInputError: for empty, unknown or contradictory input.
-            InvalidTypeError: for input of the wrong type.
-            NoReferenceError: if neither the gate nor the call has a reference.
-        """
+        """Check the arguments of a decision, which are those of `decide`, and raise its errors, without deciding."""
         return read_item({"evidence": evidence, **asked}, self.reference)
 
     def decide(
@@ -230,7 +208,6 @@ class ISRGate:
         Raises:
             ConfigurationError: if the scorer keeps no states.
             InvalidInputError: for an empty chunk, or one that does not fit the model.
-            InvalidTypeError: for evidence of the wrong type.
         """
         name = type(self.scorer).__name__
         if not isinstance(self.scorer, IndexingScorer):
@@ -270,8 +247,8 @@ class ISRGate:
         """Judge a whole answer, statement by statement.
 
         The answer is cut into statements; each gets a decision, one of three verdicts, the sentences of the evidence
-        that carry it, and a check of its citation markers. Chunks are read whole, the nearest to a statement first
-        and no more than `max_words`, so that a scorer that keeps their states reads each of them once.
+        that carry it, and a check of its citation markers. Chunks are read whole, the nearest to a statement first and
+        no more than `max_words`.
 
         Args:
             answer: the answer, plain or in markdown.
@@ -281,15 +258,12 @@ class ISRGate:
             citations: also look for the sentences that carry each statement, and ask without them: about two thirds
                 of the cost of an audit.
             calibration: of the verdicts and of whole answers, for a scorer of your own; by default the one that comes
-                with the adjudicator. Without any the probabilities are the model's own.
+                with the judge. Without any the probabilities are the model's own.
 
         Raises:
-            InvalidInputError: if the answer or the question is empty, or a chunk is.
-            InvalidTypeError: for input of the wrong type.
-            NoReferenceError: if the gate has no reference.
+            ISRError: as `decide`, for input that cannot be judged. If the scorer or the reference fails under
+                `on_error="abstain"`, the statement is not judged and says why.
             ConfigurationError: if h_star lies outside (0, 1), or the calibration belongs to another scorer.
-            ScorerError: if the scorer fails and `on_error="raise"`; else the statement is not judged and says why.
-            ReferenceFailedError: likewise for the reference.
         """
         item = AuditItem(answer=answer, evidence=evidence, question=question, h_star=h_star)
         return self.audit_batch([item], citations=citations, calibration=calibration)[0]
@@ -297,11 +271,7 @@ class ISRGate:
     def audit_batch(
         self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]
     ) -> list[AnswerAudit]:
-        """Judge many answers, scored together; each audit is the same as alone.
-
-        Args:
-            items: mappings with the arguments of `audit`.
-            **options: `citations` and `calibration` as for `audit`.
+        """Judge many answers (mappings with the arguments of `audit`), scored together; each audit is as alone.
 
         Raises:
             ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.

@@ -34,13 +34,13 @@ def score_labelled(
 
     Args:
         gate: whose scores are to be calibrated. Without a cascade: a calibration belongs to one m.
-        items: mappings with `id`, `label` (0 or 1), optionally `group` (items that are not independent share
-            it), `source` (its data set or product) and `kind`, and the arguments of `isr_rag.ISRGate.decide`.
+        items: mappings with `id`, `label` (0 or 1), optionally `group` (items that are not independent share it),
+            `source` (its data set or product) and `kind`, and the arguments of `isr_rag.ISRGate.decide`.
         progress: called with the number of items scored.
 
     Raises:
-        CalibrationError: before anything is scored, if the gate has a cascade, or an item has no id, label or evidence,
-            or occurs twice; later if nothing of an item fits the model.
+        CalibrationError: if the gate has a cascade, an item lacks id, label or evidence, occurs twice, or does not
+            fit the model.
         ISRError: as the gate's `decide`, with a note that names the item.
     """
     if gate.settings.orderings.cascade:
@@ -133,11 +133,6 @@ def score_loops(
         retrieve: the retriever of the loop; gets None instead of a previous decision.
         rounds: most rounds, >= 2.
         progress: called with the number of items scored.
-
-    Raises:
-        ConfigurationError: if rounds < 2.
-        CalibrationError: if an item has no id, label or support.
-        ISRError: as the gate's `decide`.
     """
     check_count("rounds", rounds, 2)
     oracle = _Reading(gate)
@@ -193,7 +188,7 @@ def calibrate(
         loops: labelled loops from `score_loops`, for `isr_rag.acquire`.
         retriever: how those loops retrieved, in words.
         training: hashes of what the scorer was trained on, made by `TrainingHashes.of` from ids and from texts as
-            `item_key` writes them; None: those that ship with an adjudicator of this package.
+            `item_key` writes them; None: those that ship with the judge.
         seed: seed of the split into pilot and tested items.
 
     Raises:

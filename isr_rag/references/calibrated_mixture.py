@@ -29,7 +29,7 @@ class CalibratedMixture:
     chunk's probability: a claim put together from two chunks is then not mistaken for a supported one.
 
     p_ref is the reliability of a class of cases, exchangeable with the labelled ones, per predicate and number of
-    chunks. The two guarantees differ in the class:
+    chunks:
 
     - `selective`: all cases at least as sure as this one. On average over calibrations, of what is answered at most h*
       is wrong, a calibration that answers nothing counting as never wrong (`isr_rag.calibration.Tail`).
@@ -41,18 +41,17 @@ class CalibratedMixture:
     whole, p_ref is the lower of the rate over labelled loops and the rate over single cases.
 
     Args:
-        calibration: an artefact fitted on labelled data (see `isr_rag.calibration`), refused if it does not belong to
-            the gate's scorer, predicate, orderings and number of words; or a bare calibration, for which you vouch.
+        calibration: an artefact fitted on labelled data, refused if it does not belong to the gate's scorer, predicate,
+            orderings and number of words; or a bare calibration, for which you vouch.
         guarantee: by default `selective` with delta, prevalence or 50 labelled items of each class in the artefact,
             else `pointwise`.
-        delta: also hold the answer to the artefact's Learn-then-Test threshold for (the gate's h*, delta), so that the
+        delta: also hold the answer to the artefact's Learn-then-Test threshold for (the gate's h*, delta): the
             hallucination rate among the answered exceeds h* with probability at most delta over the labelled items.
             p_ref then comes from the labelled items that the threshold was not tested on.
         prevalence: share of supported cases among those to decide, in (0, 1), if it is known; by default as among
             the labelled items.
-        min_errors: wrong labelled items, over all numbers of chunks, that `selective` wants at or above the thresholds
-            of a target: p_ref rises no higher than where they were seen, and lower h* are out of reach. Whole loops
-            keep to it by single decisions. It has no effect with `delta`, whose test counts errors itself.
+        min_errors: wrong labelled items that `selective` wants at or above the thresholds of a target: lower h* are out
+            of reach. It has no effect with `delta`, whose test counts errors itself.
 
     Raises:
         ConfigurationError: if guarantee, delta or prevalence is given without an artefact, is out of range, or

@@ -104,9 +104,8 @@ class Verifier:
 
     Args:
         verify: takes a `Case`; returns a verdict (0 or 1, bool) or a score in [0, 1].
-        calibration: what the score is worth. None: `verify` is a deterministic check (unit tests, a constraint, a
-            database) whose 0 or 1 counts as it stands, and any other score is refused. A `NoisyChannel` or
-            `VennAbers`: its lower probability for the score. A learned verifier needs one of them.
+        calibration: what the score is worth (`NoisyChannel`, `VennAbers`); a learned verifier needs one. None: `verify`
+            is a deterministic check whose 0 or 1 counts as it stands, and any other score is refused.
 
     Examples:
         >>> from isr_rag import ISRGate
@@ -145,10 +144,7 @@ class Verifier:
 
 
 class MinReference:
-    """Several references at once: the lowest p_ref counts.
-
-    Args:
-        references: two or more.
+    """Several references at once, two or more: the lowest p_ref counts.
 
     Examples:
         >>> from isr_rag.references import MinReference, Oracle, Verifier
@@ -184,13 +180,10 @@ class MinReference:
         return min(known, default=1.0) if complete else None
 
     def estimate(self, case: Case) -> Estimate:
-        """The lowest estimate.
+        """The lowest estimate; ReferenceFailedError if one fails, or two name different options.
 
         It carries no guarantee: the cases that several references let through are a part of those that each one was
         calibrated on. A threshold that one of them does not reach is not reached.
-
-        Raises:
-            ReferenceFailedError: if one fails, or two name different options.
         """
         estimates = [consult(reference, case) for reference in self._references]
         targets = {one.target for one in estimates if one.target is not None}

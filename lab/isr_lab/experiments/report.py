@@ -17,7 +17,7 @@ from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.plots import DPI
 from isr_lab.tables import markdown_table
 from isr_rag._util.files import write_atomically
-from isr_rag.calibration.report import in_markdown
+from isr_rag._util.text import in_markdown
 from isr_rag.errors import InvalidInputError, MissingDependencyError
 
 NONE = "—"

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from isr_lab import plots
 from isr_lab.experiments.audit import paper
 from isr_lab.experiments.audit.baselines import NAMES
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.metrics import reliability_bins, risk_coverage_curve, wilson_interval
-from isr_rag.calibration import plots
 
 _READING = {
     "label": "gold label, g = the likelier label is right",

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isr_lab import plots
 from isr_lab.experiments.orderings.parts import Figured, percent, share
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
-from isr_rag.calibration import plots
 from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.core.bounds import far_from_boundary, hopeless, stages, weigh

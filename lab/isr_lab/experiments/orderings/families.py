@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_lab import plots
 from isr_lab.designs import Design, draw_design
 from isr_lab.experiments.orderings.parts import FEWEST, Figured, bootstrapped
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
-from isr_rag.calibration import plots
 from isr_rag.core.prompt import Ordering
 
 COMPARED: tuple[Design, ...] = ("banded", "uniform", "latin", "antithetic")

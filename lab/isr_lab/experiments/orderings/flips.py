@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_lab import plots
 from isr_lab.experiments.orderings.parts import Figured, bootstrapped, percent_interval, share
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
@@ -21,7 +22,6 @@ from isr_lab.metrics import (
     brier,
     coverage_at_risk,
 )
-from isr_rag.calibration import plots
 
 Floats = NDArray[np.float64]
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_lab import plots
 from isr_lab.experiments.orderings.parts import Figured, bootstrapped, percent_interval
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
 from isr_lab.metrics import MetricError
-from isr_rag.calibration import plots
 
 Floats = NDArray[np.float64]
 
