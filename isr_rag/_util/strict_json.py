@@ -6,6 +6,9 @@ import json
 import math
 from typing import Any
 
+DEEPEST = 100
+"""Lists and objects inside one another; far below the recursion limit, for whoever walks through the value."""
+
 
 def loads(text: str | bytes) -> Any:
     """The value of a JSON text.
@@ -14,9 +17,12 @@ def loads(text: str | bytes) -> Any:
         ValueError: for anything that is not JSON, a key that comes twice, a number without end, or nesting too deep.
     """
     try:
-        return json.loads(text, parse_constant=_constant, parse_float=_number, object_pairs_hook=_unique)
+        value = json.loads(text, parse_constant=_constant, parse_float=_number, object_pairs_hook=_unique)
     except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+        raise ValueError(f"nested more than {DEEPEST} deep") from error
+    if isinstance(value, (dict, list)):
+        _check_depth(value)
+    return value
 
 
 def _constant(name: str) -> None:
@@ -33,7 +39,17 @@ def _number(text: str) -> float:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen = set[str]()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise ValueError(f"the key {twice[:40]!r} comes twice")
     return found
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [one for values in inner for one in values if isinstance(one, (dict, list))]
+        if not level:
+            return
+    raise ValueError(f"nested more than {DEEPEST} deep")

@@ -35,6 +35,10 @@ from isr_rag.errors import InvalidInputError, InvalidTypeError
 MOST = 1000
 """Most statements of one answer that are judged."""
 
+LONGEST_ANSWER = 100_000
+"""Characters of the longest answer that is audited: more than `MOST` statements of ordinary length."""
+
+_LONGEST_QUESTION = 10_000
 _WHY = {
     Kind.CODE: "not judged: code",
     Kind.TABLE: "not judged: a table",
@@ -192,8 +196,17 @@ def _checked(item: AuditItem | Mapping[str, Any]) -> tuple[str, str | None, tupl
         raise InvalidInputError(f"unknown arguments {unknown}; an answer has {sorted(AuditItem.__annotations__)}")
     answer, question = item.get("answer"), item.get("question")
     check_text(answer, "answer")
+    _check_length(str(answer), "answer", LONGEST_ANSWER)
     if question is not None:
         check_text(question, "question")
+        _check_length(str(question), "question", _LONGEST_QUESTION)
     if "evidence" not in item:
         raise InvalidInputError("an answer needs evidence: a list of chunks, which may be empty")
     return str(answer), question, as_chunks(item["evidence"])
+
+
+def _check_length(text: str, name: str, most: int) -> None:
+    if len(text) > most:
+        raise InvalidInputError(
+            f"the {name} of an audit has {len(text):,} characters; {most:,} are allowed: shorten it"
+        )

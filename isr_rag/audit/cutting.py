@@ -7,9 +7,11 @@ nor a mark of markdown belongs to one part.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from isr_rag._util.text import Span, sentence_spans, trimmed
@@ -26,7 +28,7 @@ LONGEST = 120
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
 _STRAY = re.compile(r"\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|^\s*#{1,6}\s+")
-_FORMULA = re.compile(r"^\s*(?:\$\$.*\$\$|\\\[.*\\\]|\\begin\{.*\\end\{\w+\*?\})\s*[.,;]?\s*$", re.DOTALL)
+_FORMULA = re.compile(r"\$\$.*\$\$|\\\[.*\\\]|\\begin\{.*\\end\{\w+\*?\}", re.DOTALL)
 _SOURCES = re.compile(
     r"^\W*(?:sources?|references?|citations?|bibliography|footnotes|further reading)\W*$", re.IGNORECASE
 )
@@ -116,15 +118,20 @@ def cut(answer: str, markers: Markers) -> list[Part]:
     parts: list[Part] = []
     heading, lead, sources = "", "", False
     for block in _blocks(answer):
-        kind = Kind.FORMULA if block.kind is Kind.STATEMENT and _FORMULA.match(block.text) else block.kind
+        formula = block.kind is Kind.STATEMENT and _FORMULA.fullmatch(
+            re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
+        )
+        kind = Kind.FORMULA if formula else block.kind
         if kind is not Kind.STATEMENT:
             part = _whole(block, kind, markers)
             parts.append(part)
             if kind is Kind.HEADING:
-                heading, lead, sources = part.plain, "", bool(_SOURCES.match(part.plain))
+                heading = part.plain if words(part.plain) <= LONGEST else ""  # it is read with each item under it
+                lead, sources = "", bool(_SOURCES.match(part.plain))
             continue
         if not block.item:
             lead = ""
+        end = block.places[len(block.text.rstrip()) - 1]
         for number, (first, last) in enumerate(_lines_of_sources(block, markers, sources)):
             if number % 2:
                 parts.append(_source(block, first, last, markers))
@@ -133,8 +140,8 @@ def cut(answer: str, markers: Markers) -> list[Part]:
                 if _SOURCES.match(part.plain):
                     sources = True
                     part = Part(Kind.HEADING, part.span, part.plain, part.markers)
-                elif part.kind is Kind.STATEMENT and _introduces(part, block):
-                    lead = part.plain
+                elif part.kind is Kind.STATEMENT and part.plain.endswith(":") and part.span[1] >= end:
+                    lead = part.plain  # it ends its block, and so introduces a list
                     part = Part(Kind.HEADING, part.span, part.plain, part.markers, heading=heading)
                 else:
                     part = replace(part, lead=lead if block.item else "", heading=heading)
@@ -221,15 +228,16 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
     text = block.text[first:last]
     if not text.strip():
         return
-    found = markers.find(text)
-    apart = [one for one in found if one.apart]
+    found = markers.find(text)  # in order, and apart from one another
+    starts = [one.start for one in found]
     spans: list[list[int]] = []
     for start, end in sentence_spans(text, prose=True):
-        begins = start
-        for one in apart:
-            if begins <= one.start and one.start < end and not text[begins : one.start].strip(" \t\n.,;"):
-                begins = max(begins, min(one.end, end))
-        inside = any(one.start < start < one.end for one in found)
+        begins, before = start, bisect_left(starts, start)
+        for one in (found[i] for i in range(before, len(found)) if found[i].apart):
+            if one.start >= end or text[begins : one.start].strip(" \t\n.,;"):
+                break
+            begins = min(one.end, end)
+        inside = before > 0 and start < found[before - 1].end
         if spans and (inside or not _WORDY.search(text[begins:end])):
             spans[-1][1] = end
         elif spans and begins > start:
@@ -242,10 +250,9 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
         start, end = _balanced(text, *trimmed(text, start, end))
         if start == end:
             continue
-        own = [one for one in found if start <= one.start < end]
-        bare = "".join(
-            c for i, c in enumerate(text[start:end], start) if not any(o.start <= i < o.end and o.apart for o in own)
-        )
+        own = found[bisect_left(starts, start) : bisect_left(starts, end)]
+        gaps = pairwise([(0, start), *((one.start, one.end) for one in own if one.apart), (end, end)])
+        bare = "".join(text[last:first] for (_, last), (first, _) in gaps)
         plain = re.sub(r"\s+([.,;:!?])", r"\1", plain_text(bare))
         span = block.span(first + start, first + end)
         yield Part(kind_of(plain), span, plain, tuple(_moved(block, one, first) for one in own), item=whole)
@@ -258,7 +265,7 @@ def kind_of(plain: str) -> Kind:
     length = words(plain)
     if plain.rstrip("\"'”’)»* ").endswith(("?", "？", "؟")):
         return Kind.QUESTION
-    if _REFUSAL.search(plain):
+    if length <= LONGEST and _REFUSAL.search(plain):  # a longer text of "I do not" would take its square
         return Kind.REFUSAL
     if length <= _GREETING_WORDS and _GREETING.match(plain):
         return Kind.GREETING
@@ -280,11 +287,6 @@ def _factual(plain: str) -> bool:
     return any(
         w[0].isdigit() or (i > 0 and w[0].isupper() and w not in ("I", "I'd", "I’d")) for i, w in enumerate(said)
     )
-
-
-def _introduces(part: Part, block: _Block) -> bool:
-    """Whether a sentence ends its block with a colon, and so introduces a list."""
-    return part.plain.endswith(":") and part.span[1] >= block.places[len(block.text.rstrip()) - 1]
 
 
 def _moved(block: _Block, found: Found, by: int = 0) -> Found:

@@ -202,7 +202,8 @@ class Inquiry:
         """The decision about the statement at the answer's h*, in indices of the caller's chunks."""
         decision = at_target(self.told[_SUPPORTED], self._h_star)
         places = [piece.chunk for piece in self.read]
-        read = {chunk for at, chunk in enumerate(places) if at not in decision.left_out}
+        unread = set(decision.left_out)
+        read = {chunk for at, chunk in enumerate(places) if at not in unread}
         chunks = range(len(self._pieces.chunks))
         return replace(
             decision,
@@ -244,7 +245,8 @@ class Inquiry:
     @cached_property
     def _by_nearness(self) -> list[int]:
         """The chunks that are read, the nearest to the statement first."""
-        ranked = (self._pieces.pieces[i].chunk for i in self._pieces.ranked(self._query) if i in self._read)
+        read = set(self._read)
+        ranked = (self._pieces.pieces[i].chunk for i in self._pieces.ranked(self._query) if i in read)
         return list(dict.fromkeys(ranked))
 
     @property

@@ -27,14 +27,18 @@ _NAMED = re.compile(
     rf"\[(?P<square>[^\[\]\n]{{2,120}})\](?!\()|\({_WORDS}\s*:\s*(?P<round>[^()\n]{{2,120}})\)", re.IGNORECASE
 )
 _YEAR = r"(?:1[89]|20)\d\d[a-z]?"
-_SURNAME = r"[A-ZÀ-Ý][\w'’-]+"
+_SURNAME = r"(?<![\w'’-])[A-ZÀ-Ý][\w'’-]+"
 _AUTHORS = rf"{_SURNAME}(?:(?:\s+et\s+al\.?)|(?:,?\s+(?:and|&)\s+{_SURNAME}))?"
 _ONE_WORK = rf"{_AUTHORS},?\s+{_YEAR}"
 _WORKS = re.compile(
     rf"\((?P<works>{_ONE_WORK}(?:\s*;\s*{_ONE_WORK})*)\)|(?P<author>{_AUTHORS})\s+\((?P<year>{_YEAR})\)"
 )
 _WORK = re.compile(rf"(?P<author>{_SURNAME})[^;]*?(?P<year>{_YEAR})")
+_NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _ENTRY = re.compile(r"\s*(?:[-*+]\s+)?\[\^?(?P<number>\d{1,4})\](?::|\s)\s*(?P<rest>\S.*)")
+
+_LONGEST_TITLE = 120
+"""Characters of the longest title that is looked for in a list of sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,15 @@ class Markers:
     def __init__(self, chunks: Sequence[Chunk], answer: str) -> None:
         self._chunks = chunks
         self._titles = {_folded(chunk.title): i for i, chunk in reversed(list(enumerate(chunks))) if chunk.title}
+        self._names: dict[str, set[int]] = {}
+        self._years: dict[str, set[int]] = {}
+        for i, title in ((i, chunk.title) for i, chunk in enumerate(chunks) if chunk.title):
+            for name in _NAME.findall(title.casefold()):
+                for part in (name, *re.findall(r"\w+", name)):
+                    self._names.setdefault(part, set()).add(i)
+            for year in re.findall(_YEAR, title):
+                for part in (year, year[:4]):
+                    self._years.setdefault(part, set()).add(i)
         zero = re.search(rf"\[\^?(?:{_WORDS}[\s_:#.-]*)?0\]", answer, re.IGNORECASE)
         self._first = 0 if zero else 1
         self._entries = self._listed(answer)
@@ -116,21 +129,17 @@ class Markers:
 
     def _by(self, author: str, year: str) -> list[int]:
         """Chunks whose title holds an author and a year."""
-        return [
-            i
-            for i, chunk in enumerate(self._chunks)
-            if chunk.title
-            and re.search(rf"\b{re.escape(author)}\b", chunk.title, re.IGNORECASE)
-            and year in chunk.title
-        ]
+        return sorted(self._names.get(author.casefold(), set()) & self._years.get(year, set()))
 
     def _listed(self, answer: str) -> Mapping[int, tuple[int, ...]]:
         """The numbers of a list of sources whose entries hold the title of a chunk."""
         entries: dict[int, tuple[int, ...]] = {}
+        sizes = {len(title) for title in self._titles if 3 < len(title) <= _LONGEST_TITLE}
         for line in answer.splitlines():
             if match := _ENTRY.match(line):
                 rest = _folded(match["rest"])
-                if named := [i for title, i in self._titles.items() if len(title) > 3 and title in rest]:
+                parts = (rest[at : at + size] for size in sizes for at in range(len(rest) - size + 1))
+                if named := {self._titles[part] for part in parts if part in self._titles}:
                     entries[int(match["number"])] = tuple(sorted(named))
         return entries
 

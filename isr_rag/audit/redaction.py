@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
@@ -16,10 +17,13 @@ from isr_rag.core.bounds import TOLERANCE, settled_by, weigh
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.settings import Settings
 
-_BULLET = re.compile(r"^[ \t]*(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*$")
+_BULLET = re.compile(r"(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?")
 _HEADING = re.compile(r"^#{1,6}(?=\s)")
-_END = re.compile(r"[.!?。…\s*_\"'”’)]*$")
+_STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
+_INDENT = 200
+"""Characters before a heading in which the beginning of its line is looked for."""
+
 _SHOWN = 90
 """Characters of a statement on one line of a terminal."""
 
@@ -203,16 +207,17 @@ def _beside(answer: str, statements: Sequence[Statement], kept: Collection[int])
 
 def _level(answer: str, one: Statement) -> int:
     """1 to 6 for headings of markdown, 7 for words that introduce a list."""
-    start = answer.rfind("\n", 0, one.span[0]) + 1
-    found = _HEADING.match(answer[start : one.span[1]].lstrip())
-    return len(found.group()) if found else 7
+    first = one.span[0]
+    _, line_end, line = answer[max(first - _INDENT, 0) : first].rpartition("\n")
+    found = _HEADING.match((line + answer[first : one.span[1]][:1]).lstrip())
+    return len(found.group()) if found and (line_end or first <= _INDENT) else 7
 
 
 def _added(one: Statement) -> tuple[int, str]:
     """Position and text of the markers to add: before the full stop, counted from 1."""
-    stated = _END.sub("", one.text)
+    stated = cast(re.Match[str], _STATED.match(one.text)).end()
     chunks = dict.fromkeys(citation.chunk for citation in one.citations)
-    return one.span[0] + len(stated), " " + "".join(f"[{chunk + 1}]" for chunk in chunks)
+    return one.span[0] + stated, " " + "".join(f"[{chunk + 1}]" for chunk in chunks)
 
 
 def _text(answer: str, gone: list[tuple[int, int]], added: Mapping[int, str]) -> str:
@@ -227,10 +232,11 @@ def _text(answer: str, gone: list[tuple[int, int]], added: Mapping[int, str]) ->
             first -= 1
         mask[first:last] = b"\1" * (last - first)
     lines: list[str] = []
-    start = 0
+    start, places = 0, sorted(added)
     for line in answer.splitlines(keepends=True):
         part = mask[start : start + len(line)]
-        more = {place - start: marker for place, marker in added.items() if start < place <= start + len(line)}
+        here = places[bisect_right(places, start) : bisect_right(places, start + len(line))]
+        more = {place - start: added[place] for place in here}
         start += len(line)
         if not any(part) and not more:
             lines.append(line)
@@ -239,7 +245,7 @@ def _text(answer: str, gone: list[tuple[int, int]], added: Mapping[int, str]) ->
         ending = line[len(inner) :]
         kept = (more.get(i, "") + ("" if part[i] else c) for i, c in enumerate(inner))
         left = _EMPTY_MARKS.sub("", "".join(kept) + more.get(len(inner), ""))
-        if _BULLET.match(_HEADING.sub("", left.lstrip()) if left.lstrip().startswith("#") else left):
+        if _BULLET.fullmatch(_HEADING.sub("", left.lstrip()).strip(" \t")):
             continue
         indent = line[: len(line) - len(line.lstrip())]
         lines.append(indent + re.sub(r"(?<=\S)[ \t]{2,}(?=\S)", " ", left.lstrip()).rstrip() + ending)

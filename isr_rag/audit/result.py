@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+from isr_rag._util import strict_json
 from isr_rag._util.files import write_atomically
 from isr_rag._util.sealed import from_plain
 from isr_rag._util.text import printable
@@ -179,9 +180,10 @@ class AnswerAudit:
             InvalidInputError: if the text is not a JSON object of an audit.
         """
         try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
+            plain = strict_json.loads(text)
+        except ValueError as error:
             raise InvalidInputError(f"this is not JSON: {error}") from error
+        return cls.from_dict(plain)
 
     def headline(self) -> str:
         """What may go out and the number of statements by verdict, on one line."""

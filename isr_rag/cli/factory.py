@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
+from isr_rag._util import strict_json
 from isr_rag.calibration.artefact import CalibrationArtefact
 from isr_rag.core.settings import MaxWords, Orderings, Reference, Rule
 from isr_rag.gate import ISRGate
@@ -57,7 +57,7 @@ def calibrated_reference(path: Path) -> Reference:
         CalibrationCorruptError: if it is neither, or was altered.
     """
     try:
-        kind = json.loads(path.read_bytes()).get("kind")
+        kind = strict_json.loads(path.read_bytes()).get("kind")
     except (ValueError, AttributeError):
         kind = None  # CalibrationArtefact.load reports what is wrong with the file
     for found in entry_points(group=KINDS, name=str(kind)):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from isr_rag._util import strict_json
 from isr_rag._util.sealed import from_plain
 from isr_rag._util.text import printable
 from isr_rag.core.bounds import Action as Action
@@ -163,9 +164,10 @@ class Decision:
     def from_json(cls, text: str) -> Decision:
         """The inverse of `to_json`; InvalidInputError for any other text."""
         try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
+            plain = strict_json.loads(text)
+        except ValueError as error:
             raise InvalidInputError(f"this is not JSON: {error}") from error
+        return cls.from_dict(plain)
 
     def explain(self) -> str:
         """The decision in words: what is trusted at how much, what is needed, where to look, what would change it."""

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-import re
 import sys
-import unicodedata
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
 
 from isr_rag._util import strict_json
-from isr_rag.core.evidence import Chunk, as_chunks, one_line
-from isr_rag.errors import InvalidInputError, MissingDependencyError
+from isr_rag.core.evidence import Chunk, as_chunks, one_line, split_sentences, words
+from isr_rag.errors import InvalidInputError
+from isr_rag.io.documents import SECONDS, DocumentReader, check_size
 
 CHUNK_WORDS = 120
 """Most words of a chunk that is cut out of running text, unless one paragraph has more."""
 
-_LIGATURE = re.compile("[\ufb00-\ufb06]")
+_LONGEST_PARAGRAPH = 600
+"""Words of the longest paragraph that stays whole."""
+
+_LARGEST = 64 * 2**20
+"""Bytes of the largest file that is read."""
+
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _SUFFIXES = (".txt", ".md", ".rst", *_HTML_SUFFIXES, ".pdf", ".json", ".jsonl")
 
 
-def read_evidence(places: Sequence[str], *, note: Callable[[str], None] = lambda line: None) -> tuple[Chunk, ...]:
+def read_evidence(
+    places: Sequence[str], *, note: Callable[[str], None] = lambda line: None, skip: bool = False
+) -> tuple[Chunk, ...]:
     """Read chunks from files, directories or `-` (standard input), in the order given.
 
     A JSONL file has one chunk per line (a string, or `{"text", "title"}`), a JSON file a list of them. Running text
     is cut into chunks of whole paragraphs of about `CHUNK_WORDS` words, with the file's name as title. Of HTML the main
     text is read, under the page's title; of PDF the text of every page. A file of any other kind is read as text if it
-    is named itself, and skipped in a directory, as hidden files are.
+    is named itself, and skipped in a directory, as hidden files are, and links that lead out of it. HTML and PDF are
+    parsed in a process of their own, with limits of time, memory, pages and characters.
 
     Args:
         places: what to read.
         note: called with a message about what a directory skipped.
+        skip: also skip, with a note, what cannot be read in a directory, unless nothing can.
 
     Raises:
         InvalidInputError: if a place does not exist, cannot be read or holds no text, or a line is not a chunk.
@@ -46,10 +54,11 @@ def read_evidence(places: Sequence[str], *, note: Callable[[str], None] = lambda
         >>> read_evidence([str(path)])
         (Chunk(text='The Seine flows through Paris.', title='seine'),)
     """
-    return tuple(chunk for place in places for chunk in _read(place, note))
+    with DocumentReader() as reader:
+        return tuple(chunk for place in places for chunk in _read(place, note, skip, reader))
 
 
-def _read(place: str, note: Callable[[str], None]) -> Iterator[Chunk]:
+def _read(place: str, note: Callable[[str], None], skip: bool, reader: DocumentReader) -> Iterator[Chunk]:
     if place == "-":
         yield from _read_stdin()
         return
@@ -57,10 +66,31 @@ def _read(place: str, note: Callable[[str], None]) -> Iterator[Chunk]:
     try:
         if not path.exists():
             raise InvalidInputError(f"there is no file or directory {place}")
-        for file in _files_in(path, note) if path.is_dir() else [path]:
-            yield from chunks_of_document(file.read_bytes(), str(file))
+        if not path.is_dir():
+            yield from _file(path, reader)
+            return
+        found, wrong = 0, ""
+        for file in _files_in(path, note):
+            try:
+                chunks = _file(file, reader)
+            except (InvalidInputError, OSError) as error:
+                if not skip:
+                    raise
+                wrong = f"skipped: {error}"
+                note(wrong)
+                continue
+            found += 1
+            yield from chunks
+        if not found:
+            raise InvalidInputError(f"{place} has no file that can be read; the last was {wrong}")
     except OSError as error:
         raise InvalidInputError(f"{place} cannot be read: {error.strerror or error}") from error
+
+
+def _file(file: Path, reader: DocumentReader) -> list[Chunk]:
+    if (size := file.stat().st_size) > _LARGEST:
+        raise InvalidInputError(f"{file} has {size:,} bytes; {_LARGEST:,} are read: cut it into parts")
+    return list(_chunks(file.read_bytes(), file, reader, time.monotonic() + SECONDS))
 
 
 def _read_stdin() -> Iterator[Chunk]:
@@ -81,10 +111,13 @@ def _files_in(path: Path, note: Callable[[str], None]) -> list[Path]:
     """The files of a directory that can be read as evidence."""
     wanted: list[Path] = []
     skipped: Counter[str] = Counter()
+    inside = path.resolve()
     for file in sorted(path.rglob("*")):
         if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts):
             suffix = file.suffix.lower()
-            if suffix in _SUFFIXES and file.stat().st_size:
+            if not file.resolve().is_relative_to(inside):
+                skipped["linked from elsewhere"] += 1
+            elif suffix in _SUFFIXES and file.stat().st_size:
                 wanted.append(file)
             else:
                 skipped["empty" if suffix in _SUFFIXES else suffix or "without suffix"] += 1
@@ -96,17 +129,22 @@ def _files_in(path: Path, note: Callable[[str], None]) -> list[Path]:
     return wanted
 
 
-def chunks_of_document(raw: bytes, name: str) -> Iterator[Chunk]:
+def chunks_of_document(raw: bytes, name: str, *, deadline: float | None = None) -> Iterator[Chunk]:
     """The chunks of a file's content, cut as `read_evidence` does and with its errors; nothing is read from a disk.
 
-    The suffix of `name` tells the format, its stem is a title, and error messages contain it.
+    The suffix of `name` tells the format, its stem is a title, and error messages contain it. A process that parses
+    HTML or PDF is killed at `deadline`, in seconds of `time.monotonic`; None for a minute from now.
     """
-    path = Path(name)
+    with DocumentReader() as reader:
+        yield from _chunks(raw, Path(name), reader, time.monotonic() + SECONDS if deadline is None else deadline)
+
+
+def _chunks(raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> Iterator[Chunk]:
     suffix = path.suffix.lower()
     if not raw.strip():
         raise InvalidInputError(f"{path} is empty")
     if raw.startswith(b"%PDF-"):
-        yield from _pdf(raw, path)
+        yield from _pdf(raw, path, reader, deadline)
         return
     if suffix == ".pdf":
         raise InvalidInputError(f"{path} is not a PDF file")
@@ -117,7 +155,7 @@ def chunks_of_document(raw: bytes, name: str) -> Iterator[Chunk]:
             f"{path} is not UTF-8 text, nor a PDF: convert it first ({error.reason} at byte {error.start})"
         ) from error
     if suffix in _HTML_SUFFIXES:
-        yield from _html(text, path)
+        yield from _html(text, path, reader, deadline)
     elif suffix in (".json", ".jsonl"):
         chunks = _json_list(text, str(path)) if suffix == ".json" else None
         yield from _json_lines(text, str(path)) if chunks is None else chunks
@@ -129,6 +167,10 @@ def _checked(text: str, name: str) -> str:
     """The text, unless it is empty or binary."""
     if "\0" in text:
         raise InvalidInputError(f"{name} is not text: it holds null bytes")
+    try:
+        check_size(len(text))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
     if not one_line(text):
         raise InvalidInputError(f"{name} is empty")
     return text
@@ -155,53 +197,45 @@ def _json_lines(text: str, name: str) -> Iterator[Chunk]:
                 raise InvalidInputError(f"{name}, line {number}: {error}") from error
 
 
-def _html(text: str, path: Path) -> Iterator[Chunk]:
+def _html(text: str, path: Path, reader: DocumentReader, deadline: float) -> Iterator[Chunk]:
     """The main text of a page, without menus and footers."""
-    try:
-        from trafilatura import bare_extraction
-    except ImportError as error:
-        raise MissingDependencyError("HTML evidence", error.name or "trafilatura", "documents") from error
-    page = bare_extraction(text, include_comments=False, with_metadata=True)
-    main = getattr(page, "text", None)
-    if not main:
+    lines, title = _parsed("HTML", text.encode(), path, reader, deadline)
+    if not any(map(one_line, lines)):
         raise InvalidInputError(f"{path} has no text that could be read")
-    yield from chunk_text("\n\n".join(main.split("\n")), getattr(page, "title", None) or path.stem)
+    yield from chunk_text("\n\n".join(lines), title or path.stem)
 
 
-def _pdf(raw: bytes, path: Path) -> Iterator[Chunk]:
-    """The text of every page, cut between sentences because a PDF does not mark paragraphs; ligatures are separated."""
-    try:
-        from pypdf import PdfReader
-        from pypdf.errors import PyPdfError
-    except ImportError as error:
-        raise MissingDependencyError("PDF evidence", error.name or "pypdf", "documents") from error
-    import sentencex
-
-    try:
-        pages = [page.extract_text() for page in PdfReader(BytesIO(raw)).pages]
-    except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # a damaged file
-        raise InvalidInputError(f"the PDF {path} cannot be read: {error}") from error
-    segment = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
-    plain = [_LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), page) for page in pages]
-    sentences = [sentence for page in plain for sentence in segment("en", one_line(page))]
+def _pdf(raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> Iterator[Chunk]:
+    """The text of every page, cut between sentences because a PDF does not mark paragraphs."""
+    sentences, _ = _parsed("PDF", raw, path, reader, deadline)
     if not any(map(one_line, sentences)):
         raise InvalidInputError(f"the PDF {path} holds no text: pages that are pictures need text recognition first")
     yield from chunk_text("\n\n".join(sentences), path.stem)
 
 
+def _parsed(kind: str, raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> tuple[list[str], str | None]:
+    try:
+        return reader.read(kind, raw, max(deadline - time.monotonic(), 0.0))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"the {kind} {path}: {error}") from error
+
+
 def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
     """Cut running text into chunks of whole paragraphs, which empty lines divide; each gets the title.
 
-    A chunk ends where the next paragraph would take it beyond `CHUNK_WORDS` words.
+    A chunk ends where the next paragraph would take it beyond `CHUNK_WORDS` words. A paragraph of more than 600 words
+    is cut between sentences.
     """
     gathered: list[str] = []
     size = 0
     for paragraph in filter(None, map(one_line, text.split("\n\n"))):
-        more = len(paragraph.split())
-        if gathered and size + more > CHUNK_WORDS:
-            yield Chunk(" ".join(gathered), title)
-            gathered, size = [], 0
-        gathered.append(paragraph)
-        size += more
+        long = words(paragraph) > _LONGEST_PARAGRAPH
+        for part in split_sentences(paragraph) if long else (paragraph,):
+            more = words(part) if long else len(part.split())
+            if gathered and size + more > CHUNK_WORDS:
+                yield Chunk(" ".join(gathered), title)
+                gathered, size = [], 0
+            gathered.append(part)
+            size += more
     if gathered:
         yield Chunk(" ".join(gathered), title)

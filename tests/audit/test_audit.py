@@ -372,3 +372,16 @@ def test_statements_are_frozen() -> None:
     with pytest.raises(AttributeError):
         one.verdict = Verdict.REFUTED  # type: ignore[misc]
     assert one.kind is Kind.STATEMENT
+
+
+def test_the_length_of_answer_and_question_is_bounded_before_anything_is_cut() -> None:
+    with pytest.raises(InvalidInputError, match="200,000 characters; 100,000 are allowed"):
+        audit("[1] " * 50_000)
+    with pytest.raises(InvalidInputError, match="question"):
+        gate().audit(answer=ANSWER, question="Who? " * 5_000, evidence=WRONG)
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, '{"a": 1, "a": 1}', '{"a":' * 900 + "1" + "}" * 900])
+def test_hostile_json_is_no_audit(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        AnswerAudit.from_json(text)

@@ -148,3 +148,35 @@ def test_every_letter_of_any_text_belongs_to_exactly_one_part(text: str) -> None
 def test_a_long_answer_is_cut_in_time_in_proportion_to_it() -> None:
     answer = "The Seine is 777 km long [1]. " * 10_000
     assert len(parts(answer)) == 10_000
+
+
+def test_a_long_heading_or_refusal_is_not_read_with_everything_under_it() -> None:
+    long = "word " * 200
+    found = parts(f"# {long}\n\n- one\n- two\n")
+    assert [part.heading for part in found[1:]] == ["", ""]
+    assert kind_of("I do not " + "and i do not " * 60 + "know") is Kind.TOO_LONG  # no statement either: left out
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("$$ x = 1 $$.", "formula"),
+        ("\\[ x \\] ;", "formula"),
+        ("$$ x $$ and $$", "formula"),
+        ("$$ x $$ a", "statement"),
+    ],
+)
+def test_a_formula_set_apart_may_end_with_a_mark(answer: str, found: str) -> None:
+    assert told(answer)[0][0] == found
+
+
+def test_citations_of_authors_are_found_by_whole_names_and_years() -> None:
+    chunks = as_chunks(
+        [
+            {"title": "O’Neil and Smith-Jones 2019a: Rivers", "text": "x"},
+            {"title": "Smith, 2020", "text": "x"},
+            {"title": "Blacksmith 2020", "text": "x"},
+        ]
+    )
+    answer = "(O’Neil, 2019) (Smith, 2019a) (Smith-Jones, 2019) (Smith et al., 2020; Jones 2019) Smith (1999)"
+    assert [one.chunks for one in Markers(chunks, answer).find(answer)] == [(0,), (0,), (0,), (1, 0)]

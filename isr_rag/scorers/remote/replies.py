@@ -93,7 +93,8 @@ def _candidate(token: object, logprob: object) -> Candidate:
     except OverflowError:
         number = math.nan
     if math.isnan(number) or number > 1e-3:
-        shown = printable(repr(logprob), 60)
+        known = isinstance(logprob, (int, float))
+        shown = printable(repr(logprob), 60) if known else type(logprob).__name__
         raise ServerReplyError(f"the server's reply holds {shown} where a log-probability belongs")
     return Candidate(plain(token), min(number, 0.0))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, cast
 
@@ -241,7 +243,9 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Cut a document (txt, md, html, pdf, json, jsonl) into chunks. Nothing of it is stored."""
         raw = await request.body()
-        chunks = await service.desk.run(request.state.client, lambda: asyncio.to_thread(_read, raw, name))
+        deadline = time.monotonic() + service.settings.limits.seconds
+        work = partial(asyncio.to_thread, _read, raw, name, deadline)
+        chunks = await service.desk.run(request.state.client, work)
         return JSONResponse({"chunks": [{"text": chunk.text, "title": chunk.title} for chunk in chunks]})
 
     @app.get("/v1/models", response_model=ModelsResponse, tags=["gate"])
@@ -286,9 +290,9 @@ def _page_file(name: str) -> Response:
     return Response(content, media_type=_PAGE[name])
 
 
-def _read(raw: bytes, name: str) -> list[Chunk]:
+def _read(raw: bytes, name: str, deadline: float) -> list[Chunk]:
     try:
-        return list(chunks_of_document(raw, name))
+        return list(chunks_of_document(raw, name, deadline=deadline))
     except InvalidInputError as error:
         raise Problem("unreadable-document", str(error)) from error
 

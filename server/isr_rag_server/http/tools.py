@@ -236,14 +236,15 @@ def _logging_left_alone() -> Generator[None]:
 
 
 class Library:
-    """The documents of a folder, cut into chunks and searched by BM25.
+    """The documents of a folder, cut into chunks and searched by BM25; what cannot be read is skipped and logged.
 
     Raises:
         InvalidInputError: if there is nothing to read.
     """
 
     def __init__(self, folder: str) -> None:
-        self.chunks = read_evidence([folder])
+        log = logging.getLogger("isr_rag_server.http")
+        self.chunks = read_evidence([folder], note=lambda line: log.warning("%s", printable(line)), skip=True)
         self._index = Bm25([f"{chunk.title or ''} {chunk.text}" for chunk in self.chunks])
 
     def search(self, query: str, k: int) -> list[Chunk]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -279,6 +280,26 @@ def test_a_document_becomes_chunks_and_nothing_is_fetched_or_read_from_disk() ->
     assert problem(document(b"http://127.0.0.1:1/x", "../../etc/passwd.pdf")) == (422, "unreadable-document")
     assert document(b"http://127.0.0.1:1/x", "/etc/passwd").json()["chunks"][0]["text"] == "http://127.0.0.1:1/x"
     assert problem(document(b"\0\0\0", "a.txt")) == (422, "unreadable-document")
+
+
+@pytest.mark.slow
+def test_a_document_that_takes_too_long_holds_its_place_no_longer_than_its_deadline() -> None:
+    page = "<html><head><script type='application/ld+json'>" + '{"author": {"@type": "Person", "name": "'
+    page += '\\"' * 500_000 + "</script></head><body><p>text</p></body></html>"
+
+    async def run() -> None:
+        async with client(limits=Limits(seconds=3.0, running=1)) as asking:
+            begun = time.monotonic()
+            sent = {"params": {"name": "a.html"}, "content": page.encode()}
+            slow = asyncio.create_task(asking.post("/v1/documents", **sent))
+            await asyncio.sleep(1.0)
+            alive = time.monotonic()
+            assert (await asking.get("/healthz")).status_code == 200 and time.monotonic() - alive < 1.0
+            assert problem(await slow) in ((504, "too-slow"), (422, "unreadable-document"))
+            assert (await asking.post("/v1/documents", params={"name": "a.txt"}, content=b"text")).status_code == 200
+            assert time.monotonic() - begun < 5.0
+
+    asyncio.run(run())
 
 
 def test_failures_are_logged_under_the_request_and_tell_a_client_no_internals(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,29 @@ def test_the_logging_of_the_process_is_left_as_it_was() -> None:
         assert logging.getLogger().handlers == []
     finally:
         logging.getLogger().handlers[:] = before
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [("bad.txt", b"\xff\xfe\x00x"), ("bad.pdf", b"%PDF-1.4 garbage"), ("bad.json", b"{"), ("huge.txt", None)],
+)
+def test_a_bad_document_of_the_folder_is_skipped_and_logged(
+    name: str, raw: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "folder").mkdir()
+    folder = worlds.library(tmp_path / "folder")
+    good = len(Library(str(folder)).chunks)
+    with (folder / name).open("wb") as file:
+        file.truncate(2**40) if raw is None else file.write(raw)
+    (tmp_path / "secret.conf").write_text("hunter2", "utf-8")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.conf")
+    (folder / "one.txt").write_text("Seine " * 20_000, "utf-8")
+    logging.getLogger("isr_rag_server.http").disabled = False  # as another test may leave it
+    with caplog.at_level("WARNING", "isr_rag_server.http"):
+        chunks = Library(str(folder)).chunks
+    assert name in caplog.text and "linked from elsewhere" in caplog.text
+    assert len(chunks) > good and max(len(chunk.text.split()) for chunk in chunks) <= 120
+    assert not any("hunter2" in chunk.text for chunk in chunks)
 
 
 def test_a_folder_without_documents_is_refused_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,184 @@
+"""Read HTML and PDF in a process of its own, which is killed if a document takes too much time or memory.
+
+The process is this module, run as a program. It reads from its standard input, may write no file, and knows no
+environment variable that could hold a key. Its memory is limited where the system can (not on Windows and macOS).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import unicodedata
+from importlib.util import find_spec
+from io import BytesIO
+from typing import Any, BinaryIO
+
+from isr_rag._util.text import printable, sentence_spans
+from isr_rag.errors import InvalidInputError, MissingDependencyError
+
+SECONDS = 60.0
+"""Wall-clock time for one document by default."""
+
+CHARACTERS = 5_000_000
+"""Most characters of text of one document."""
+
+PAGES = 2_000
+"""Most pages of a PDF."""
+
+MEMORY = 384 * 2**20
+"""Bytes of address space; the libraries alone take 130 MB of it."""
+
+_PACKAGES = {"HTML": "trafilatura", "PDF": "pypdf"}
+_INHERITED = ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_LIGATURE = re.compile("[\ufb00-\ufb06]")
+
+
+class DocumentReader:
+    """A process that reads documents one after another; it starts with the first, and ends with the `with` block."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> DocumentReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def read(self, kind: str, raw: bytes, seconds: float = SECONDS) -> tuple[list[str], str | None]:
+        """The paragraphs (HTML, UTF-8) or sentences (PDF) of a document, and the title of a page.
+
+        Raises:
+            InvalidInputError: for a document that is damaged or too large, or was not read in time.
+            MissingDependencyError: without the extra "documents".
+        """
+        _check_installed(kind)
+        begun = time.monotonic()
+        process = self._started()
+        source, sink = process.stdout, process.stdin
+        assert source is not None and sink is not None
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        try:
+            sink.write(b"%s %d %d\n" % (kind.encode(), len(raw), math.ceil(seconds)) + raw)
+            sink.flush()
+            said = json.loads(source.readline())
+        except (OSError, ValueError) as error:  # it was killed, or crashed
+            self.__exit__()
+            late = time.monotonic() - begun >= seconds
+            why = f"takes longer than {seconds:.3g} s" if late else f"needs more than {MEMORY >> 20} MB, or crashed"
+            raise InvalidInputError(f"reading it {why}: give its text instead") from error
+        finally:
+            timer.cancel()
+        if "missing" in said:
+            raise MissingDependencyError(f"{kind} evidence", said["missing"], "documents")
+        if "error" in said:
+            raise InvalidInputError(said["error"])
+        return said["texts"], said["title"]
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            settings = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-B", __file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**settings, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return self._process
+
+
+def _check_installed(kind: str) -> None:
+    try:
+        found = find_spec(_PACKAGES[kind])
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise MissingDependencyError(f"{kind} evidence", _PACKAGES[kind], "documents")
+
+
+# From here on: what the process does.
+
+
+def _work(source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer each document with a line of JSON."""
+    while header := source.readline().split():
+        kind, raw = header[0].decode(), source.read(int(header[1]))
+        _limit(int(header[2]))
+        sink.write(json.dumps(_answer(kind, raw), ensure_ascii=False).encode() + b"\n")
+        sink.flush()
+
+
+def _limit(seconds: int) -> None:
+    """Bound what the next document takes, also if nobody is left to kill this process."""
+    if sys.platform != "win32":
+        import resource
+
+        for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
+            resource.setrlimit(kind, (most, most))
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds + 1, hard))
+
+
+def _answer(kind: str, raw: bytes) -> dict[str, Any]:
+    try:
+        texts, title = _html(raw) if kind == "HTML" else (_pdf(raw), None)
+    except ImportError as error:
+        return {"missing": error.name or _PACKAGES[kind]}
+    except InvalidInputError as error:
+        return {"error": str(error)}
+    except MemoryError:
+        return {"error": f"reading it needs more than {MEMORY >> 20} MB: give its text instead"}
+    except Exception as error:  # whatever a parser raises about a damaged file
+        return {"error": f"it cannot be read: {type(error).__name__}: {printable(str(error), 200)}"}
+    return {"texts": texts, "title": title}
+
+
+def _html(raw: bytes) -> tuple[list[str], str | None]:
+    """The main text of a page, without menus and footers."""
+    from trafilatura import bare_extraction
+
+    page = bare_extraction(raw.decode(), include_comments=False, with_metadata=True)
+    main = getattr(page, "text", None) or ""
+    check_size(len(main))
+    return main.split("\n"), getattr(page, "title", None)
+
+
+def _pdf(raw: bytes) -> list[str]:
+    """The sentences of every page, because a PDF does not mark paragraphs; ligatures are separated."""
+    from pypdf import PdfReader
+
+    pages = PdfReader(BytesIO(raw)).pages
+    if len(pages) > PAGES:
+        raise InvalidInputError(f"it has {len(pages):,} pages; {PAGES:,} are read: cut it into parts")
+    texts: list[str] = []
+    size = 0
+    for page in pages:
+        text = page.extract_text()
+        size += len(text)
+        check_size(size)
+        text = " ".join(_LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text).split())
+        texts += [text[first:last] for first, last in sentence_spans(text, prose=True)]
+    return texts
+
+
+def check_size(characters: int) -> None:
+    """InvalidInputError for a document of too much text."""
+    if characters > CHARACTERS:
+        raise InvalidInputError(f"it has more than {CHARACTERS:,} characters of text: cut it into parts")
+
+
+if __name__ == "__main__":
+    _out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints does not get among the answers
+    _work(sys.stdin.buffer, _out)

@@ -1,0 +1,160 @@
+"""Every entry point takes time and memory in proportion to the length of its input, up to the longest accepted one.
+
+`ISR_RAG_CHAOS=long` measures at the accepted sizes; otherwise at a fifth of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+import pytest
+
+from isr_rag import Chunk, ISRError, ISRGate
+from isr_rag._util import strict_json
+from isr_rag.audit.audits import LONGEST_ANSWER
+from isr_rag.audit.cutting import cut
+from isr_rag.audit.markers import Markers
+from isr_rag.core.decision import Decision
+from isr_rag.io.items import parse
+from isr_rag.io.sources import chunks_of_document
+from isr_rag.references import Oracle
+from isr_rag.scorers.remote.replies import mass_bounds, read_reply
+from isr_rag.testing import FixedScorer
+from tests.complexity.growth import faults
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+LONG = os.environ.get("ISR_RAG_CHAOS") == "long"
+ANSWER = LONGEST_ANSWER // (1 if LONG else 5)
+BODY = 4 * 2**20 // (1 if LONG else 5)
+PER_MEGABYTE = 80.0
+"""Seconds of processor time for an answer at most, ten times the slowest; quadratic steps take hours."""
+
+EVIDENCE = (Chunk("The Seine flows through Paris."), Chunk("three", "Smith 2020: Rivers"), Chunk("x", "River guide"))
+
+MARKED = [
+    *(
+        "[1]",
+        "[^1]",
+        "[1, 2]",
+        "【1】",
+        "[doc 1]",
+        "(Source 1)",
+        "[1-50]",
+        "[1-50,",
+        "[1]. ",
+        "a [1]. ",
+        "[River guide]",
+    ),
+    *("(Smith, 2020)", "Smith (2020) ", "(Smith 2020;", "A", "Aa ", "Smith and ", "(Source: River guide)"),
+    *("Sources:\n[1] River guide\n", "[1]: River guide\n", "Sources. ", "a\n\n[1] River guide\n\n"),
+]
+WRITTEN = [
+    *("[", "[[", "![", "[]", "[a](", "<", "<!--", "`", "**", "*a", "*a_", "_a", "~~", "&a", "\\", "$$ ", "$$", "\\["),
+    *("\n", "\n\n", "- ", "- a\n", "> ", "1. a\n", "# a\n", "a\n", "|a|b\n|-|-\n", "<div>\n", "a:\n\n- b\n", "```\n"),
+    *("A b. ", "who? ", "I cannot ", "i don't ", "there is no ", "It is, ", "The A of the ", "Dr. ", "1.1 ", "漢。"),
+    *("a", " ", "\t", "\u200b", "a\u0301", "🙂", "\r", "\x00", "(", '"', "“", "a’", "http://a.b ", "$$$$" + " " * 500),
+]
+JSON = ["[", "{", '{"a":', '"a":0,', "[0],", '"\\u00e9",', "1", "1e9,", "-", '"', "\\", "{},", "null,", '{"a":0},']
+
+
+def repeated(pattern: str) -> Callable[[int], str]:
+    return lambda size: (pattern * (size // len(pattern) + 1))[:size]
+
+
+def refused(step: Callable[[str], object]) -> Callable[[str], object]:
+    """A step that may refuse its input, with an error of its own kind."""
+
+    def tried(text: str) -> object:
+        try:
+            return step(text)
+        except (ISRError, ValueError) as error:
+            return error
+
+    return tried
+
+
+def audited(text: str) -> object:
+    gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0))
+    audit = gate.audit(answer=text, evidence=EVIDENCE, question="What?")
+    return audit.releasable(cite=True), audit.to_json(), audit.html(), str(audit)
+
+
+@pytest.mark.parametrize("pattern", [*MARKED, *WRITTEN], ids=repr)
+def test_an_answer_is_cut_in_proportion_to_its_length(pattern: str) -> None:
+    step = refused(lambda text: cut(text, Markers(EVIDENCE, text)))
+    assert not faults(step, repeated(pattern), ANSWER // 2, most=PER_MEGABYTE * ANSWER / 1e6)
+
+
+@pytest.mark.parametrize(
+    "pattern", [*MARKED, "Sources. ", "# a\n", "a\n", "- a\n", "**", "(", "A b. " + " " * 500], ids=repr
+)
+def test_an_answer_is_audited_in_proportion_to_its_length(pattern: str) -> None:
+    # No more statements than are judged of any answer: from there on time does not grow.
+    assert not faults(refused(audited), repeated(pattern), ANSWER // 20, most=20.0)
+
+
+@pytest.mark.parametrize("pattern", JSON, ids=repr)
+@pytest.mark.parametrize("opening", ["", "[", '{"evidence":['])
+def test_json_is_read_in_proportion_to_its_length(pattern: str, opening: str) -> None:
+    def text(size: int) -> str:
+        return opening + repeated(pattern)(size - len(opening))
+
+    for step in (strict_json.loads, lambda line: parse(1, line), Decision.from_json):
+        assert not faults(refused(step), text, BODY // 2, most=20.0)
+
+
+@pytest.mark.parametrize("twice", ["all", "last"])
+def test_repeated_keys_are_found_in_one_pass(twice: str) -> None:
+    def text(size: int) -> str:
+        names = [f"{i:x}" for i in range(size // 10)]
+        return json.dumps(dict.fromkeys(names, 0))[:-1] + ', "0": 0' * (len(names) if twice == "all" else 1) + "}"
+
+    assert not faults(refused(strict_json.loads), text, BODY // 2, most=20.0)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a ", "a", "漢", "\n", "\n\n", "a\n\n", ". ", "(", '"a"\n', "[0]\n", '{"text": ""}\n']
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.json", "a.jsonl"])
+def test_text_and_json_documents_are_read_in_proportion_to_their_length(pattern: str, name: str) -> None:
+    step = refused(lambda text: list(chunks_of_document(text.encode(), name)))
+    assert not faults(step, repeated(pattern), BODY // 2, most=40.0)
+
+
+def test_titles_and_sources_are_matched_in_proportion_to_both() -> None:
+    """Titles and answers twice as long take twice as long, not four times."""
+
+    def step(text: str) -> object:
+        count = len(text) // 40
+        chunks = [Chunk("x", f"Author{i:x} and Name{i:x} 2020: River {i:x}") for i in range(count)]
+        cited = " ".join(f"(Author{i:x}, 2020)" for i in range(count))
+        listed = "\n".join(f"[{i % 9999}] River {i:x}" for i in range(count))
+        answer = f"{cited}\n\nSources:\n\n{listed}\n"
+        return cut(answer, Markers(chunks, answer))
+
+    assert not faults(step, repeated("a"), ANSWER // 2, most=PER_MEGABYTE * ANSWER / 1e6)
+
+
+@pytest.mark.parametrize("pattern", ["a", "1", "\u0120"])
+@pytest.mark.parametrize("form", ["chat", "completion"])
+def test_a_reply_is_read_in_proportion_to_its_length(pattern: str, form: str) -> None:
+    def step(text: str) -> object:
+        names = [f"{pattern}{i:x}" for i in range(len(text) // 40)]
+        top: object = [{"token": name, "logprob": -30.0} for name in names]
+        first = {"token": "a", "logprob": -30.0, "top_logprobs": top}
+        old = {"tokens": ["a"], "token_logprobs": [-30.0], "top_logprobs": [dict.fromkeys(names, -30.0)]}
+        logprobs = {"content": [first]} if form == "chat" else old
+        return mass_bounds(read_reply({"choices": [{"logprobs": logprobs}]}), [["1", names[-1]], names], 20)
+
+    assert not faults(step, repeated("a"), BODY // 2, most=20.0)
+
+
+def test_a_step_that_takes_the_square_of_the_length_is_found() -> None:
+    def square(text: str) -> object:
+        return [text.count(letter) for letter in text]
+
+    assert faults(square, lambda size: "ab" * (size // 2), 10_000, most=60.0)
+    assert not faults(str.split, repeated("a b "), 10_000, most=60.0)
