@@ -10,7 +10,7 @@ import pytest
 FOLDER = Path(__file__).parent.parent
 README = (FOLDER / "README.md").read_text("utf-8")
 PAGE = (FOLDER / "docs" / "isr.md").read_text("utf-8")
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.integration]
 
 
 def test_the_python_blocks_run_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,6 +22,7 @@ def test_the_python_blocks_run_from_top_to_bottom(capsys: pytest.CaptureFixture[
     told = capsys.readouterr().out
     assert "The Seine." in told
     assert "abstained: reference_below_target" in told
+    assert "The Seine answer True" in told and "The Nile abstain False" in told
     assert "found at the second round" in told
 
 

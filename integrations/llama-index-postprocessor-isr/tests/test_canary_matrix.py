@@ -16,9 +16,11 @@ from llama_index.core.base.response.schema import PydanticResponse, Response, St
 from llama_index.core.chat_engine import CondensePlusContextChatEngine, CondenseQuestionChatEngine, ContextChatEngine
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import ChatMemoryBuffer, ChatSummaryMemoryBuffer
-from llama_index.core.query_engine import CustomQueryEngine, RetrieverQueryEngine
+from llama_index.core.query_engine import CustomQueryEngine, RetrieverQueryEngine, SubQuestionQueryEngine
+from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
 from llama_index.core.response_synthesizers import get_response_synthesizer
-from llama_index.core.tools import FunctionTool
+from llama_index.core.schema import QueryBundle
+from llama_index.core.tools import FunctionTool, QueryEngineTool
 from llama_index.core.workflow import Context, Event, JsonSerializer, StartEvent, StopEvent, Workflow, step
 from llama_parts import DraftingLLM, ScriptedLLM, TopKRetriever, fixed, node, recorded
 from pydantic import BaseModel, Field
@@ -179,18 +181,59 @@ def drafting_engine(write: Callable[[str], str], **settings: Any) -> RetrieverQu
     return RetrieverQueryEngine(RETRIEVER, get_response_synthesizer(llm=DraftingLLM(write=write), **settings))
 
 
+class OneQuestion(BaseQuestionGenerator):
+    """Asks the question itself as the one sub-question."""
+
+    def _get_prompts(self) -> dict[str, Any]:
+        return {}
+
+    def _update_prompts(self, prompts: Any) -> None:
+        pass
+
+    def generate(self, tools: Any, query: QueryBundle) -> list[SubQuestion]:
+        return [SubQuestion(sub_question=query.query_str, tool_name="rivers")]
+
+    async def agenerate(self, tools: Any, query: QueryBundle) -> list[SubQuestion]:
+        return self.generate(tools, query)
+
+
+@pytest.mark.parametrize("audit", [False, True])
+def test_answers_to_sub_questions_are_not_given_back_as_evidence(audit: bool) -> None:
+    llm = DraftingLLM(write=lambda prompt: SECRET)
+    inner = RetrieverQueryEngine(RETRIEVER, get_response_synthesizer(llm=llm))
+    tool = QueryEngineTool.from_defaults(inner, name="rivers", description="Knows rivers.")
+    asking = SubQuestionQueryEngine.from_defaults(
+        [tool],
+        llm=llm,
+        question_gen=OneQuestion(),
+        response_synthesizer=get_response_synthesizer(llm=llm),
+        use_async=False,
+        verbose=False,
+    )
+    assert holds_canary(asking.query(QUESTION).source_nodes[0].node.get_content())
+    engine = ISRQueryEngine(asking, gate=fixed(0.0), place="after", message=MESSAGE, audit=audit)
+    with recorded() as (events, _):
+        answered = engine.query(QUESTION)
+    assert str(answered) == MESSAGE and not answered.source_nodes and ("isr" in answered.metadata) == (not audit)
+    assert not holds_canary(str(answered), answered.metadata)
+    assert audit or not holds_canary(*_of_the_gate(events.events))
+
+
 BY_THE_FRAMEWORK = {"LLMCompletionEndEvent", "LLMCompletionInProgressEvent", "LLMPredictEndEvent", "SynthesizeEndEvent"}
 """Events of the LLM and the synthesizer, written while they draft: README says that a handler sees the draft there."""
 
 
 @pytest.mark.parametrize("place", ["after", "both"])
 @pytest.mark.parametrize("streaming", [False, True])
-def test_only_events_of_the_llm_and_the_synthesizer_hold_a_withheld_draft(place: Any, streaming: bool) -> None:
+def test_only_events_of_the_llm_and_the_synthesizer_hold_a_withheld_draft(
+    place: Any, streaming: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = ISRQueryEngine(
         drafting_engine(lambda prompt: SECRET, streaming=streaming), gate=fixed(judge), place=place, message=MESSAGE
     )
-    with recorded() as (events, _):
+    with recorded() as (events, _), caplog.at_level(logging.DEBUG):
         assert read(engine.query(QUESTION)) == MESSAGE
+    assert not holds_canary(caplog.text)
     assert {type(event).__name__ for event in events.events if holds_canary(event)} <= BY_THE_FRAMEWORK
 
 

@@ -63,10 +63,13 @@ class Gathered:
         return {KEY: rounds[-1], f"{KEY}_rounds": rounds}
 
 
-def gather(gate: ISRGate, fetch: Fetch, *, question: str, answer: str | None = None, rounds: int = 1) -> Gathered:
+def gather(
+    gate: ISRGate, fetch: Fetch, *, question: str, answer: str | None = None, rounds: int = 1, drafted: bool = False
+) -> Gathered:
     """Retrieve until the gate answers, at most `rounds` times (`isr_rag.acquire`).
 
-    A question that does not stand alone is an abstention; nothing is retrieved for it.
+    A question that does not stand alone is an abstention; nothing is retrieved for it. Where nodes may hold words of
+    the model that drafts (`drafted`), decisions do not quote them, and after an abstention none is given back.
 
     Raises:
         ISRError: as `isr_rag.acquire`.
@@ -79,11 +82,11 @@ def gather(gate: ISRGate, fetch: Fetch, *, question: str, answer: str | None = N
         return _keep(nodes, fetch(query, number, previous))
 
     trail = acquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
-    return decided(trail.decisions, nodes, question, answer)
+    return decided(trail.decisions, nodes, question, answer, drafted=drafted)
 
 
 async def agather(
-    gate: ISRGate, fetch: AFetch, *, question: str, answer: str | None = None, rounds: int = 1
+    gate: ISRGate, fetch: AFetch, *, question: str, answer: str | None = None, rounds: int = 1, drafted: bool = False
 ) -> Gathered:
     """As `gather`, awaiting the retriever and the gate."""
     nodes: Nodes = []
@@ -94,12 +97,17 @@ async def agather(
         return _keep(nodes, await fetch(query, number, previous))
 
     trail = await aacquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
-    return decided(trail.decisions, nodes, question, answer)
+    return decided(trail.decisions, nodes, question, answer, drafted=drafted)
 
 
-def decided(made: Sequence[Decision], nodes: Nodes, question: str, draft: str | None = None) -> Gathered:
-    """Decisions with the question that they are about, told to the instrumentation."""
+def decided(
+    made: Sequence[Decision], nodes: Nodes, question: str, draft: str | None = None, *, drafted: bool = False
+) -> Gathered:
+    """Decisions with the question that they are about, told to the instrumentation; `drafted` as for `gather`."""
     decisions = tuple(asked(decision, question, draft) for decision in made)
+    if drafted:
+        decisions = tuple(replace(decision, nearest=None) for decision in decisions)
+        nodes = nodes if decisions[-1].answered else []
     # A workflow tags what happens in a step with a summary of its input, such as the arguments of a tool.
     tags = {name: tag for name, tag in active_instrument_tags.get().items() if not name.startswith("llamaindex.")}
     with instrument_tags(tags):

@@ -63,7 +63,8 @@ class ISRQueryEngine(BaseQueryEngine):
 
     Args:
         query_engine: drafts the answer: `index.as_query_engine()`, `RetrieverQueryEngine(retriever, synthesizer)`
-            or any other. One that cannot retrieve without answering can be gated `after` only.
+            or any other. One that cannot retrieve without answering can be gated `after` only; since its nodes may hold
+            words of its model, an abstention gives none of them back.
         gate: decides; by default the embedded model with its shipped calibration, at h* = 0.2 before drafting and at
             0.05 after it. Its `on_error` says what happens when the scorer or the retriever fails.
         place: `before`: does the evidence hold enough to answer, else the LLM is not called. `after`: does the
@@ -166,7 +167,14 @@ class ISRQueryEngine(BaseQueryEngine):
         def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
             return rounds.fetch(query, number, previous) if number else draft.source_nodes
 
-        found = gather(self._gate, fetch, question=question, answer=draft.response, rounds=self._rounds)
+        found = gather(
+            self._gate,
+            fetch,
+            question=question,
+            answer=draft.response,
+            rounds=self._rounds,
+            drafted=not can_retrieve(self._engine),
+        )
         return self._release(response, draft, found)
 
     @dispatcher.span
@@ -210,7 +218,14 @@ class ISRQueryEngine(BaseQueryEngine):
         async def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
             return await rounds.afetch(query, number, previous) if number else draft.source_nodes
 
-        found = await agather(self._gate, fetch, question=question, answer=draft.response, rounds=self._rounds)
+        found = await agather(
+            self._gate,
+            fetch,
+            question=question,
+            answer=draft.response,
+            rounds=self._rounds,
+            drafted=not can_retrieve(self._engine),
+        )
         return self._release(response, draft, found)
 
     def _streams(self) -> bool:
@@ -244,6 +259,8 @@ class ISRQueryEngine(BaseQueryEngine):
             text = audit.releasable(cite=True).text
         if text:
             metadata = {**_sources(nodes), **metadata}
+        elif not can_retrieve(self._engine):  # nodes, and the audit with them, may hold words of the engine's model
+            nodes, metadata = [], {}
         return _respond(text or self._message, type(response), nodes, metadata)
 
 
