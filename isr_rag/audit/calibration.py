@@ -77,24 +77,18 @@ class AuditCalibration:
     A multinomial logistic regression on the log-odds of q (is it supported?) and of r (is it contradicted?). Against
     "not enough", whose weights are 0, the log-odds of "supported" are a + b logit q, and those of "refuted"
     c + d logit q + e logit r, with b above 0, d at most b, and e at least 0: P(supported) never rises when q falls or r
-    rises. The sign of d is left to the labels: evidence that speaks of the same things raises both verdicts. r does not
-    count against "supported" directly: models answer yes to it wherever support is missing, most of all on sources
-    that they do not know.
+    rises. r does not count against "supported" directly: models answer yes to it wherever support is missing.
 
     Attributes:
         scorer: identity of the scorer that it was fitted for; an audit with any other does not use it.
-        focus: words of evidence that were read at most, as the gate's `focus`.
+        focus: words of evidence that were read at most, as the gate's `max_words`.
         supported: a and b.
         refuted: c, d and e.
         budget: the calibration of whole answers.
-        close: whether q is the lower of two: of everything that was read, and of the best chunk read alone. A model
-            that reads chunks independently can mistake a detail of one chunk for a detail of another.
+        close: whether q is the lower of two: of everything that was read, and of the best chunk read alone.
         statements: labelled statements behind the weights, by verdict.
         sources: the data sets that they come from.
         metrics: figures on held-out folds, by name.
-
-    Raises:
-        InvalidInputError: if a number is not finite, or of the wrong sign.
     """
 
     scorer: str
@@ -125,11 +119,7 @@ class AuditCalibration:
         return Probabilities(supported, refuted, not_enough)
 
     def check_belongs(self, scorer: str, focus: int | None) -> None:
-        """Check that this was fitted for a scorer and focus.
-
-        Raises:
-            ConfigurationError: naming what differs.
-        """
+        """Raise ConfigurationError, naming what differs, unless this was fitted for a scorer and focus."""
         if (self.scorer, self.focus) != (scorer, focus):
             raise ConfigurationError(
                 f"this audit calibration was fitted for {self.scorer!r} with focus {self.focus}, not for {scorer!r} "
@@ -142,12 +132,7 @@ class AuditCalibration:
 
     @classmethod
     def load(cls, path: Path) -> AuditCalibration:
-        """Read and verify.
-
-        Raises:
-            FileNotFoundError: if there is no such file.
-            InvalidInputError: if it is not such a file, or was altered.
-        """
+        """Read and verify; InvalidInputError if it is not such a file, or was altered."""
         try:
             return from_plain(cls, _FORMAT.load(path))
         except (KeyError, TypeError, ValueError) as error:

@@ -25,14 +25,9 @@ PIECE = 120
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk, or a part of it.
+    """A chunk, or a part of it: its index, its first character and the one after the last, and its size in words.
 
-    Attributes:
-        chunk: index of the chunk.
-        start: first character in the chunk's text.
-        end: the one after the last.
-        text: as the model reads it, under the chunk's title.
-        size: words, the title's included.
+    `text` is what the model reads, under the chunk's title.
     """
 
     chunk: int

@@ -149,11 +149,7 @@ class AnswerAudit:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> AnswerAudit:
-        """The inverse of `to_dict`.
-
-        Raises:
-            InvalidInputError: if the schema version is another one, or a field is missing or unknown.
-        """
+        """The inverse of `to_dict`; InvalidInputError for another schema version, or a missing or unknown field."""
         try:
             values = dict(plain)
             version = values.pop("schema_version", None)
@@ -174,11 +170,7 @@ class AnswerAudit:
 
     @classmethod
     def from_json(cls, text: str) -> AnswerAudit:
-        """The inverse of `to_json`.
-
-        Raises:
-            InvalidInputError: if the text is not a JSON object of an audit.
-        """
+        """The inverse of `to_json`; InvalidInputError for any other text."""
         try:
             plain = strict_json.loads(text)
         except ValueError as error:
@@ -218,11 +210,7 @@ class AnswerAudit:
         return self._rendered(whole=True)
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report to a file and return its path.
-
-        Raises:
-            OSError: if it cannot be written.
-        """
+        """Write the report to a file and return its path."""
         target = Path(path)
         write_atomically(target, self.html())
         return target

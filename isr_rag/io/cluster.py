@@ -45,8 +45,8 @@ def check_file_on_ray(
 ) -> Summary:
     """Decide about every item of a file as `check_file` does, on Ray; each engine can resume a run of the other.
 
-    The cluster is the one that this process has joined, else the one that `RAY_ADDRESS` names (`auto`: the one on
-    this machine), else a local one for the time of the run.
+    The cluster is the one that this process has joined, else the one that `RAY_ADDRESS` names (`auto`: the one on this
+    machine), else a local one for the time of the run.
 
     Args:
         make_gate: makes a worker's gate; all must have the same `repr`.

@@ -1,8 +1,7 @@
 """Read JSONL files of items.
 
 Items are scored in batches of `BATCH` lines, and which items share a batch can change the last bits of a probability.
-The batches of a file are therefore always the same: it gets the same numbers whether it is decided in one run, in
-several, or by many workers.
+The batches of a file are therefore always the same, whether it is decided in one run, in several, or by many workers.
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ class ItemLine:
 class Items:
     """A file of items, read once when it is opened to hash it and to count its lines (bad ones too, empty ones not).
 
-    Args:
-        path: the file.
-        more: further fields that items may have.
-
-    Raises:
-        InvalidInputError: if there is no such file, or its name ends in `.parquet`.
+    `more` are further fields that items may have. InvalidInputError if there is no such file, or it is Parquet.
     """
 
     def __init__(self, path: Path, more: Sequence[str] = ()) -> None:

@@ -26,10 +26,8 @@ CREATE TABLE IF NOT EXISTS batches (number INTEGER PRIMARY KEY, records TEXT NOT
 class Journal:
     """The finished batches of one run: an SQLite file that one process at a time can open; a context manager.
 
-    On exit the file stays if it holds batches, unless `finish` was called.
-
-    `done` has the numbers of the finished batches. Batches of a run with other `settings` (what the records depend on)
-    are not continued, and `force` deletes them.
+    On exit the file stays if it holds batches, unless `finish` was called. `done` has their numbers. Batches of a run
+    with other `settings` (what the records depend on) are not continued, and `force` deletes them.
 
     Raises:
         OutputError: if another process has the file open, or it belongs to a run with other settings.

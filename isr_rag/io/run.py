@@ -78,9 +78,8 @@ def check_file(
     Raises:
         InvalidInputError: if there is no input file, or it is Parquet.
         OutputError: if the output is the input, exists already, is named `.parquet`, or another process writes it.
-        ScorerError: if the scorer fails altogether and the gate's policy is to raise; what is done is kept.
-        ReferenceFailedError: likewise for the reference.
-        OSError: if a file cannot be read or written; what is done is kept.
+        ISRError: if the scorer or the reference fails altogether and the gate's policy is to raise.
+        OSError: if a file cannot be read or written. What is done is kept.
 
     Examples:
         >>> import pathlib, tempfile

@@ -39,10 +39,6 @@ class ServerClient:
 
     The arguments are those of `remote_scorer`; `deadline` holds for one request, including retries and the waits
     between them. Only the variable `key_env` is read, so that the key of one vendor is never sent to another server.
-
-    Raises:
-        ConfigurationError: for an invalid URL or one that holds a password, or a setting out of range.
-        MissingDependencyError: if the package openai is not installed.
     """
 
     def __init__(
@@ -93,9 +89,7 @@ class ServerClient:
         """Send a POST request, or GET without a body, within the client's loop; for a POST the caller holds a slot.
 
         Raises:
-            ServerError: if it failed for good.
-            ServerReplyError: if the reply is not a JSON object.
-            ServerDeadlineError: if it took longer than the deadline.
+            ServerError: if it failed for good, took longer than the deadline, or the reply is not a JSON object.
         """
         # The client's exceptions hold the request and with it the key, so ours must not be chained to them.
         failure: ServerError | None = None

@@ -52,16 +52,9 @@ class Rendering:
         return f"completions/template-{self.local.fingerprint}"
 
     def body(self, prompt: Prompt, ordering: Ordering, *, window: int | None = None) -> dict[str, Any]:
-        """The fields of a request that hold the prompt.
+        """The fields of a request that hold the prompt with its chunks in an order.
 
-        Args:
-            prompt: the segments.
-            ordering: the order of the chunks.
-            window: most tokens of a prompt; checked only where the tokenizer is known.
-
-        Raises:
-            PromptTooLongError: if the prompt exceeds the window.
-            LabelError: if the tokenizer is known and a label is not a single token.
+        `window` is the most tokens of a prompt; it is checked only where the tokenizer is known.
         """
         encoded = self.local.encode(prompt, window=window) if self.local else None
         if encoded is not None and self.api == "completions":
@@ -75,11 +68,7 @@ class Rendering:
         return {"messages": [{"role": "system", "content": instruction}, {"role": "user", "content": user}]}
 
     def labels(self, prompt: Prompt) -> tuple[tuple[str, ...], ...]:
-        """The token texts that count for each label, with and without a leading space.
-
-        Raises:
-            LabelError: if labels share a text, or are not single tokens of a known tokenizer.
-        """
+        """The token texts that count for each label, with and without a leading space; LabelError if they share one."""
         if self.local is None:
             return _spelled(prompt.labels)
         found = self.local.encode(prompt).labels

@@ -105,12 +105,11 @@ def plain(token: str) -> str:
 
 
 def mass_bounds(first: FirstToken, labels: Labels, asked: int) -> Bounds:
-    """Lowest and highest probability of each label, not renormalised.
+    """Lowest and highest probability of each label, not renormalised, from a list of `asked` candidates.
 
-    A label's listed texts are summed. Each unlisted one adds at most the probability of the least probable listed
-    token, provided that the list has as many different entries as were asked for, and together at most what the
-    listed tokens leave of 1. A text that is listed twice counts once for the lowest probability, twice for the highest.
-    `asked` is the number of candidates that the server was asked for.
+    A label's listed texts are summed. Each unlisted one adds at most the probability of the least probable listed token
+    (if the list has as many different entries as were asked for), and together at most what the listed tokens leave of
+    1. A text that is listed twice counts once for the lowest probability, twice for the highest.
     """
     listed: defaultdict[str, list[float]] = defaultdict(list)
     for text, logprob in first.top:
@@ -127,12 +126,9 @@ def mass_bounds(first: FirstToken, labels: Labels, asked: int) -> Bounds:
 
 
 def renormalise(low: NDArray[np.float64], high: NDArray[np.float64]) -> Bounds:
-    """Bounds on each label's share of the probability of all labels.
+    """Bounds on each label's share of the probability of all labels; ServerReplyError if no label was listed.
 
     A share is lowest where the label has its lowest probability and all others their highest.
-
-    Raises:
-        ServerReplyError: if no label was listed, so that nothing is known about their shares.
     """
     if not low.any():
         raise ServerReplyError(

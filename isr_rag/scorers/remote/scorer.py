@@ -67,8 +67,7 @@ def remote_scorer(
     Raises:
         ConfigurationError: for an invalid setting, or a model that the server does not have.
         MissingDependencyError: if the package openai is not installed, or transformers and a tokenizer is given.
-        ServerError: if the server cannot be reached, or lists no labels.
-        ServerDeadlineError: if the question takes too long.
+        ServerError: if the server cannot be reached in time, or lists no labels.
 
     Examples:
         >>> from isr_rag import ISRGate
@@ -191,11 +190,9 @@ class RemoteScorer:
         """Label log-probabilities of every ordering of every request.
 
         Raises:
-            ServerError: if the server fails for good, or its replies hold no label.
-            ServerDeadlineError: if a decision's orderings take longer than the deadline.
+            ServerError: if the server fails for good, a deadline passes, or its replies hold no label.
             PartialScoresError: if some of several requests failed; it holds the scores of the others.
-            PromptTooLongError: if a prompt exceeds the window, where the tokenizer and the window are known.
-            LabelError: if labels cannot be told apart.
+            InvalidInputError: if a prompt exceeds the window, or labels cannot be told apart.
         """
         return self.client.run(lambda: self._score(requests))
 
