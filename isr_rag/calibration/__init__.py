@@ -23,7 +23,7 @@ from isr_rag.calibration.errors import (
 )
 from isr_rag.calibration.fitting import FitSettings, fit_artefact
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
-from isr_rag.calibration.records import CalibrationRecord, LoopRecord
+from isr_rag.calibration.records import CalibrationRecord
 
 __all__ = [
     "BinCalibration",
@@ -38,7 +38,6 @@ __all__ = [
     "Guarantee",
     "LearnThenTest",
     "LoopCalibration",
-    "LoopRecord",
     "NoisyChannel",
     "PredicateCalibration",
     "Steps",

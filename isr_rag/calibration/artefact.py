@@ -107,7 +107,7 @@ class LoopCalibration:
 
     Attributes:
         rounds: most rounds of the loop.
-        steps: p_ref by score, see `isr_rag.calibration.calibrators.loop_steps`.
+        steps: p_ref by score, see `isr_lab.loops.loop_steps`.
         cases: number of labelled loops that it was fitted on.
         retriever: how they retrieved, in words.
     """

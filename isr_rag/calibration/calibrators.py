@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -151,32 +150,6 @@ class Tail:
         true, false = self.counts(scores)
         errors = wrong * (false + 1)
         return Steps.highest_so_far(scores, 1.0 - errors / (errors + right * true))
-
-
-def loop_steps(scores: Sequence[Sequence[float]], labels: Sequence[Sequence[int]]) -> Steps:
-    """p_ref of a whole acquisition loop: the same rate, over cases that stop at the first round that reaches a score.
-
-    At a threshold t a case is answered at its first round whose score is at least t, and is wrong where the predicate
-    does not hold for the evidence gathered by then. Further evidence may make an answer wrong that was right before, so
-    a case counts as an error at t if it is wrong at t or at any higher threshold: errors then only become fewer as t
-    rises, which is all that the argument of `Tail` asks of them.
-
-    Args:
-        scores: of each round of each case, shape (n, rounds of that case).
-        labels: whether the predicate holds for the evidence of that round, same shape.
-    """
-    if not scores or any(len(s) != len(y) or not s for s, y in zip(scores, labels, strict=True)):
-        raise CalibrationError("a loop needs cases with a label for the score of each round")
-    thresholds = np.unique([score for case in scores for score in case])
-    answered, wrong = np.zeros(len(thresholds), dtype=np.int64), np.zeros(len(thresholds), dtype=np.int64)
-    for case, held in zip(scores, labels, strict=True):
-        reached = failed = -1.0
-        for score, label in zip(case, held, strict=True):
-            if score > reached:  # this round answers for the thresholds in (reached, score]
-                reached, failed = score, failed if label else score
-        answered[: np.searchsorted(thresholds, reached, side="right")] += 1
-        wrong[: np.searchsorted(thresholds, failed, side="right")] += 1
-    return Steps.highest_so_far(thresholds, 1.0 - (wrong + 1) / (answered + 1))
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ from isr_rag.calibration.artefact import (
     BinCalibration,
     CalibrationArtefact,
     Fingerprint,
-    LoopCalibration,
     PredicateCalibration,
     joined,
 )
-from isr_rag.calibration.calibrators import Tail, VennAbers, loop_steps
+from isr_rag.calibration.calibrators import Tail, VennAbers
 from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
-from isr_rag.calibration.records import CalibrationRecord, LoopRecord, check_loops, check_records, data_hash, groups_of
+from isr_rag.calibration.records import CalibrationRecord, check_records, data_hash, groups_of
 from isr_rag.core.bounds import TOLERANCE
 
 BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))
@@ -70,8 +69,6 @@ def fit_artefact(
     fingerprint: Fingerprint,
     created_by: str,
     settings: FitSettings | None = None,
-    loops: Iterable[LoopRecord] = (),
-    retriever: str = "",
     training: TrainingHashes | None = None,
 ) -> CalibrationArtefact:
     """Calibrate each predicate's scores; the result does not depend on the order of the records.
@@ -92,13 +89,11 @@ def fit_artefact(
         fingerprint: what the scores were made with; its languages are filled in from the records.
         created_by: program and version, for the file.
         settings: targets, answer rule and seed; None: the defaults of `FitSettings`.
-        loops: labelled acquisition loops, calibrated by their number of rounds.
-        retriever: how those loops retrieved, in words.
         training: hashes of ids and texts that the scorer was trained on (`TrainingHashes.of`); such items are refused.
 
     Raises:
-        CalibrationError: for repeated ids or texts, leakage from training, bad scores or labels, too few of a class or
-            too few groups, or loops of a predicate without records.
+        CalibrationError: for repeated ids or texts, leakage from training, bad scores or labels, or too few of a
+            class or too few groups.
 
     Warns:
         CalibrationWarning: under 50 items of a class.
@@ -111,24 +106,19 @@ def fit_artefact(
     """
     settings = FitSettings() if settings is None else settings
     items = sorted(records, key=lambda record: (record.predicate, record.id))
-    looped = sorted(loops, key=lambda record: (record.predicate, record.id))
     check_records(items, training)
-    check_loops(looped, {record.predicate for record in items}, training)
     calibrations: dict[str, PredicateCalibration] = {}
     for predicate in sorted({record.predicate for record in items}):
         own = [record for record in items if record.predicate == predicate]
-        own_loops = [record for record in looped if record.predicate == predicate]
         try:
-            calibrations[predicate] = _fit_predicate(own, own_loops, retriever, settings)
+            calibrations[predicate] = _fit_predicate(own, settings)
         except CalibrationError as error:
             raise CalibrationError(f"predicate {predicate!r}: {error}") from error
     known = replace(fingerprint, languages=languages_of(r.language for r in items if r.language is not None))
     return CalibrationArtefact(known, calibrations, created_by)
 
 
-def _fit_predicate(
-    own: list[CalibrationRecord], loops: list[LoopRecord], retriever: str, settings: FitSettings
-) -> PredicateCalibration:
+def _fit_predicate(own: list[CalibrationRecord], settings: FitSettings) -> PredicateCalibration:
     labelled_scores([record.q_bar for record in own], [record.label for record in own])
     tests = [LearnThenTest(h_star, delta) for h_star, delta in settings.targets]
     tested = _tested(own, settings) if tests else [False] * len(own)
@@ -141,14 +131,7 @@ def _fit_predicate(
         warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
         bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(rows))
     n_true = sum(record.label for record in own)
-    return PredicateCalibration(
-        bins,
-        n_true,
-        len(own) - n_true,
-        data_hash(own),
-        loops=_fit_loops(loops, weight, retriever),
-        close=weight,
-    )
+    return PredicateCalibration(bins, n_true, len(own) - n_true, data_hash(own), close=weight)
 
 
 def _tested(records: Sequence[CalibrationRecord], settings: FitSettings) -> list[bool]:
@@ -243,18 +226,3 @@ def _thresholds(
         candidates = test.plan(*_columns(pilot)[1:], items=len(set(groups)), answerable=may_pilot)
         found.append(test.fit(scores, labels, thresholds=candidates, answerable=may, groups=groups, seed=settings.seed))
     return found
-
-
-def _fit_loops(records: Sequence[LoopRecord], weight: float, retriever: str) -> tuple[LoopCalibration, ...]:
-    """One calibration for each number of rounds from 2 to the most that a record has."""
-    found: list[LoopCalibration] = []
-    for rounds in range(2, max((len(record.q_bar) for record in records), default=1) + 1):
-        scores: list[list[float]] = []
-        for record in records:
-            if weight and not record.alone:
-                raise CalibrationError(f"the loop {record.id!r} lacks the best chunk's probability, which counts here")
-            alone = record.alone if weight else record.q_bar
-            scores.append([joined(*pair, weight) for pair in zip(record.q_bar, alone, strict=True)][:rounds])
-        steps = loop_steps(scores, [record.labels[:rounds] for record in records])
-        found.append(LoopCalibration(rounds, steps, len(records), retriever))
-    return tuple(found)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates, scored_labels
+from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
 
 
@@ -42,25 +42,6 @@ class CalibrationRecord:
     alone: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopRecord:
-    """One labelled acquisition loop, scored at each round until it ran out of rounds or of new evidence.
-
-    Attributes:
-        id: names the item.
-        predicate: id of the predicate's template.
-        q_bar: of each round, at least one.
-        labels: 1 where the predicate holds for the evidence gathered by that round, same length.
-        alone: highest probability of any chunk read by itself in each round, same length; empty if not read so.
-    """
-
-    id: str
-    predicate: str
-    q_bar: tuple[float, ...]
-    labels: tuple[int, ...]
-    alone: tuple[float, ...] = ()
-
-
 def check_records(items: Sequence[CalibrationRecord], training: TrainingHashes | None) -> None:
     """Refuse what would make a calibration promise too much: repeated items, and items that the model was trained on.
 
@@ -74,20 +55,6 @@ def check_records(items: Sequence[CalibrationRecord], training: TrainingHashes |
     if training is not None:
         training.refuse((r.id for r in items), what="ids")
         training.refuse((r.text for r in items if r.text is not None), what="texts")
-
-
-def check_loops(loops: Sequence[LoopRecord], predicates: set[str], training: TrainingHashes | None) -> None:
-    """As `check_records`, for loops, which are calibrated beside the single decisions of their predicate."""
-    for record in loops:
-        scored_labels(record.q_bar, record.labels)
-        if record.alone and len(record.alone) != len(record.q_bar):
-            raise CalibrationError(f"the loop {record.id!r} has {len(record.alone)} rounds in `alone`, not as in q_bar")
-    unknown = sorted({record.predicate for record in loops} - predicates)
-    if unknown:
-        raise CalibrationError(f"there are loops of {', '.join(unknown)} and no labelled items of it: add some")
-    refuse_duplicates((f"{record.predicate}: {record.id}" for record in loops), "ids of loops")
-    if training is not None:
-        training.refuse((record.id for record in loops), what="ids of loops")
 
 
 def groups_of(records: Sequence[CalibrationRecord]) -> list[str]:

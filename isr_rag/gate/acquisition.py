@@ -124,7 +124,7 @@ def share_of_round(reference: Reference | None, predicate: str, h_star: float, r
         f"no evidence can bring a loop of {rounds} rounds to h* = {h_star:g} for {predicate}: each round may spend "
         f"{share:.3g}, and the highest p_ref of its calibration is {single:.4f}. Choose h_star >= "
         f"{reached:.2g}, fewer rounds, or calibrate on more labelled items "
-        "(whole loops: isr_rag.gate.labelled.score_loops)"
+        "(whole loops: isr_lab.loops)"
     )
 
 

@@ -12,14 +12,12 @@ from isr_rag.calibration.artefact import CalibrationArtefact, Fingerprint
 from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.fitting import FitSettings, fit_artefact
-from isr_rag.calibration.records import CalibrationRecord, LoopRecord
+from isr_rag.calibration.records import CalibrationRecord
 from isr_rag.core.bounds import weigh
 from isr_rag.core.decision import Decision
-from isr_rag.core.evidence import Chunk, as_chunks, one_line
+from isr_rag.core.evidence import as_chunks
 from isr_rag.core.predicates import predicate_for
-from isr_rag.core.settings import check_count
 from isr_rag.gate import ISRGate
-from isr_rag.gate.acquisition import Retrieve
 from isr_rag.references.direct import Oracle
 from isr_rag.scorers.adjudicators import STANDARD
 
@@ -46,7 +44,7 @@ def score_labelled(
     if gate.settings.orderings.cascade:
         raise CalibrationError("calibrate a gate without its cascade: a calibration belongs to one m")
     texts = _checked(items)
-    oracle = _Reading(gate)
+    oracle = ReadingAlone(gate)
     records: list[CalibrationRecord] = []
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
@@ -85,7 +83,7 @@ def _checked(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
         chunks = [chunk.text for chunk in as_chunks(item.get("evidence", ()))]
         if not chunks:
             raise CalibrationError(f"item {item['id']!r} has no evidence: there is nothing to calibrate on")
-        predicate = item.get("predicate") or predicate_for(**_texts(item))
+        predicate = item.get("predicate") or predicate_for(**texts_of(item))
         texts.append((item_key(predicate.query, chunks), chunks))
         ids.append(f"{predicate.template}: {item['id']}")
         seen.append(f"{predicate.template}: {texts[-1][0]}")
@@ -94,7 +92,7 @@ def _checked(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     return texts
 
 
-class _Reading(Oracle):
+class ReadingAlone(Oracle):
     """Trusts everything, and has each chunk read alone where that costs little: chunks that do not see each other."""
 
     def __init__(self, gate: ISRGate) -> None:
@@ -115,67 +113,11 @@ def item_key(query: str, chunks: Sequence[str]) -> str:
     return json.dumps([normalised(query), *sorted(map(normalised, chunks))], ensure_ascii=False)
 
 
-def score_loops(
-    gate: ISRGate,
-    items: Sequence[Mapping[str, Any]],
-    retrieve: Retrieve,
-    *,
-    rounds: int = 2,
-    progress: Callable[[int], None] = lambda scored: None,
-) -> list[LoopRecord]:
-    """Run the loop of acquisition on labelled items, every round of it, and score each round.
-
-    Args:
-        gate: whose scores are to be calibrated; its reference is not asked.
-        items: mappings with `id`, `label` (1: holds where its support is found), `support` (texts of the chunks
-            that must all be gathered for it to hold; empty: it needs none), and `claim`, or `question` with or
-            without `answer`.
-        retrieve: the retriever of the loop; gets None instead of a previous decision.
-        rounds: most rounds, >= 2.
-        progress: called with the number of items scored.
-    """
-    check_count("rounds", rounds, 2)
-    oracle = _Reading(gate)
-    records: list[LoopRecord] = []
-    for item in items:
-        if item.get("label") not in (0, 1) or item.get("id") is None or "support" not in item:
-            raise CalibrationError(f"a labelled loop needs id, label of 0 or 1 and support, got {dict(item)!r:.200}")
-        texts = _texts(item)
-        predicate = predicate_for(**texts)
-        needed = {normalised(text) for text in item["support"]}
-        gathered: dict[tuple[str, str], Chunk] = {}
-        asked: list[dict[str, Any]] = []
-        labels: list[int] = []
-        for round_number in range(rounds):
-            before = len(gathered)
-            for chunk in as_chunks(retrieve(predicate.query, round_number, None)):
-                gathered.setdefault((chunk.title or "", one_line(chunk.text)), chunk)
-            if round_number > 0 and len(gathered) == before:
-                break  # as the loop does
-            if gathered:
-                asked.append({**texts, "evidence": list(gathered.values()), "reference": oracle})
-                found = {normalised(chunk.text) for chunk in gathered.values()}
-                labels.append(int(bool(item["label"]) and needed <= found))
-        read = [
-            (decision.q_bar, label, oracle.best_alone(decision))
-            for decision, label in zip(gate.decide_batch(asked), labels, strict=True)
-            if decision.q_bar is not None
-        ]
-        if read:
-            means, held, alone = zip(*read, strict=True)
-            best = tuple(one for one in alone if one is not None)
-            records.append(LoopRecord(str(item["id"]), predicate.template, means, held, best))
-            progress(len(records))
-    return records
-
-
 def calibrate(
     gate: ISRGate,
     records: Iterable[CalibrationRecord],
     *,
     targets: Sequence[tuple[float, float]] = ((0.05, 0.1),),
-    loops: Iterable[LoopRecord] = (),
-    retriever: str = "",
     training: TrainingHashes | None = None,
     seed: int = 0,
 ) -> CalibrationArtefact:
@@ -185,8 +127,6 @@ def calibrate(
         gate: as in `score_labelled`.
         records: its scores.
         targets: (h*, delta) pairs of Learn-then-Test thresholds; none leaves all items to the calibrator.
-        loops: labelled loops from `score_loops`, for `isr_rag.acquire`.
-        retriever: how those loops retrieved, in words.
         training: hashes of what the scorer was trained on, made by `TrainingHashes.of` from ids and from texts as
             `item_key` writes them; None: those that ship with the judge.
         seed: seed of the split into pilot and tested items.
@@ -210,8 +150,6 @@ def calibrate(
         fingerprint=Fingerprint(scorer=gate.scorer.identity, max_words=gate.settings.max_words, **ordered),
         created_by=f"isr-rag {__version__}",
         settings=FitSettings(targets=tuple(targets), rule=answers, seed=seed),
-        loops=loops,
-        retriever=retriever,
         training=shipped_hashes(gate.scorer.identity) if training is None else training,
     )
 
@@ -224,5 +162,6 @@ def shipped_hashes(scorer: str) -> TrainingHashes | None:
     return TrainingHashes.load(STANDARD.directory / "trained.u64")
 
 
-def _texts(item: Mapping[str, Any]) -> dict[str, str | None]:
+def texts_of(item: Mapping[str, Any]) -> dict[str, str | None]:
+    """What is judged of a labelled item, as arguments of a gate."""
     return {name: item.get(name) for name in ("claim", "question", "answer")}

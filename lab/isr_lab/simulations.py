@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_lab.loops import loop_steps
 from isr_rag.calibration import CalibrationArtefact, LearnThenTest, Tail
-from isr_rag.calibration.calibrators import loop_steps
 from isr_rag.scorers.adjudicators import STANDARD
 
 Floats = NDArray[np.float64]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
+from isr_lab.loops import LoopRecord, score_loops, with_loops
 from isr_rag import Decision, ISRGate
 from isr_rag.calibration import (
     CalibrationArtefact,
@@ -21,13 +22,12 @@ from isr_rag.calibration import (
     CalibrationRecord,
     Fingerprint,
     FitSettings,
-    LoopRecord,
     fit_artefact,
 )
 from isr_rag.calibration.artefact import joined
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ScorerError
-from isr_rag.gate.labelled import score_labelled, score_loops
+from isr_rag.gate.labelled import score_labelled
 from isr_rag.references import CalibratedMixture, MinReference, Oracle
 from isr_rag.testing import FixedScorer
 
@@ -54,7 +54,8 @@ def fitted(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefa
         "fingerprint": Fingerprint("fixed", None, None),
         "settings": FitSettings(()),
     }
-    return fit_artefact(items, created_by="tests", **(defaults | settings))
+    loops = settings.pop("loops", ())
+    return with_loops(fit_artefact(items, created_by="tests", **(defaults | settings)), loops)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.sampled_from([0.5, 2 / 3]))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("scipy", reason="Learn-then-Test needs the 'calibrate' extra")
 
+from isr_lab.loops import loop_steps
 from isr_lab.simulations import WORLDS, simulate_loop, simulate_rate, simulate_shipped, simulate_stated_share
-from isr_rag.calibration.calibrators import loop_steps
 from tests.promises.worlds import at_most
 
 SIZES = [100, 1000]

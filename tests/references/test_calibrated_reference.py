@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
+from isr_lab.loops import LoopRecord, score_loops, with_loops
 from isr_rag import Action, ISRGate, Reason, acquire
 from isr_rag.calibration import (
     CalibrationArtefact,
@@ -22,7 +23,6 @@ from isr_rag.calibration import (
     CalibrationWarning,
     Fingerprint,
     FitSettings,
-    LoopRecord,
     Tail,
     TrainingHashes,
     VennAbers,
@@ -33,7 +33,6 @@ from isr_rag.core.settings import Orderings, Rule
 from isr_rag.errors import ConfigurationError, PromptTooLongError
 from isr_rag.gate.acquisition import widen
 from isr_rag.gate.defaults import default_reference
-from isr_rag.gate.labelled import score_loops
 from isr_rag.references import CalibratedMixture, MinReference, Oracle, Verifier
 from isr_rag.testing import FixedScorer
 
@@ -54,7 +53,9 @@ def records(n: int = 1200, *, slope: float = 4.0, seed: int = 0, **fields: Any) 
 def fitted(items: list[CalibrationRecord], **settings: Any) -> CalibrationArtefact:
     chosen = FitSettings(targets=settings.pop("targets", ()))
     defaults: dict[str, Any] = {"fingerprint": Fingerprint("fixed", None, None), "settings": chosen}
-    return fit_artefact(items, created_by="tests", **(defaults | settings))
+    loops = {name: settings.pop(name) for name in ("loops", "retriever") if name in settings}
+    artefact = fit_artefact(items, created_by="tests", **(defaults | settings))
+    return with_loops(artefact, training=settings.get("training"), **loops) if loops else artefact
 
 
 @pytest.fixture(scope="module")

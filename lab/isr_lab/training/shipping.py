@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from isr_lab.loops import LoopRecord, with_loops
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.reading import read_items
 from isr_lab.slice.schema import SliceChunk, SliceItem
@@ -26,7 +27,6 @@ from isr_rag.calibration import (
     CalibrationRecord,
     Fingerprint,
     FitSettings,
-    LoopRecord,
     TrainingHashes,
     fit_artefact,
 )
@@ -240,10 +240,9 @@ def calibrate(
         fingerprint=Fingerprint(identity, orderings=None, m=None, max_words=FOCUS_WORDS),
         created_by=f"isr-rag {__version__}",
         settings=FitSettings(targets=tuple((h_star, DELTA) for h_star in TARGETS)),
-        loops=loops,
-        retriever=retriever,
         training=training,
     )
+    fitted = with_loops(fitted, loops, retriever=retriever, training=training)
     fitted.save(out / "calibration.json")
     return fitted
 
