@@ -4,24 +4,33 @@
 #   docker build -t isr-rag --target without-model .     with the model mounted at /model
 #
 # On x86, give the index of torch's CPU builds as --build-arg TORCH_INDEX=URL: the default index brings gigabytes for GPUs.
-ARG PYTHON=3.12
+# Everything but a torch from there is checked by hash.
+ARG PYTHON=3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 
-FROM python:${PYTHON}-slim AS build
+FROM python:${PYTHON} AS build
 ARG TORCH_INDEX=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /source
 RUN python -m venv /opt/isr-rag
 COPY constraints.txt ./
-RUN /opt/isr-rag/bin/pip install --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
+COPY deploy/torch.txt torch.txt
+COPY deploy/requirements.txt requirements.txt
+COPY deploy/build.txt build.txt
+RUN if [ "$TORCH_INDEX" ]; then \
+      /opt/isr-rag/bin/pip install --constraint constraints.txt --index-url "$TORCH_INDEX" torch==2.13.0; \
+    else /opt/isr-rag/bin/pip install --require-hashes --no-deps --requirement torch.txt; fi
+RUN /opt/isr-rag/bin/pip install --require-hashes --no-deps --requirement requirements.txt
+RUN python -m venv tools && tools/bin/pip install --require-hashes --no-deps --requirement build.txt
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY isr_rag isr_rag
 COPY server server
-RUN /opt/isr-rag/bin/pip install --constraint constraints.txt '.[local,cli]' ./server
+RUN tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir wheels . ./server
+RUN /opt/isr-rag/bin/pip install --no-deps wheels/*.whl
 
 FROM build AS model
 RUN ISR_RAG_CACHE=/model /opt/isr-rag/bin/isr-rag setup
 
-FROM python:${PYTHON}-slim AS without-model
+FROM python:${PYTHON} AS without-model
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin isr-rag && install -d -o 10001 -g 10001 /log
 COPY --from=build /opt/isr-rag /opt/isr-rag
 ENV PATH=/opt/isr-rag/bin:$PATH ISR_RAG_CACHE=/model HOME=/tmp PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1

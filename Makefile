@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+LOCAL := --no-deps --no-build-isolation
 
 INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr integrations/isr-haystack
 OTHERS := server lab integrations/isr-rag-conformance
@@ -34,22 +35,28 @@ check: install
 
 # The documentation as a site in site/; a broken link or reference is an error.
 docs: install
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(if $(HASHED),,$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]')
 	$(BIN)/mkdocs build --strict
 
 demo: install
 	$(BIN)/isr-rag setup
 	$(BIN)/isr-rag demo
 
-# With HASHED=1 everything pinned comes first, each file checked against the hashes of the public index.
-# torch by its exact version first: any other request for it could pull a build with gigabytes of CUDA libraries.
+# With HASHED=1 nothing is installed but what is pinned and has the hash of the public index, the tools that build included.
+# Without, torch by its exact version first: any other request for it could pull a build with gigabytes of CUDA libraries.
 $(INSTALLED): pyproject.toml constraints.txt $(OTHERS:%=%/pyproject.toml) $(INTEGRATIONS:%=%/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
+ifdef HASHED
+	for list in deploy/build.txt constraints.hashes.txt deploy/torch.txt; do \
+		$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement $$list || exit 1; \
+	done
+	$(BIN)/python -m pip install --quiet $(LOCAL) --editable . $(OTHERS:%=--editable '%') $(INTEGRATIONS:%=--editable '%')
+else
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(if $(HASHED),$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement constraints.hashes.txt)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' $(OTHERS:%=--editable '%')
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(INTEGRATIONS:%=--editable '%[dev]')
+endif
 	touch $@
 
 clean:

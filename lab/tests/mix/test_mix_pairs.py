@@ -16,11 +16,11 @@ pytest.importorskip("bm25s", reason="bm25s is not installed: pip install isr-rag
 pytest.importorskip("sentencex", reason="sentencex is not installed: pip install isr-rag")
 
 from isr_lab.mix import look_alike, pairs, summaries
-from isr_lab.mix.annotate import MODELS
+from isr_lab.mix.annotate import INSTALL, PIPELINE
 from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.records import Candidate, MixError, RowLog
 
-needs_model = pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
+needs_model = pytest.mark.skipif(find_spec(PIPELINE) is None, reason=INSTALL)
 
 
 @pytest.fixture

@@ -28,12 +28,12 @@ from isr_lab.mix import (
     reading,
     yes_no,
 )
-from isr_lab.mix.annotate import MODELS
+from isr_lab.mix.annotate import INSTALL, PIPELINE
 from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.records import Candidate, MixError, RowLog
 
 Read = Callable[[ReaderInputs], list[Candidate]]
-needs_model = pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
+needs_model = pytest.mark.skipif(find_spec(PIPELINE) is None, reason=INSTALL)
 
 
 @pytest.fixture

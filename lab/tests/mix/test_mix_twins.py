@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("spacy", reason="spacy is not installed: pip install 'isr-lab[mix]'")
 
 from isr_lab.mix import phrasing
-from isr_lab.mix.annotate import MODELS, Annotated, annotate
+from isr_lab.mix.annotate import INSTALL, PIPELINE, Annotated, annotate
 from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.phrasing import Forms
 from isr_lab.mix.records import RowLog
 from isr_lab.mix.twins import read_twins
 
-pytestmark = pytest.mark.skipif(not any(map(find_spec, MODELS)), reason="no spaCy pipeline en_core_web_sm")
+pytestmark = pytest.mark.skipif(find_spec(PIPELINE) is None, reason=INSTALL)
 
 FORMS = Forms(
     {"defeat": "defeated", "run": "ran", "buy": "bought"},

