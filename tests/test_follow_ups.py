@@ -50,6 +50,8 @@ Why did it fail?
 Where was he born?
 How old was she when she died?
 Tell me more about it.
+Who won that battle?
+What lives there?
 tell me more about that
 """
 
@@ -95,6 +97,11 @@ How many days of leave do employees have, and when do they expire?
 Which river flows through Rouen?
 What happens if there is no evidence?
 How much is there in the account?
+Which rivers are there?
+Has there ever been a rookie who won the title?
+Who argued that consent had been given orally?
+does scotland have its own football team
+when did marathon change its name
 What is Python?
 Why is there a semicolon?
 """

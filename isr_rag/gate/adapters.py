@@ -35,7 +35,8 @@ _DEFAULT_H_STAR = {"before": BEFORE_DRAFTING, "after": AFTER_DRAFTING}
 _NO_TEXT = "…"
 
 _CARRIES_ON = re.compile(
-    r"^(?:and|but|or|then|also|what about|how about)\b|\bwhich one\b(?! of)|\b(?:then|there|this|that|these|those)\W*$",
+    r"^(?:and|but|or|then|also|what about|how about)\b|\bwhich one\b(?! of)|\b(?:then|this|that|these|those)\W*$"
+    r"|(?<!\bis )(?<!are )(?<!was )(?<!were )\bthere\W*$",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[\w'’-]+")
@@ -48,11 +49,13 @@ _SMALL = re.compile(
     r"ever|i|me|we|you|us|\w+ly",
     re.IGNORECASE,
 )
-_NAMING = re.compile(r"an?|the|my|your|our|every|each|some|any|all|no|of|in|on|at|for|from|by|with|about|into", re.I)
+_NAMING = re.compile(
+    r"an?|the|my|your|our|every|each|some|any|all|no|of|in|on|at|for|from|by|with|about|into|do|does|did", re.IGNORECASE
+)
 _EXPLETIVE = re.compile(
     r"\bit\s+(?:(?:take|takes|took|cost|costs)\b.{0,80}?\bto\s+\w+(?=\s+\w)|(?:mean|means|rain|rains|snow|snows)\b"
     r"|(?:\w+\s+){1,2}(?:to\s+\w+(?=\s+\w)|that\b|for\b|if\b))|\btime\s+is\s+it\s+in\b"
-    r"|\b(?:is|are|was|were)\s+there\b|\bthere\s+(?:is|are|was|were)\b"
+    r"|\b(?:is|are|was|were|has|have|had|can|could|will|would|may|might)\s+there\b|\bthere\s+(?:is|are|was|were)\b"
     r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b",
     re.IGNORECASE,
 )
@@ -154,8 +157,9 @@ def stands_alone(question: str) -> bool:
     if _CARRIES_ON.search(text) or (words and all(map(_SMALL.fullmatch, words))):
         return False
     words, named, contents = _WORD.findall(_EXPLETIVE.sub("…", text)), False, 0
-    for before, word in zip(["", *words], words, strict=False):
-        joined = contents > 1 and (word.lower() == "that" or _JOINING.fullmatch(before))
+    for i, (before, word) in enumerate(zip(["", *words], words, strict=False)):
+        clause = word.lower() == "that" and (contents > 1 or (contents and len(words) - i > 4))
+        joined = clause or (contents > 1 and _JOINING.fullmatch(before))
         if _PRONOUN.fullmatch(word) and not named and not joined:
             return False
         if not _SMALL.fullmatch(word):
