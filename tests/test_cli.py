@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import pytest
 import isr_rag.cli
 import isr_rag.cli.factory
 from isr_rag import Decision, ISRGate
+from isr_rag.cli.options import ScorerOptions
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -23,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  #
 
     def gate(**settings: object) -> ISRGate:
         p_ref = settings.pop("p_ref")
-        for name in ("model", "server", "tokenizer", "device", "dtype", "quantization", "calibration", "cache"):
+        for name in ("calibration", *(field.name for field in fields(ScorerOptions))):
             settings.pop(name)
         settings.pop("keep_states", None)
         return ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(p_ref), **settings)  # type: ignore[arg-type]
@@ -130,7 +132,7 @@ def test_options_that_do_not_fit_are_refused(  # type: ignore[no-untyped-def]
         ("check", "--claim", "c", "-e", "FACTS", "--p-ref", "1"),
         ("batch", "ITEMS", "--out", "OUT", "--p-ref", "1"),
         ("audit", "--answer", "FACTS", "-e", "FACTS", "--p-ref", "1"),
-        ("calibrate", "--labelled", "ITEMS", "--out", "OUT"),
+        ("calibrate", "--items", "ITEMS", "--out", "OUT"),
     ],
 )
 def test_how_a_model_is_loaded_reaches_it_from_every_command(

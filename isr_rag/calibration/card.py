@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isr_rag._util.files import write_atomically, write_json
 from isr_rag._util.text import in_markdown
 from isr_rag.calibration.calibrators import Tail
-from isr_rag.calibration.fitting import BINS
 from isr_rag.calibration.records import CalibrationRecord, groups_of
 
 H_STARS = (0.05, 0.1, 0.2)
@@ -24,30 +20,29 @@ NEAR = 40
 def calibration_card(
     records: Sequence[CalibrationRecord],
     scores: ArrayLike,
-    out_dir: str | Path,
     *,
     kinds: Mapping[str, str] | None = None,
     resamples: int = 500,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Say what stands behind each threshold of the guarantee `selective`; writes `card.json` and `card.md`.
+    """Say what stands behind each threshold of the guarantee `selective`.
 
     By h\\*: items and errors at or above the threshold; the share of true items among the `NEAR` just above it; and,
     over calibrations on resampled groups, the share whose rate of errors among all items exceeds h\\*, and the 90%
     point of that rate (0 where nothing is answered). By source, where there are several: coverage and risk with a
-    threshold from the other sources, pooled and by range of chunks.
+    threshold from the other sources. By kind of case: the share answered with those thresholds, and how often a false
+    item has a lower score than a true one of its group.
 
     Args:
         records: labelled items of one predicate, of both classes.
         scores: their calibrated scores, shape (n,).
-        out_dir: folder, created if needed.
         kinds: id -> kind of case, for as many as are known.
         resamples: bootstrap resamples.
         seed: their seed.
 
     Examples:
-        >>> from isr_rag.calibration.card import calibration_card
-        >>> card = calibration_card(records, [r.q_bar for r in records], "calibration")  # doctest: +SKIP
+        >>> from isr_rag.calibration.card import calibration_card, card_text
+        >>> print(card_text(calibration_card(records, [r.q_bar for r in records])))  # doctest: +SKIP
     """
     s, y = np.asarray(scores, dtype=np.float64), np.array([record.label == 1 for record in records])
     names, owner = np.unique(groups_of(records), return_inverse=True)
@@ -66,17 +61,26 @@ def calibration_card(
         rates = np.array([_coverage_and_risk(s, y, other)[1] for other in found[:, place]])
         entry |= {"exceeds": float((rates > h_star).mean()), "rate_90": float(np.quantile(rates, 0.9))}
         targets[f"{h_star:g}"] = entry
-    card: dict[str, Any] = {
+    source = np.array([record.source or "" for record in records])
+    named = sorted(set(source.tolist()) - {""})
+    several = len(set(source.tolist())) > 1
+    cuts = np.tile(_cuts(s, y), (len(y), 1))
+    for name in named if several else []:
+        cuts[source == name] = _cuts(s[source != name], y[source != name])
+
+    def by_target(rows: NDArray[np.bool_]) -> dict[str, list[float]]:
+        """h* -> coverage and risk of these items, each with its own threshold."""
+        return {f"{h:g}": list(_coverage_and_risk(s[rows], y[rows], cuts[rows, k])) for k, h in enumerate(H_STARS)}
+
+    return {
         "items": len(y),
         "groups": len(names),
         "effective_groups": float(sizes.sum() ** 2 / (sizes**2).sum()),
         "targets": targets,
-        "sources": _by_source(records, s, y),
-        "kinds": {k: n / len(y) for k, n in Counter((kinds or {}).get(r.id, "") for r in records).most_common() if k},
+        "sources": {name: by_target(source == name) for name in named} if several else {},
+        "each left out": by_target(np.full(len(y), True)) if several else {},
+        "kinds": _by_kind(np.array([(kinds or {}).get(record.id, "") for record in records]), owner, s, y, cuts),
     }
-    write_json(Path(out_dir) / "card.json", card)
-    write_atomically(Path(out_dir) / "card.md", _text(card))
-    return card
 
 
 def _cuts(scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> list[float]:
@@ -93,30 +97,23 @@ def _coverage_and_risk(scores: NDArray[np.float64], labels: NDArray[np.bool_], c
     return float(above.mean()), float((~labels[above]).mean()) if above.any() else 0.0
 
 
-def _by_source(records: Sequence[CalibrationRecord], s: Any, y: Any) -> dict[str, Any]:
-    """Source -> way of pooling -> h* -> coverage and risk, with thresholds from the other sources."""
-    source = np.array([record.source or "" for record in records])
-    ways = {"pooled": np.zeros(len(y), dtype=int)}
-    if all(record.chunks is not None for record in records):
-        ways["by range"] = np.searchsorted([low for low, _ in BINS], [r.chunks or 0 for r in records], side="right")
-    found: dict[str, Any] = {}
-    for name in sorted(set(source.tolist()) - {""}):
-        own, rest = source == name, source != name
-        if not rest.any():
-            continue
-        for way, part in ways.items():
-            cuts = {p: _cuts(s[rest & (part == p)], y[rest & (part == p)]) for p in set(part[own].tolist())}
-            by_item = np.array([cuts[p] for p in part[own].tolist()])
-            results = [_coverage_and_risk(s[own], y[own], by_item[:, place]) for place in range(len(H_STARS))]
-            found.setdefault(name, {})[way] = {
-                f"{h:g}": list(result) for h, result in zip(H_STARS, results, strict=True)
-            }
+def _by_kind(kind: Any, group: Any, s: Any, y: Any, cuts: Any) -> dict[str, dict[str, Any]]:
+    """Kind -> items, share of true ones, share answered by h*, pairs ranked right within groups (ties: one half)."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(set(kind.tolist()) - {""}):
+        own = kind == name
+        shares = {f"{h:g}": float((s[own] >= cuts[own, k]).mean()) for k, h in enumerate(H_STARS)}
+        found[name] = {"items": int(own.sum()), "true": float(y[own].mean()), "answered": shares}
+        pairs = [np.sign(s[y & (group == group[false])] - s[false]) for false in np.flatnonzero(own & ~y)]
+        if sum(map(len, pairs)):
+            found[name]["pairs"] = float(0.5 + 0.5 * np.concatenate(pairs).mean())
     return found
 
 
-def _text(card: Mapping[str, Any]) -> str:
+def card_text(card: Mapping[str, Any], title: str = "What stands behind the thresholds") -> str:
+    """The card in Markdown."""
     lines = [
-        "# What stands behind the thresholds",
+        f"## {in_markdown(title)}",
         f"\n{card['items']} items in {card['groups']} groups, worth {card['effective_groups']:.1f} of equal size.",
         f"\n| h\\* | answered | errors | true among the {NEAR} just above | P(rate > h\\*) | 90% point of the rate |",
         "|---|---|---|---|---|---|",
@@ -125,13 +122,19 @@ def _text(card: Mapping[str, Any]) -> str:
         near = f"{own['true_just_above']:.2f}" if "true_just_above" in own else ""
         counts = f"{own['answered']} | {own['errors']}"
         lines.append(f"| {h_star} | {counts} | {near} | {own['exceeds']:.2f} | {own['rate_90']:.3f} |")
+    heads = " | ".join(f"h\\* {h:g}" for h in H_STARS)
     if card["sources"]:
-        lines += ["\n| source left out | thresholds | h\\* | coverage | risk |", "|---|---|---|---|---|"]
-    for name, ways in card["sources"].items():
-        for way, by_target in ways.items():
-            rows = [f"{h} | {coverage:.3f} | {risk:.3f}" for h, (coverage, risk) in by_target.items()]
-            lines += [f"| {in_markdown(name)} | {way} | {row} |" for row in rows]
+        lines += [f"\n| source left out: coverage (risk) | {heads} |", "|---|---|---|---|"]
+        for name, own in {**card["sources"], "all": card["each left out"]}.items():
+            cells = " | ".join(f"{coverage:.2f} ({risk:.3f})" for coverage, risk in own.values())
+            lines.append(f"| {in_markdown(name)} | {cells} |")
     if card["kinds"]:
-        lines += ["\n| kind of case | share |", "|---|---|"]
-        lines += [f"| {in_markdown(kind)} | {share:.3f} |" for kind, share in card["kinds"].items()]
+        lines += [
+            f"\n| kind of case | items | true | answered: {heads} | pairs ranked right |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for name, own in card["kinds"].items():
+            cells = " | ".join(f"{share:.2f}" for share in own["answered"].values())
+            pairs = f"{own['pairs']:.2f}" if "pairs" in own else ""
+            lines.append(f"| {in_markdown(name)} | {own['items']} | {own['true']:.2f} | {cells} | {pairs} |")
     return "\n".join(lines) + "\n"

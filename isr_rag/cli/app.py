@@ -44,6 +44,7 @@ app.command(epilog=_examples(deciding.AUDIT_EXAMPLES, EXIT_CODES))(deciding.audi
 calibrating = typer.Typer(rich_markup_mode="rich", epilog=_examples(preparing.CALIBRATE_EXAMPLES))
 calibrating.callback(invoke_without_command=True)(preparing.calibrate)
 app.add_typer(calibrating, name="calibrate")
+app.command(epilog=_examples(preparing.COMPARE_EXAMPLES))(preparing.compare)
 app.command(epilog=_examples(preparing.SETUP_EXAMPLES))(preparing.setup)
 app.command(epilog=_examples(preparing.DEMO_EXAMPLES))(preparing.demo)
 app.command(epilog=_examples(preparing.DOCTOR_EXAMPLES, preparing.DOCTOR_EXIT_CODES))(preparing.doctor)

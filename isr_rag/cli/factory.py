@@ -9,6 +9,7 @@ from typing import Any, cast
 from isr_rag._util import strict_json
 from isr_rag.calibration.artefact import CalibrationArtefact
 from isr_rag.core.settings import MaxWords, Orderings, Reference, Rule
+from isr_rag.errors import ConfigurationError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.defaults import shipped_reference
 from isr_rag.references import CalibratedMixture, Oracle
@@ -28,17 +29,23 @@ def build_gate(
 ) -> ISRGate:
     """The gate that these options describe.
 
-    `calibration` is a file; by default it is the shipped one of a model of this package. `p_ref` is an oracle's
-    probability instead. `scoring` are the arguments of `isr_rag.scorers.load.load_scorer`, all others those of
-    `isr_rag.ISRGate`.
+    `calibration` is a folder of `isr-rag calibrate`, which says everything but h*, or a file; by default it is the
+    shipped one of a model of this package. `p_ref` is an oracle's probability instead. `scoring` are the arguments of
+    `isr_rag.scorers.load.load_scorer`, all others those of `isr_rag.ISRGate`.
     """
+    if calibration is not None and calibration.is_dir():
+        more = [name for name, value in scoring.items() if value not in (None, "auto") and name != "keep_states"]
+        if more or (orderings, rule, max_words) != (Orderings(), Rule(), "auto"):
+            raise ConfigurationError(f"{calibration} says which model is read and how: give no other option for it")
+        return ISRGate.load(calibration, h_star=h_star)
     reference: Reference | None = None
     if calibration is not None:
         reference = calibrated_reference(calibration)
     elif p_ref is not None:
         reference = Oracle(p_ref)
-    elif scoring.get("server") is None and (name := scoring.get("model") or DEFAULT) in NAMES:
-        reference = shipped_reference(name)
+    elif not any(scoring.get(name) for name in ("server", "cross_encoder", "decisions")):
+        name = scoring.get("model") or DEFAULT
+        reference = shipped_reference(name) if name in NAMES else None
     scorer = load.load_scorer(**scoring)
     return ISRGate(
         scorer=scorer, reference=reference, h_star=h_star, rule=rule, max_words=max_words, orderings=orderings

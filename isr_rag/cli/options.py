@@ -14,12 +14,13 @@ import typer
 from isr_rag._util.text import printable
 from isr_rag.core.orderings import Family
 from isr_rag.core.settings import Orderings
-from isr_rag.scorers.adjudicators import DEFAULT, STANDARD
+from isr_rag.scorers.adjudicators import BASELINES, DEFAULT, STANDARD
 
 if TYPE_CHECKING:
     from isr_rag.core.scorer import Scorer
     from isr_rag.gate import ISRGate
 
+_LOADING = ("model", "server", "tokenizer", "cross_encoder", "decisions", "device", "dtype", "quantization")
 STDIO = Path("-")
 """Standard input or output in place of a file."""
 
@@ -98,8 +99,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         help="A model of transformers: Hub name, folder or .gguf file. permuted: the base of the model of this "
-        "package, which sees the order of the chunks. Default: the model of this package. With --server: the name it "
-        "is served under."
+        "package, which sees the order of the chunks. bm25, overlap: baselines. Default: the model of this package. "
+        "With --server: the name it is served under."
     ),
 ]
 Server = Annotated[str | None, typer.Option("--server", help="URL of an OpenAI-compatible server.")]
@@ -115,6 +116,8 @@ class ScorerOptions:
     model: Model = None
     server: Server = None
     tokenizer: Tokenizer = None
+    cross_encoder: Annotated[str | None, typer.Option(help="A fact-checking cross-encoder: Hub name or folder.")] = None
+    decisions: Annotated[str | None, typer.Option(help="URL of a decision model; --model is then its name.")] = None
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda, cuda:1, ..., or all: spread --model over the GPUs (accelerate).")
     ] = "auto"
@@ -127,10 +130,16 @@ class ScorerOptions:
     def __post_init__(self) -> None:
         if self.tokenizer is not None and self.server is None:
             raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
-        if self.server is not None and self.device != "auto":
+        ways = [name for name in ("server", "cross_encoder", "decisions") if getattr(self, name) is not None]
+        if len(ways) > 1 or (self.model is not None and ways == ["cross_encoder"]):
+            raise typer.BadParameter(
+                "give one of --server, --cross-encoder and --decisions, and no --model to the second"
+            )
+        served = self.server is not None or self.decisions is not None
+        if served and self.device != "auto":
             raise typer.BadParameter("--device is for a model that is loaded here: give no --server")
-        loaded = self.model not in (None, DEFAULT) and self.server is None
-        if not loaded and (self.dtype, self.quantization) != ("auto", None):
+        loaded = self.model not in (None, DEFAULT, *BASELINES) or self.cross_encoder is not None
+        if (served or not loaded) and (self.dtype, self.quantization) != ("auto", None):
             raise typer.BadParameter("--dtype and --quantization load --model: give it, and no --server")
 
     def scorer(self, **more: Any) -> Scorer:
@@ -143,6 +152,13 @@ class ScorerOptions:
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions(ScorerOptions):
     """Options that choose a model and what it reads; a calibration belongs to exactly these."""
+
+    def description(self) -> dict[str, Any]:
+        """What `isr_rag.gate.reader.Reader` keeps: the arguments that load this scorer from any folder."""
+        given = {
+            name: value for name, value in asdict(self).items() if name in _LOADING and value not in (None, "auto")
+        }
+        return {name: str(Path(v).resolve()) if Path(v).exists() else v for name, v in given.items()}
 
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6
     orderings: Annotated[Family, typer.Option(help="Family of the orderings.")] = "auto"
@@ -161,6 +177,10 @@ class ReadingOptions(ScorerOptions):
 
 def calibration_file(path: Path | None) -> Path | None:
     """The file that `--calibration` names."""
+    from isr_rag.gate.reader import READER
+
+    if path is not None and (path / READER).is_file():
+        return path
     return STANDARD.directory / "documents.json" if path == Path("documents") else input_file(path)
 
 
@@ -173,7 +193,8 @@ class GateOptions(ReadingOptions):
         Path | None,
         typer.Option(
             callback=calibration_file,
-            help="Calibration of the model: a file, or `documents` for the default model's calibration on documents.",
+            help="A folder of `isr-rag calibrate`, model and all; or a calibration of the model: a file, or "
+            "`documents` for the default model's calibration on documents.",
         ),
     ] = None
     p_ref: Annotated[float | None, typer.Option(help="An oracle's probability that the predicate holds.")] = None

@@ -8,13 +8,18 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.options import ReadingOptions, folder, input_file, with_option_groups
+from isr_rag.cli.options import Force, ReadingOptions, folder, input_file, with_option_groups
 from isr_rag.cli.terminal import EXIT_BAD, columns, console, say, tell
 
 CALIBRATE_EXAMPLES = (
-    "isr-rag calibrate --labelled labelled.jsonl --out calibration/",
-    "isr-rag calibrate --labelled labelled.jsonl --out calibration/ --model Qwen/Qwen2.5-7B-Instruct --h-star 0.1",
-    "isr-rag batch in.jsonl --out out.jsonl --calibration calibration/calibration.json",
+    "isr-rag calibrate --model Qwen/Qwen2.5-7B-Instruct --quantization nf4 --out qwen/",
+    "isr-rag calibrate --server http://127.0.0.1:8080/v1 --out served/ --limit 160",
+    "isr-rag calibrate --items labelled.jsonl --out mine/",
+    "isr-rag check --claim 'The Seine flows through Paris.' --evidence notes/ --calibration qwen/",
+)
+COMPARE_EXAMPLES = (
+    "isr-rag calibrate --model bm25 --out bm25/ && isr-rag calibrate --model overlap --out overlap/",
+    "isr-rag compare bm25/ overlap/ --out comparison/",
 )
 SETUP_EXAMPLES = ("isr-rag setup",)
 DEMO_EXAMPLES = ("isr-rag setup && isr-rag demo",)
@@ -29,55 +34,62 @@ DOCTOR_EXIT_CODES = "Exit codes: 0 healthy; 1 something is missing or wrong; 2 b
 def calibrate(
     *,
     context: typer.Context,
-    labelled: Annotated[
+    out: Annotated[Path | None, typer.Option(callback=folder, help="Folder for the calibration and its card.")] = None,
+    items: Annotated[
         Path | None,
         typer.Option(
             callback=input_file,
-            help='Labelled items: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} per line.',
+            help='Labelled items of your own: {"id", "label", "claim"?, "question"?, "answer"?, "evidence"} per line. '
+            "Default: those that come with the package.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(callback=folder, help="Folder for calibration.json and a card for each predicate.")
-    ] = None,
+    bundled: Annotated[bool, typer.Option("--bundled", help="With --items: those of the package too.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="For a first look: score so many items, at random.")] = None,
     h_star: Annotated[float, typer.Option(help="Target hallucination rate of the cut.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability that the cut fails to keep to it.")] = 0.1,
+    force: Force = False,
     options: ReadingOptions,
 ) -> None:
-    """Calibrate a model on labelled items of your own (--labelled, --out), or get there with few labels (commands).
+    """Calibrate any reader (--out), or get there with few labels of your own traffic (commands).
 
-    With labelled items: a calibration, and a threshold with a finite-sample guarantee if there is one. Without: collect
-    traffic, label would-be answers that are drawn at random, and get a threshold as soon as the labels allow it.
+    With --out: labelled items are scored, and a folder is written from which ISRGate.load(folder) builds the gate; the
+    same command goes on after a stop. Otherwise: collect traffic, label would-be answers that are drawn at random, and
+    get a threshold as soon as the labels allow it.
     """
     if context.invoked_subcommand is not None:
         return
-    if labelled is None or out is None:
-        raise typer.BadParameter("give --labelled and --out, or a command: collect, next, label, report")
-    from isr_rag.calibration.card import calibration_card
-    from isr_rag.core.settings import lowest_target
-    from isr_rag.gate.labelled import calibrate as fit
-    from isr_rag.gate.labelled import score_labelled
-    from isr_rag.io.items import read_labelled
+    if out is None:
+        raise typer.BadParameter("give --out, or a command: collect, next, label, report")
+    from isr_rag.io.calibrating import calibrate_reader
+    from isr_rag.io.items import bundled_items, read_labelled
 
+    labelled = read_labelled(items) if items is not None else []
+    labelled += bundled_items() if bundled or items is None else []
     gate = options.uncalibrated_gate()
-    items = read_labelled(labelled)
     with Progress(*columns("scoring"), console=console) as bar:
-        task = bar.add_task("", total=len(items))
-        records = score_labelled(gate, items, progress=lambda scored: bar.update(task, completed=scored))
-    artefact = fit(gate, records, targets=[(h_star, delta)])
-    artefact.save(out / "calibration.json")
-    kinds = {str(item["id"]): str(item["kind"]) for item in items if item.get("kind") is not None}
-    for predicate, part in artefact.predicates.items():
-        folder = out / predicate.replace("/", "-")
-        own_records = [record for record in records if record.predicate == predicate]
-        own_scores = [part.score(record.q_bar, record.alone) for record in own_records]
-        calibration_card(own_records, own_scores, folder, kinds=kinds)
-        tell(f"{predicate}: {len(own_records)} items, card in {folder}")
-        tell(f"  rate among the answered: h* down to {lowest_target(part.ceiling()):g} can be reached")
-        for own in part.bins:
-            tell(f"  {own.first} to {own.last or 'more'} chunks:")
-            for threshold in own.thresholds:
-                tell(f"    {threshold.scope}: {threshold.reason}")
-    tell(f"calibration: {out / 'calibration.json'}")
+        task = bar.add_task("", total=len(labelled))
+        said = calibrate_reader(
+            gate,
+            options.description(),
+            labelled,
+            out,
+            limit=limit,
+            target=(h_star, delta),
+            force=force,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    tell(f"{out / 'card.md'}: what stands behind it")
+    say(said)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of `isr-rag calibrate`, two at least.")],
+    out: Annotated[Path | None, typer.Option(callback=folder, help="Folder for compare.md and compare.png.")] = None,
+) -> None:
+    """Put calibrated readers side by side: ranking, coverage at equal risk, time."""
+    from isr_rag.io.calibrating import compare_readers
+
+    say(compare_readers(folders, out))
 
 
 def setup(

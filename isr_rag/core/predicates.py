@@ -68,6 +68,7 @@ def _prompt(
     ask: str,
     *,
     topic_first: bool,
+    query: str = "",
     instruction: str = BINARY_INSTRUCTION,
     labels: tuple[tuple[str, ...], ...] = BINARY_LABELS,
 ) -> Prompt:
@@ -78,6 +79,7 @@ def _prompt(
         chunks=tuple(map(quote, chunks)),
         suffix=f"{safe_topic}\n{ask}",
         labels=labels,
+        query=one_line(query),
     )
 
 
@@ -112,7 +114,7 @@ class _Binary:
         texts = self._texts()
         topic = "\n".join([f"{name.capitalize()}: {one_line(text)}" for name, text in texts.items()])
         ask = self._ask.format("the claim" if "claim" in texts else "this answer")
-        return _prompt(chunks, topic, f"{ask} Reply 1 or 0.", topic_first=topic_first)
+        return _prompt(chunks, topic, f"{ask} Reply 1 or 0.", topic_first=topic_first, query=self.query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +315,7 @@ class Custom:
             self.topic.format_map(values).strip(),
             self.ask.strip(),
             topic_first=topic_first,
+            query=self.query,
             instruction=self.instruction,
             labels=self._strings(),
         )

@@ -18,6 +18,7 @@ class Prompt:
         chunks: the evidence, one quoted line each, ending in exactly one newline.
         suffix: user text after the evidence; begins with no white space.
         labels: for each label the strings that count for it; probabilities of those that are single tokens are summed.
+        query: what is judged, for scorers that compare texts; empty where there is nothing.
     """
 
     instruction: str
@@ -25,3 +26,4 @@ class Prompt:
     chunks: tuple[str, ...]
     suffix: str
     labels: tuple[tuple[str, ...], ...]
+    query: str = ""

@@ -89,8 +89,8 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
     if reference is None:
         raise NoReferenceError(
             "a gate without a reference has nothing to trust: give reference=Oracle(...), ToolReference(...), "
-            "Verifier(...), CalibratedMixture(...) or CrossEncoder(...) from isr_rag.references, "
-            "or use the judge that comes with the package (ISRGate() with no scorer)"
+            "Verifier(...) or CalibratedMixture(...) from isr_rag.references, use ISRGate.load(folder of isr-rag "
+            "calibrate), or use the judge that comes with the package (ISRGate() with no scorer)"
         )
     can_acquire: object = item.get("can_acquire", False)
     if not isinstance(can_acquire, bool):  # the string "false" is true

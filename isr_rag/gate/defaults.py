@@ -71,8 +71,7 @@ def shipped_reference(scorer: str) -> CalibratedMixture:
     """
     if scorer == PERMUTED:
         raise NoReferenceError(
-            f"the scorer {scorer!r} comes without a calibration. Make one: isr-rag calibrate --model {scorer} "
-            "--labelled labelled.jsonl --out calibration/. Then give the gate reference=CalibratedMixture("
-            'CalibrationArtefact.load("calibration/calibration.json")), or the command --calibration'
+            f"the scorer {scorer!r} comes without a calibration. Make one: isr-rag calibrate --model {scorer} --out "
+            f'{scorer}/. Then use ISRGate.load("{scorer}/"), or the command --calibration {scorer}/'
         )
     return default_reference()

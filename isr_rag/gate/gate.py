@@ -7,6 +7,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from isr_rag.audit.audits import AuditItem, AuditOptions, Audits
@@ -112,6 +113,37 @@ class ISRGate:
         self.on_error: OnError = on_error
         self.settings = replace(settings, scorer=scorer.identity, layout=scorer.layout, max_words=words)
         self._check_reachable()
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, scorer: Scorer | None = None, h_star: float = 0.05, on_error: OnError = "raise"
+    ) -> ISRGate:
+        """The gate that `isr-rag calibrate --out FOLDER` made.
+
+        Args:
+            folder: what the command wrote.
+            scorer: the calibrated scorer, if it is loaded already or lies elsewhere now; by default it is loaded as
+                the command did. A server's key is read from the variable ISR_RAG_API_KEY.
+            h_star: as for `ISRGate`, like `on_error`.
+            on_error: see `h_star`.
+
+        Raises:
+            ModelNotFoundError: if a file or the model is missing.
+            CalibrationCorruptError: if a file was altered, or the files do not belong together.
+            CalibrationMismatchError: if the scorer is not the one that was calibrated.
+            ConfigurationError: if the calibration cannot reach `h_star`.
+
+        Examples:
+            >>> from isr_rag import ISRGate
+            >>> gate = ISRGate.load("calibration", h_star=0.1)  # doctest: +SKIP
+        """
+        from isr_rag.gate.reader import Reader
+        from isr_rag.references.calibrated_mixture import CalibratedMixture
+
+        reader, artefact = Reader.load(Path(folder))
+        reference, loaded = CalibratedMixture(artefact), reader.load_scorer(artefact, scorer)
+        read = {"orderings": reader.orderings, "max_words": reader.max_words}
+        return cls(loaded, reference, h_star=h_star, on_error=on_error, **read)
 
     def _check_reachable(self) -> None:
         """Refuse a target that the reference can never reach, instead of abstaining for ever."""

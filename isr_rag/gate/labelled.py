@@ -20,6 +20,7 @@ from isr_rag.core.predicates import predicate_for
 from isr_rag.gate import ISRGate
 from isr_rag.references.direct import Oracle
 from isr_rag.scorers.adjudicators import STANDARD
+from isr_rag.scorers.pairs import PairScorer
 
 BATCH = 16
 _OWN = ("id", "label", "group", "source", "kind", "support")
@@ -43,7 +44,7 @@ def score_labelled(
     """
     if gate.settings.orderings.cascade:
         raise CalibrationError("calibrate a gate without its cascade: a calibration belongs to one m")
-    texts = _checked(items)
+    texts = check_labelled(items)
     oracle = ReadingAlone(gate)
     records: list[CalibrationRecord] = []
     for start in range(0, len(items), BATCH):
@@ -72,8 +73,12 @@ def score_labelled(
     return records
 
 
-def _checked(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
-    """The key and the chunks' texts of each item; a CalibrationError for what no calibration can be fitted on."""
+def check_labelled(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """The key (`item_key`) and the chunks' texts of each item.
+
+    Raises:
+        CalibrationError: for what no calibration can be fitted on; see `score_labelled`.
+    """
     texts: list[tuple[str, list[str]]] = []
     ids: list[str] = []
     seen: list[str] = []
@@ -97,7 +102,7 @@ class ReadingAlone(Oracle):
 
     def __init__(self, gate: ISRGate) -> None:
         super().__init__(1.0)
-        self._closely = gate.scorer.layout != "full"
+        self._closely = gate.scorer.layout != "full" and not isinstance(gate.scorer, PairScorer)
 
     def reads_alone(self, predicate: str) -> bool:
         """Whether each chunk is read alone."""

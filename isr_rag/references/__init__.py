@@ -2,19 +2,17 @@
 
 With no reference there is no gate. `Oracle` and `ToolReference` are exact; `Verifier` takes the verdict of a
 deterministic check as it stands, and a learned one only through its calibration; `CalibratedMixture` calibrates the
-mean over the gate's own orderings; `CrossEncoder` asks a fact-checking model; `MinReference` combines several.
+mean over the gate's own orderings; `MinReference` combines several.
 """
 
 from isr_rag.core.settings import Calibration, Case, Estimate, Reference
 from isr_rag.references.calibrated_mixture import CalibratedMixture
-from isr_rag.references.cross_encoder import CrossEncoder
 from isr_rag.references.direct import MinReference, Oracle, ToolReference, Verifier
 
 __all__ = [
     "CalibratedMixture",
     "Calibration",
     "Case",
-    "CrossEncoder",
     "Estimate",
     "MinReference",
     "Oracle",

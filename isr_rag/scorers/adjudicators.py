@@ -19,6 +19,9 @@ PERMUTED = "permuted"
 NAMES = (DEFAULT, PERMUTED)
 """The scorers that a gate and the commands know by name."""
 
+BASELINES = ("bm25", "overlap")
+"""Readers without a model that the commands know by name, to compare with."""
+
 SETUP_COMMAND = "isr-rag setup"
 """The command that makes it ready."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from isr_rag.core.scorer import Scorer
 from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.adjudicators import DEFAULT, PERMUTED
+from isr_rag.scorers.adjudicators import BASELINES, DEFAULT, PERMUTED
 
 if TYPE_CHECKING:
     from isr_rag.scorers.local.loading import Quantization
@@ -17,6 +17,8 @@ def load_scorer(
     model: str | None = None,
     *,
     server: str | None = None,
+    cross_encoder: str | None = None,
+    decisions: str | None = None,
     tokenizer: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
@@ -30,8 +32,10 @@ def load_scorer(
     Args:
         model: `"standard"`, the judge of this package (also None); `"permuted"`, its base model, which reads the chunks
             one after the other and so sees their order; a Hub name, a folder or a `.gguf` file; with `server` the name
-            that the model is served under.
+            that the model is served under. `"bm25"` and `"overlap"` are baselines without a model.
         server: URL of an OpenAI-compatible server.
+        cross_encoder: Hub name or folder of a model for `isr_rag.scorers.pairs.CrossEncoder`.
+        decisions: URL of a decision model, for `isr_rag.scorers.remote.decisions.DecisionScorer`.
         tokenizer: as for `isr_rag.scorers.remote.remote_scorer`.
         device: as for `isr_rag.scorers.transformers.TransformersScorer`, like `dtype` and `quantization`. The judge
             takes a device only, and is on the CPU by default.
@@ -54,6 +58,18 @@ def load_scorer(
         from isr_rag.scorers.remote import remote_scorer
 
         scorer = remote_scorer(server, model=model, tokenizer=tokenizer)
+    elif decisions is not None:
+        from isr_rag.scorers.remote.decisions import DecisionScorer
+
+        scorer = DecisionScorer(decisions, model=model)
+    elif cross_encoder is not None:
+        from isr_rag.scorers.pairs import CrossEncoder
+
+        scorer = CrossEncoder(cross_encoder, device=device, dtype=dtype, quantization=quantization)
+    elif model in BASELINES:
+        from isr_rag.scorers.pairs import Bm25Score, WordOverlap
+
+        scorer = Bm25Score() if model == "bm25" else WordOverlap()
     elif model is None or model == DEFAULT:
         if (dtype, quantization) != ("auto", None):
             raise ConfigurationError(f"dtype and quantization are for a model of your own; {DEFAULT!r} has its own")

@@ -82,6 +82,7 @@ def load_model(
     dtype: str = "auto",
     revision: str | None = None,
     quantization: Quantization | None = None,
+    classifier: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal language model and its tokenizer; weights from safetensors or GGUF only, no remote code.
 
@@ -91,6 +92,7 @@ def load_model(
         dtype: `auto` (bfloat16 on CUDA, or float16 where the hardware lacks it; float32 elsewhere) or a dtype's name.
         revision: revision of a Hub model.
         quantization: `nf4` or `int8` through bitsandbytes.
+        classifier: load a sequence classification model instead.
 
     Raises:
         ConfigurationError: if there is no such dtype.
@@ -99,7 +101,14 @@ def load_model(
         MemoryBudgetError: if memory does not suffice for it.
         MissingDependencyError: if bitsandbytes is needed and missing.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, GgufConfig
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        BitsAndBytesConfig,
+        GgufConfig,
+    )
 
     source, extra = model, {}
     if model.endswith(".gguf"):
@@ -133,7 +142,8 @@ def load_model(
             weights["device_map"] = {"": str(device)}  # quantised weights are placed as they are loaded
         loaded: Any
         found: Any
-        loaded, found = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]  # a pair, with the loading info
+        kind = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
+        loaded, found = kind.from_pretrained(  # type: ignore[misc]  # a pair, with the loading info
             source, revision=revision, output_loading_info=True, **weights
         )
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns

@@ -88,7 +88,7 @@ def remote_scorer(
     )
 
     async def connect() -> RemoteScorer:
-        served = await _served(client, model)
+        served = await served_model(client, model)
         reasons, answered = dict[str, None](), set[API]()
         for rendering in _renderings(api, local):
             if rendering.api in answered:  # another form of the request would be answered alike
@@ -124,7 +124,8 @@ class Served:
     """Tokens of prompt and reply; None where the server does not say."""
 
 
-async def _served(client: ServerClient, model: str | None) -> Served:
+async def served_model(client: ServerClient, model: str | None) -> Served:
+    """The model of that name, or the only one; ConfigurationError if the server has it not, or several."""
     try:
         listed = (await client.send("models")).get("data")
     except ServerError as error:
@@ -169,6 +170,7 @@ class RemoteScorer:
         identity: model, kind of server, form of the prompt and length of the list; neither the address nor a key, so
             that a calibration holds for every replica behind a router.
         found: the scores of the first question.
+        prompt_tokens: tokens of all prompts so far, as the server counts them; 0 where it does not say.
     """
 
     layout: Layout = "full"
@@ -178,6 +180,7 @@ class RemoteScorer:
     ) -> None:
         self.client, self.served, self.rendering, self.top, self.extra = client, served, rendering, top, extra
         self.deadline = client.deadline
+        self.prompt_tokens = 0
         more = f"|{json.dumps(extra, sort_keys=True)}" if extra else ""
         self.identity = f"{served.model}|{served.owner}|{rendering.name}|top-{top}{more}"
         self.found: Scores
@@ -217,6 +220,7 @@ class RemoteScorer:
         asked = {"logprobs": True, "top_logprobs": self.top} if chat else {"logprobs": self.top}
         path = "chat/completions" if chat else "completions"
         first = read_reply(await self.client.send(path, {**fixed, **asked, **self.extra, **prompt}))
+        self.prompt_tokens += first.prompt_tokens or 0
         ids = prompt.get("prompt")
         if isinstance(ids, list) and first.prompt_tokens not in (None, len(ids)):
             raise ServerReplyError(f"the server read {first.prompt_tokens} tokens where {len(ids)} were sent")

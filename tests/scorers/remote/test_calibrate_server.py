@@ -37,7 +37,7 @@ def test_calibrated_and_then_checked_through_the_server(
     evidence.write_text(json.dumps(["Note 1.", "Note 2."]), "utf-8")
     with server.serve() as url:
         out = tmp_path / "calibration"
-        assert command(monkeypatch, "calibrate", "--labelled", str(labelled), "--out", str(out), "--server", url) == 0
+        assert command(monkeypatch, "calibrate", "--items", str(labelled), "--out", str(out), "--server", url) == 0
         capsys.readouterr()
         artefact = str(out / "calibration.json")
         asked = ("--claim", "Statement 1 holds.", "--evidence", str(evidence), "--calibration", artefact)
@@ -45,6 +45,13 @@ def test_calibrated_and_then_checked_through_the_server(
         assert command(monkeypatch, "check", *asked, "--server", url) == 2
         assert "no evidence can reach" in capsys.readouterr().err
         assert command(monkeypatch, "check", *asked, "--server", url, "--json", "--h-star", "0.5") in (0, 3)
-    decision = json.loads(capsys.readouterr().out)
+        decision = json.loads(capsys.readouterr().out)
+        # The folder says by itself which server is asked and how.
+        asked = (*asked[:-1], str(out))
+        assert command(monkeypatch, "check", *asked, "--json", "--h-star", "0.5") in (0, 3)
+        assert json.loads(capsys.readouterr().out)["q"] == decision["q"]
+        assert command(monkeypatch, "check", *asked, "--server", url) == 2
+        assert "give no other option" in capsys.readouterr().err
+    assert "tokens and get" in (out / "card.md").read_text("utf-8")  # what it costs, as the server counts
     assert 0.2 < decision["p_ref"] < 0.6
     assert json.loads(Path(artefact).read_text("utf-8"))["fingerprint"]["scorer"] == decision["settings"]["scorer"]

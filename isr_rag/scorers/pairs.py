@@ -1,0 +1,226 @@
+"""Readers that compare what is judged with each chunk by itself; the best chunk counts, whatever the order.
+
+A fact-checking cross-encoder (an NLI model, MiniCheck, FactCG), and two baselines without a model: BM25 and the share
+of words. Their scores mean little without a calibration: `isr-rag calibrate`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isr_rag._util.bm25 import tokens
+from isr_rag.core.predicates import BINARY_LABELS
+from isr_rag.core.scorer import Layout, ScoreRequest, Scores
+from isr_rag.errors import ConfigurationError, MissingDependencyError, PromptTooLongError, ScorerError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from isr_rag.scorers.local.loading import Quantization
+
+OVERLAP = 64
+"""Tokens that neighbouring windows of one long chunk share."""
+BATCH = 16
+"""Windows that a cross-encoder reads together."""
+FACTCG = (
+    '{evidence}\n\nChoose your answer: based on the paragraph above can we conclude that "{claim}"?\n\n'
+    "OPTIONS:\n- Yes\n- No\nI think the answer is "
+)
+"""What the FactCG models read; used for a model whose name says so."""
+_SUPPORTING = ("entailment", "entail", "supported", "supports", "support", "consistent", "factual", "true", "yes")
+
+
+class PairScorer:
+    """A scorer made of a score for each chunk and query; `pairs` is what differs."""
+
+    layout: Layout = "set"
+    identity: str
+
+    def pairs(self, texts: Sequence[str], query: str) -> Sequence[float]:
+        """How well each text carries the query, in [0, 1]."""
+        raise NotImplementedError
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """The best chunk's score as the probability of yes.
+
+        Raises:
+            ConfigurationError: for a predicate with other labels than yes and no.
+        """
+        found: list[Scores] = []
+        for request in requests:
+            prompt = request.prompt
+            if prompt.labels != BINARY_LABELS or not prompt.query:
+                raise ConfigurationError(f"{self.identity} compares texts: it answers only yes-or-no predicates")
+            best = max(self.pairs([chunk.removeprefix("> ").strip() for chunk in prompt.chunks], prompt.query))
+            with np.errstate(divide="ignore"):
+                row = np.log(np.array([best, 1.0 - best], dtype=np.float64))
+            found.append(Scores(np.tile(row, (len(request.orderings), 1)), passes=1))
+        return found
+
+
+class WordOverlap(PairScorer):
+    """The share of the query's words, stop words left out, that a chunk has."""
+
+    identity = "overlap/1"
+
+    def pairs(self, texts: Sequence[str], query: str) -> list[float]:
+        """See `PairScorer`."""
+        wanted, *given = map(set, tokens([query, *texts]))
+        return [len(wanted & words) / max(1, len(wanted)) for words in given]
+
+
+class Bm25Score(PairScorer):
+    """BM25 (k1 = 1.2, b = 0.75) as s / (10 + s), in which a word is as rare as in the documents of this package."""
+
+    identity = "bm25/1"
+
+    def __init__(self) -> None:
+        lines = resources.files("isr_rag").joinpath("calibration/data/chunks.jsonl").read_text("utf-8").split("\n")
+        known = tokens([json.loads(line)["text"] for line in lines if line])
+        self._chunks, self._length = len(known), sum(map(len, known)) / len(known)
+        self._with = Counter(word for words in known for word in set(words))
+
+    def pairs(self, texts: Sequence[str], query: str) -> list[float]:
+        """See `PairScorer`."""
+        wanted, *given = tokens([query, *texts])
+        found: list[float] = []
+        for words in given:
+            counts, norm = Counter(words), 1.2 * (0.25 + 0.75 * len(words) / self._length)
+            score = sum(
+                math.log1p((self._chunks - self._with[word] + 0.5) / (self._with[word] + 0.5))
+                * counts[word]
+                * 2.2
+                / (counts[word] + norm)
+                for word in set(wanted)
+            )
+            found.append(score / (10.0 + score))
+        return found
+
+
+class CrossEncoder(PairScorer):
+    """A sequence classification model of transformers; a score is the probability of its supporting label.
+
+    A chunk longer than the window is read in overlapping windows, of which the best counts.
+
+    Args:
+        model: a Hub name, a folder, or a loaded model (then give its tokenizer too).
+        tokenizer: the tokenizer of a loaded model.
+        label: name or index of the supporting label; by default found by its usual names, of two labels without names
+            the second one. One output is a sigmoid.
+        template: for models that read one text: where `{evidence}` and `{claim}` go. By default both go in as a pair,
+            and a model with FactCG in its name gets `FACTCG`.
+        device: torch device; `"auto"`: CUDA where there is one.
+        dtype: as for `isr_rag.scorers.transformers.TransformersScorer`, like `quantization`.
+        quantization: see `dtype`.
+
+    Raises:
+        ConfigurationError: if no supporting label can be found, or a loaded model has no tokenizer.
+        ModelNotFoundError: if the model is not there.
+        MissingDependencyError: if transformers is not installed.
+
+    Examples:
+        >>> from isr_rag.scorers.pairs import CrossEncoder
+        >>> scorer = CrossEncoder("MoritzLaurer/DeBERTa-v3-base-mnli")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        *,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        label: str | int | None = None,
+        template: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        quantization: Quantization | None = None,
+    ) -> None:
+        try:
+            from isr_rag.scorers.local.loading import load_model, torch, weights_fingerprint
+        except ImportError as error:
+            raise MissingDependencyError("CrossEncoder", "transformers", "local") from error
+        if isinstance(model, str):
+            place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+            loaded, tokenizer = load_model(model, device=place, dtype=dtype, quantization=quantization, classifier=True)
+            name = Path(model).name if Path(model).exists() else model
+        else:
+            loaded, name = model, Path(str(model.config.name_or_path or type(model).__name__)).name
+        if tokenizer is None:
+            raise ConfigurationError("a loaded model needs its tokenizer: CrossEncoder(model, tokenizer=...)")
+        template = template or (FACTCG if "factcg" in name.lower() else None)
+        self._model, self._tokenizer, self._template = loaded.eval(), tokenizer, template
+        self._label = _supporting(loaded.config, label)
+        window = min(tokenizer.model_max_length, int(getattr(loaded.config, "max_position_embeddings", 512) or 512))
+        padding = getattr(loaded.config, "pad_token_id", None)
+        # RoBERTa counts positions from its padding index on, and so holds that many tokens fewer.
+        shifted = loaded.config.model_type in ("roberta", "xlm-roberta", "camembert")
+        self._window = window - (padding + 1 if padding and shifted else 0)
+        self._lock = threading.Lock()
+        precision = quantization or str(loaded.dtype).removeprefix("torch.")
+        self.identity = f"cross-encoder/{name}/{weights_fingerprint(loaded)}/{precision}/label-{self._label}"
+        if template is not None:
+            self.identity += f"/template-{hashlib.sha256(template.encode()).hexdigest()[:12]}"
+
+    def pairs(self, texts: Sequence[str], query: str) -> list[float]:
+        """Probability of the supporting label for the best window of each text.
+
+        Raises:
+            PromptTooLongError: if the query leaves no room for evidence.
+        """
+        import torch
+
+        around = query if self._template is None else self._template.format(evidence="", claim=query)
+        taken = len(self._tokenizer.encode(around, add_special_tokens=False))
+        room = self._window - taken - self._tokenizer.num_special_tokens_to_add(pair=True) - 2
+        if room <= OVERLAP:
+            raise PromptTooLongError(
+                f"what is judged takes {taken} tokens, which leaves no room for evidence in a window of {self._window}"
+            )
+        windows = [(owner, part) for owner, text in enumerate(texts) for part in self._windows(text, room)]
+        best = [0.0] * len(texts)
+        for start in range(0, len(windows), BATCH):
+            batch = windows[start : start + BATCH]
+            parts = [part for _, part in batch]
+            if self._template is None:
+                asked: tuple[list[str], ...] = (parts, [query] * len(parts))
+            else:
+                asked = ([self._template.format(evidence=part, claim=query) for part in parts],)
+            encoded = self._tokenizer(*asked, padding=True, return_tensors="pt")
+            with self._lock, torch.inference_mode():
+                logits = self._model(**encoded.to(self._model.device)).logits.float()
+            if not torch.isfinite(logits).all():
+                raise ScorerError(f"{self.identity} gave something that is not a number")
+            scores = torch.sigmoid(logits) if logits.shape[-1] == 1 else torch.softmax(logits, dim=-1)
+            for (owner, _), score in zip(batch, scores[:, self._label].tolist(), strict=True):
+                best[owner] = max(best[owner], float(score))
+        return best
+
+    def _windows(self, text: str, room: int) -> list[str]:
+        """A text in overlapping pieces of at most so many tokens."""
+        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        spans = encoded["offset_mapping"]
+        starts = range(0, max(1, len(spans) - OVERLAP), room - OVERLAP)
+        return [text[spans[i][0] : spans[min(i + room, len(spans)) - 1][1]] for i in starts] if spans else [text]
+
+
+def _supporting(config: Any, label: str | int | None) -> int:
+    names = {int(index): str(name).lower() for index, name in (config.id2label or {}).items()}
+    if isinstance(label, int) and 0 <= label < max(1, config.num_labels):
+        return label
+    if config.num_labels == 1:
+        return 0
+    second = ("label_1",) if config.num_labels == 2 else ()  # as transformers calls a label without a name
+    wanted = (label.lower(),) if isinstance(label, str) else (*_SUPPORTING, *second)
+    found = [index for candidate in wanted for index, name in names.items() if name == candidate]
+    if found:
+        return found[0]
+    raise ConfigurationError(f"which label supports a claim? This model has {names}; give label=<name or index>")

@@ -1,0 +1,181 @@
+"""A reader is calibrated into a folder, resumed, loaded from it, and compared; altered files are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isr_rag import ISRGate
+from isr_rag.calibration import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.settings import Orderings
+from isr_rag.errors import ConfigurationError, ModelNotFoundError, OutputError, ScorerError
+from isr_rag.io.calibrating import calibrate_reader, compare_readers
+from isr_rag.io.items import bundled_items
+from isr_rag.scorers.load import load_scorer
+from isr_rag.testing import FixedScorer
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")]
+
+THINGS = ["pump", "valve", "boiler", "lamp", "gate", "fence", "roof", "tank", "hose", "meter", "drum", "belt"]
+
+
+def items(count: int = 240) -> list[dict[str, Any]]:
+    """Claims about a thing and a town; a false one names another town, and one in nine labels is turned round."""
+    made: list[dict[str, Any]] = []
+    for n in range(count):
+        thing, holds = THINGS[n % 12], n % 2
+        evidence = [f"The {thing} number {n} stands in Lyon.", f"A {THINGS[(n + 1) % 12]} was sold in Nantes."]
+        claim = f"The {thing} number {n} {'stands in Lyon' if holds else 'fell off a lorry near Bordeaux'}."
+        made.append(
+            {
+                "id": f"i{n}",
+                "label": holds if n % 9 else 1 - holds,
+                "claim": claim,
+                "evidence": evidence,
+                "group": f"g{n // 2}",
+                "source": f"s{n % 3}",
+                "kind": "claim/true" if holds else "claim/wrong",
+            }
+        )
+    return made
+
+
+def overlap() -> ISRGate:
+    return ISRGate(load_scorer("overlap"))
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("readers") / "overlap"
+    calibrate_reader(overlap(), {"model": "overlap"}, items(), out)
+    return out
+
+
+def test_the_folder_builds_the_gate_that_was_calibrated(calibrated: Path) -> None:
+    gate = ISRGate.load(calibrated, h_star=0.2)
+    assert gate.scorer.identity == "overlap/1"
+    claim, beside = "The pump number 9 stands in Lyon.", "A drum was sold in Nantes."
+    assert gate.decide([claim, beside], claim=claim).answered
+    assert not gate.decide([beside, "A lamp was sold in Nantes."], claim=claim).answered
+
+
+def test_the_card_says_what_stands_behind_it(calibrated: Path) -> None:
+    card = json.loads((calibrated / "card.json").read_text("utf-8"))["predicates"]["supported-claim/1"]
+    assert card["items"] == 240 and set(card["sources"]) == {"s0", "s1", "s2"}
+    assert set(card["kinds"]) == {"claim/true", "claim/wrong"} and 0.5 < card["kinds"]["claim/wrong"]["pairs"] <= 1.0
+    text = (calibrated / "card.md").read_text("utf-8")
+    assert text.startswith("# overlap/1") and "240 items; " in text and f'ISRGate.load("{calibrated}"' in text
+
+
+def test_a_run_that_broke_off_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    asked: set[str] = set()
+    most = 40
+
+    def dies(prompt: Prompt, ordering: Ordering) -> float:
+        asked.add(prompt.query)
+        if len(asked) > most:
+            raise ScorerError("the server went away")
+        return 0.9 if "Lyon" in prompt.query else 0.2
+
+    gate = ISRGate(FixedScorer(dies, layout="set"), orderings=Orderings(m=1))
+    with pytest.raises(ScorerError):
+        calibrate_reader(gate, {}, items(), tmp_path)
+    assert not (tmp_path / "reader.json").exists()
+    asked.clear()
+    most = 240
+    calibrate_reader(gate, {}, items(), tmp_path)
+    assert len(asked) == 240 - 32  # two batches of 16 were finished
+    asked.clear()
+    calibrate_reader(gate, {}, items(), tmp_path)
+    assert not asked
+
+
+def test_a_first_look_is_continued_by_the_full_run_and_never_mixed_with_another(tmp_path: Path) -> None:
+    seen: list[int] = []
+    said = calibrate_reader(
+        overlap(), {"model": "overlap"}, items(), tmp_path, limit=90, progress=lambda done, total: seen.append(total)
+    )
+    assert said.startswith("96 items") and set(seen) == {96}
+    assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 96
+    assert calibrate_reader(overlap(), {"model": "overlap"}, items(), tmp_path).startswith("240 items")
+    with pytest.raises(OutputError, match="other settings"):
+        calibrate_reader(overlap(), {"model": "overlap"}, items(120), tmp_path)
+    assert calibrate_reader(overlap(), {"model": "overlap"}, items(120), tmp_path, force=True).startswith("120 items")
+
+
+def test_a_predicate_with_too_few_items_is_left_out_and_named(tmp_path: Path) -> None:
+    question = {"id": "q", "label": 1, "question": "Where is it?", "evidence": ["In Lyon."]}
+    said = calibrate_reader(overlap(), {"model": "overlap"}, [*items(), question], tmp_path)
+    assert "Left out, with too few items of a class: sufficient/1." in said
+    with pytest.raises(CalibrationError, match="10 items of each class"):
+        calibrate_reader(overlap(), {"model": "overlap"}, [question], tmp_path / "few")
+
+
+@pytest.mark.parametrize("name", ["reader.json", "calibration.json", "scores.jsonl"])
+def test_altered_and_missing_files_are_refused(calibrated: Path, tmp_path: Path, name: str) -> None:
+    for file in ("reader.json", "calibration.json", "scores.jsonl"):
+        (tmp_path / file).write_bytes((calibrated / file).read_bytes())
+    text = (tmp_path / name).read_text("utf-8")
+    (tmp_path / name).write_text(text.replace("0.", "0.9", 1) if "0." in text else text.replace("overlap", "bm25"))
+    with pytest.raises(CalibrationCorruptError, match="altered"):
+        compare_readers([calibrated, tmp_path])
+    (tmp_path / name).unlink()
+    with pytest.raises((ModelNotFoundError, CalibrationCorruptError), match=name):
+        compare_readers([calibrated, tmp_path])
+
+
+def test_another_scorer_or_another_calibration_does_not_belong(calibrated: Path, tmp_path: Path) -> None:
+    with pytest.raises(CalibrationMismatchError, match="bm25/1"):
+        ISRGate.load(calibrated, scorer=load_scorer("bm25"))
+    calibrate_reader(overlap(), {"model": "overlap"}, items(200), tmp_path)
+    (tmp_path / "reader.json").write_bytes((calibrated / "reader.json").read_bytes())
+    with pytest.raises(CalibrationCorruptError, match="does not belong"):
+        ISRGate.load(tmp_path)
+
+
+def test_readers_stand_side_by_side_on_their_common_items(calibrated: Path, tmp_path: Path) -> None:
+    other = tmp_path / "bm25"
+    calibrate_reader(ISRGate(load_scorer("bm25")), {"model": "bm25"}, items(), other, limit=160)
+    table = compare_readers([calibrated, other], tmp_path / "both", resamples=50)
+    rows = [line.split(" | ") for line in table.splitlines()[2:]]
+    assert [(row[0], row[1], row[2]) for row in rows] == [
+        ("| overlap", "supported-claim/1", "160"),
+        ("| bm25", "supported-claim/1", "160"),
+    ]
+    assert (tmp_path / "both" / "compare.png").read_bytes().startswith(b"\x89PNG")
+    assert table in (tmp_path / "both" / "compare.md").read_text("utf-8")
+    with pytest.raises(CalibrationError, match="no labelled item in common"):
+        strange = [item | {"id": f"other {item['id']}"} for item in items()]
+        calibrate_reader(overlap(), {"model": "overlap"}, strange, tmp_path / "strange")
+        compare_readers([calibrated, tmp_path / "strange"])
+
+
+def test_a_model_of_transformers_is_loaded_again_from_its_folder(tmp_path: Path) -> None:
+    from tests.scorers import tiny
+
+    words = tiny.tokenizer("chatml")
+    tiny.model("llama", len(words)).save_pretrained(tmp_path / "model")
+    words.save_pretrained(tmp_path / "model")
+    description = {"model": str(tmp_path / "model"), "device": "cpu"}
+    gate = ISRGate(load_scorer(**description), orderings=Orderings(m=2))
+    said = calibrate_reader(gate, description, items(64), tmp_path / "out")
+    assert "2 orderings a decision" in said
+    loaded = ISRGate.load(tmp_path / "out", h_star=0.8)
+    asked = items()[3]
+    again = loaded.decide(asked["evidence"], claim=asked["claim"])
+    assert again.q == gate.decide(asked["evidence"], claim=asked["claim"], reference=loaded.reference).q
+    with pytest.raises(ConfigurationError, match="can reach"):
+        ISRGate.load(tmp_path / "out", h_star=0.01)
+    (tmp_path / "model" / "model.safetensors").unlink()
+    with pytest.raises(ModelNotFoundError, match="model"):
+        ISRGate.load(tmp_path / "out", h_star=0.8)
+
+
+def test_the_bundled_items_can_be_calibrated_on() -> None:
+    from isr_rag.gate.labelled import check_labelled
+
+    assert len(check_labelled(bundled_items())) == 1539

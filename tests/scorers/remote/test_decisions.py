@@ -1,0 +1,148 @@
+"""A decision model over real HTTP, on each wire that is in use, and with what can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
+
+from isr_rag import Choice, ISRGate
+from isr_rag.core.settings import Orderings
+from isr_rag.errors import ConfigurationError
+from isr_rag.references import Oracle
+from isr_rag.scorers.remote import ServerError, ServerReplyError
+from isr_rag.scorers.remote.decisions import DecisionScorer
+
+Reply = tuple[int, Any]
+
+
+def yes_to(state: str, text: str) -> float:
+    """Sure where the first chunk of the state is about Paris, less so where another one is."""
+    return 0.9 if state.split("\n")[0].count("Paris") else 0.6
+
+
+def noul(path: str, body: dict[str, Any]) -> Reply:
+    """As System One and the gateways that follow it answer."""
+    answers = {
+        name: {"type": "noul", "noul": yes_to(body["state"], one["instructions"])}
+        for name, one in body["questions"].items()
+        if one["type"] == "noul" and set(one["criteria"]) == {"true", "false"}
+    }
+    return 200, {"model": body["model"], "answers": answers, "usage": {"input_tokens": 50, "output_tokens": 0}}
+
+
+def predicate(path: str, body: dict[str, Any]) -> Reply:
+    """As OpenAI's decisions answer: lists, and nothing but the fields that are known."""
+    if "state" in body:
+        return 400, {"error": {"message": "Unknown parameter: 'state'."}}
+    answers = [
+        {"type": "predicate", "name": one["name"], "probability": yes_to(body["input"], one["instructions"])}
+        for one in body["questions"]
+    ]
+    return 200, {"model": body["model"], "answers": answers[::-1], "usage": {"input_tokens": 40}}
+
+
+@contextmanager
+def served(answer: Callable[[str, dict[str, Any]], Reply], seen: list[Any] | None = None) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._send(200, {"data": [{"id": "jev", "owned_by": "tests"}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if seen is not None:
+                seen.append((self.path, body))
+            self._send(*answer(self.path, body))
+
+        def _send(self, status: int, reply: Any) -> None:
+            data = json.dumps(reply).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def system_one(path: str, body: dict[str, Any]) -> Reply:
+    return noul(path, body) if path == "/v1/systemone" else (404, {"error": {"message": "no such path"}})
+
+
+EVIDENCE = ["Paris lies on the Seine.", "Lyon lies on the Rhône."]
+
+
+@pytest.mark.parametrize(
+    ("answer", "wire", "tokens"),
+    [(noul, "decisions/noul", 50), (predicate, "decisions/predicate", 40), (system_one, "systemone/noul", 50)],
+)
+def test_every_wire_gives_a_probability_for_each_ordering(
+    answer: Callable[[str, dict[str, Any]], Reply], wire: str, tokens: int
+) -> None:
+    with served(answer) as url:
+        scorer = DecisionScorer(url)
+        assert scorer.identity == f"jev|{wire}"
+        gate = ISRGate(scorer, Oracle(1.0), orderings=Orderings(m=2))
+        decision = gate.decide(EVIDENCE, claim="The Seine flows through Paris.")
+        assert sorted(decision.q) == pytest.approx([0.6, 0.9])
+        assert scorer.prompt_tokens == 3 * tokens  # one question when it was made, and two orderings
+        again = asyncio.run(gate.adecide(EVIDENCE, claim="The Seine flows through Paris."))
+        assert again.q == decision.q
+
+
+def test_questions_about_one_ordering_travel_together() -> None:
+    seen: list[Any] = []
+    with served(noul, seen) as url:
+        gate = ISRGate(DecisionScorer(url), Oracle(1.0), orderings=Orderings(m=2))
+        seen.clear()
+        gate.decide_batch([{"evidence": EVIDENCE, "claim": f"Claim {n}."} for n in range(5)])
+    assert [len(body["questions"]) for _, body in seen] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"answers": {}},
+        {"answers": {"0": {"type": "noul", "noul": 1.2}}},
+        {"answers": {"0": {"type": "noul", "noul": True}}},
+        {"answers": {"0": {"type": "choice", "choice": "yes"}}},
+        {"answers": [{"type": "refusal", "name": "0"}]},
+        {"answers": "yes"},
+        {},
+    ],
+)
+def test_an_answer_without_a_probability_is_a_failure_and_never_a_decision(wrong: dict[str, Any]) -> None:
+    good = True
+    with served(lambda path, body: noul(path, body) if good else (200, wrong)) as url:
+        scorer = DecisionScorer(url)
+        good = False
+        with pytest.raises(ServerReplyError, match="no probability"):
+            ISRGate(scorer, Oracle(1.0)).decide(EVIDENCE, claim="c")
+        with pytest.raises(ServerError, match="is no decision model"):
+            DecisionScorer(url)
+
+
+def test_a_server_that_refuses_is_named_and_a_choice_is_not_asked() -> None:
+    with served(lambda path, body: (401, {"error": {"message": "no key"}})) as url, pytest.raises(ServerError) as told:
+        DecisionScorer(url)
+    assert told.value.status == 401 and "ISR_RAG_API_KEY" in str(told.value)
+    with served(noul) as url, pytest.raises(ConfigurationError, match="yes-or-no"):
+        ISRGate(DecisionScorer(url), Oracle(1.0)).decide(EVIDENCE, predicate=Choice("Which?", ["a", "b"]))

@@ -1,0 +1,143 @@
+"""Readers that compare texts: real small networks with random weights, long chunks in windows, and two baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+from isr_rag import Choice, ISRGate
+from isr_rag.errors import ConfigurationError, ModelNotFoundError, PromptTooLongError, ScorerError
+from isr_rag.references import Oracle
+from isr_rag.scorers import pairs
+from isr_rag.scorers.load import load_scorer
+from isr_rag.scorers.pairs import CrossEncoder
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
+
+
+@pytest.fixture
+def tokenizer() -> PreTrainedTokenizerFast:
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    inner.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        unk_token="[UNK]",
+        model_max_length=48,
+    )
+
+
+def model(labels: dict[int, str] | None, outputs: int = 3) -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=48,
+        num_labels=outputs,
+    )
+    if labels:
+        config.id2label = labels
+    return BertForSequenceClassification(config).eval()
+
+
+NLI = {0: "contradiction", 1: "neutral", 2: "ENTAILMENT"}
+
+
+@pytest.fixture(autouse=True)
+def _short_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "OVERLAP", 8)
+
+
+def direct(encoder: Any, tokenizer: Any, evidence: str, claim: str, label: int) -> float:
+    with torch.inference_mode():
+        logits = encoder(**tokenizer(evidence, claim, return_tensors="pt")).logits
+    return float(torch.softmax(logits, -1)[0, label])
+
+
+def test_the_best_chunk_counts_whatever_the_order(tokenizer: PreTrainedTokenizerFast) -> None:
+    inner = model(NLI)
+    scorer = CrossEncoder(inner, tokenizer=tokenizer)
+    chunks = ["a b c", "d e"]
+    best = max(direct(inner, tokenizer, chunk, "f g", 2) for chunk in chunks)
+    for evidence in (chunks, chunks[::-1]):
+        decision = ISRGate(scorer, Oracle(1.0)).decide(evidence, claim="f g")
+        assert decision.q == pytest.approx((best,), abs=1e-6) and decision.m == 6
+
+
+def test_a_long_chunk_is_read_in_windows_and_many_in_batches(tokenizer: PreTrainedTokenizerFast) -> None:
+    inner = model(NLI)
+    words = [chr(97 + i % 26) for i in range(700)]
+    room = 48 - 2 - 3 - 2
+    windows = [" ".join(words[start : start + room]) for start in range(0, len(words) - 8, room - 8)]
+    best = max(direct(inner, tokenizer, window, "f g", 2) for window in windows)
+    assert len(windows) > pairs.BATCH
+    assert CrossEncoder(inner, tokenizer=tokenizer).pairs([" ".join(words)], "f g") == pytest.approx([best], abs=1e-6)
+
+
+def test_one_output_is_read_as_a_sigmoid(tokenizer: PreTrainedTokenizerFast) -> None:
+    inner = model(None, outputs=1)
+    with torch.inference_mode():
+        expected = torch.sigmoid(inner(**tokenizer("a", "b", return_tensors="pt")).logits[0, 0])
+    assert CrossEncoder(inner, tokenizer=tokenizer).pairs(["a"], "b") == pytest.approx([float(expected)], abs=1e-6)
+
+
+def test_a_template_puts_both_into_one_text(tokenizer: PreTrainedTokenizerFast) -> None:
+    inner = model(None, outputs=2)
+    scorer = CrossEncoder(inner, tokenizer=tokenizer, template="{evidence} x {claim} z")
+    with torch.inference_mode():
+        logits = inner(**tokenizer("a b x c z", return_tensors="pt")).logits
+    assert scorer.pairs(["a b"], "c") == pytest.approx([float(torch.softmax(logits, -1)[0, 1])], abs=1e-6)
+    assert scorer.identity != CrossEncoder(inner, tokenizer=tokenizer).identity
+
+
+def test_an_unknown_label_is_asked_for(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(ConfigurationError, match="label="):
+        CrossEncoder(model({0: "x", 1: "y", 2: "z"}), tokenizer=tokenizer)
+    with pytest.raises(ConfigurationError, match="label="):
+        CrossEncoder(model(None, outputs=3), tokenizer=tokenizer)
+    assert CrossEncoder(model({0: "x", 1: "y", 2: "z"}), tokenizer=tokenizer, label="y").identity.endswith("label-1")
+
+
+def test_what_it_cannot_judge_is_a_typed_error(tokenizer: PreTrainedTokenizerFast) -> None:
+    scorer = CrossEncoder(model(NLI), tokenizer=tokenizer)
+    gate = ISRGate(scorer, Oracle(1.0))
+    with pytest.raises(ConfigurationError, match="yes-or-no"):
+        gate.decide(["a"], predicate=Choice("q?", ["a", "b"]))
+    with pytest.raises(PromptTooLongError, match="no room"):
+        scorer.pairs(["a"], "a " * 60)
+    with torch.no_grad():
+        scorer._model.classifier.bias.fill_(float("nan"))
+    with pytest.raises(ScorerError, match="not a number"):
+        gate.decide(["a"], claim="b")
+
+
+def test_a_folder_is_loaded_by_its_name(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    inner = model(None, outputs=2)
+    inner.save_pretrained(tmp_path / "tiny-factcg")
+    tokenizer.save_pretrained(tmp_path / "tiny-factcg")
+    scorer = load_scorer(cross_encoder=str(tmp_path / "tiny-factcg"), device="cpu")
+    assert scorer.identity.startswith("cross-encoder/tiny-factcg/") and "/template-" in scorer.identity
+    with pytest.raises(ModelNotFoundError, match="missing-model"):
+        load_scorer(cross_encoder=str(tmp_path / "missing-model"), device="cpu")
+
+
+def test_the_baselines_prefer_the_chunk_that_has_the_words() -> None:
+    for name in ("overlap", "bm25"):
+        scorer = load_scorer(name)
+        near, far, none = scorer.pairs(  # type: ignore[attr-defined]
+            ["The Loire flows through Nantes.", "The Loire is long.", "Cats sleep."], "Does the Loire flow past Nantes?"
+        )
+        assert 1.0 > near > far > none == 0.0, name
