@@ -163,16 +163,13 @@ class DecisionFields(BaseModel):
     schema_version: int
     action: Action
     reason: Reason
-    h_star: float
-    clip: float
-    convention: str
+    settings: dict[str, Any] = Field(description="Scorer, h*, orderings and rule: all that it depends on beside texts.")
     predicate: str
-    family: str
     m: int
     chunks: int
-    scorer: str
     q: list[float]
     q_high: list[float]
+    q_alone: list[float]
     orderings: list[list[int]]
     q_bar: float | None
     q_lo: float | None
@@ -184,14 +181,18 @@ class DecisionFields(BaseModel):
     isr: float | Literal["inf"] | None
     js_certificate: float | None
     decided_by: str
+    guarantee: str
+    threshold_reached: bool | None
+    pointwise: float | None
+    lowest_h_star: float | None
     passes: int
-    invariant: bool
     below_noise_floor: bool | None
     focus: FocusFields | None
     left_out: list[int]
     nearest: NearestFields | None
     seconds: float
     detail: str
+    question: str
 
 
 class DecideResponse(BaseModel):

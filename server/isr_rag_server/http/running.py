@@ -67,6 +67,7 @@ def _serve(gate: ISRGate, settings: Settings, started: Callable[[str], None]) ->
         ws="none",
         access_log=False,
         log_config=None,
+        log_level="error",  # a warning per request that is not HTTP would let strangers fill a disk
         server_header=False,
         proxy_headers=bool(settings.proxies),
         forwarded_allow_ips=list(settings.proxies),
