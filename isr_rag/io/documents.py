@@ -54,6 +54,11 @@ class DocumentReader:
             self._process.communicate()
             self._process = None
 
+    def kill(self) -> None:
+        """End the process, from any thread: what is being read is an error at once."""
+        if (process := self._process) is not None:
+            process.kill()
+
     def read(self, kind: str, raw: bytes, seconds: float = SECONDS) -> tuple[list[str], str | None]:
         """The paragraphs (HTML, UTF-8) or sentences (PDF) of a document, and the title of a page.
 

@@ -129,13 +129,15 @@ def _files_in(path: Path, note: Callable[[str], None]) -> list[Path]:
     return wanted
 
 
-def chunks_of_document(raw: bytes, name: str, *, deadline: float | None = None) -> Iterator[Chunk]:
+def chunks_of_document(
+    raw: bytes, name: str, *, deadline: float | None = None, reader: DocumentReader | None = None
+) -> Iterator[Chunk]:
     """The chunks of a file's content, cut as `read_evidence` does and with its errors; nothing is read from a disk.
 
     The suffix of `name` tells the format, its stem is a title, and error messages contain it. A process that parses
     HTML or PDF is killed at `deadline`, in seconds of `time.monotonic`; None for a minute from now.
     """
-    with DocumentReader() as reader:
+    with reader or DocumentReader() as reader:
         yield from _chunks(raw, Path(name), reader, time.monotonic() + SECONDS if deadline is None else deadline)
 
 

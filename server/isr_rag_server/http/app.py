@@ -27,6 +27,7 @@ from isr_rag.audit import AnswerAudit
 from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.gate import ISRGate
+from isr_rag.io.documents import DocumentReader
 from isr_rag.io.sources import chunks_of_document
 from isr_rag_server.http.bodies import Bodies
 from isr_rag_server.http.desk import Threads
@@ -243,9 +244,9 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Cut a document (txt, md, html, pdf, json, jsonl) into chunks. Nothing of it is stored."""
         raw = await request.body()
-        deadline = time.monotonic() + service.settings.limits.seconds
-        work = partial(asyncio.to_thread, _read, raw, name, deadline)
-        chunks = await service.desk.run(request.state.client, work)
+        chunks = await service.readers.run(
+            request.state.client, partial(_read, raw, name, time.monotonic() + service.settings.limits.seconds)
+        )
         return JSONResponse({"chunks": [{"text": chunk.text, "title": chunk.title} for chunk in chunks]})
 
     @app.get("/v1/models", response_model=ModelsResponse, tags=["gate"])
@@ -290,11 +291,14 @@ def _page_file(name: str) -> Response:
     return Response(content, media_type=_PAGE[name])
 
 
-def _read(raw: bytes, name: str, deadline: float) -> list[Chunk]:
+async def _read(raw: bytes, name: str, deadline: float) -> list[Chunk]:
+    reader = DocumentReader()
     try:
-        return list(chunks_of_document(raw, name, deadline=deadline))
+        return await asyncio.to_thread(lambda: list(chunks_of_document(raw, name, deadline=deadline, reader=reader)))
     except InvalidInputError as error:
         raise Problem("unreadable-document", str(error)) from error
+    finally:
+        reader.kill()  # where nobody waits for it any more
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -31,6 +31,11 @@ class _Place:
 _place: ContextVar[_Place | None] = ContextVar("place", default=None)
 
 
+def readers_of(limits: Limits) -> int:
+    """How many documents are read at a time."""
+    return max(1, limits.running // 4)
+
+
 class Threads(ThreadPoolExecutor):
     """The threads of an event loop (`asyncio.to_thread`), which know for which request they work.
 
@@ -38,7 +43,7 @@ class Threads(ThreadPoolExecutor):
     """
 
     def __init__(self, limits: Limits) -> None:
-        super().__init__(limits.running + _SPARE_THREADS, thread_name_prefix="isr-serving")
+        super().__init__(limits.running + readers_of(limits) + _SPARE_THREADS, thread_name_prefix="isr-serving")
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """Begin work, and let the place of its request know."""

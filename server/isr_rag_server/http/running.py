@@ -177,18 +177,20 @@ class _Uvicorn(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        desk = self._service.desk
-        desk.stop()
-        ending = asyncio.gather(desk.idle(), asyncio.sleep(_LINGER))
+        desks = self._service.desks
+        for desk in desks:
+            desk.stop()
+        ending = asyncio.gather(*(desk.idle() for desk in desks), asyncio.sleep(_LINGER))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ending, max(_LINGER, self._service.settings.limits.seconds))
-        desk.give_up()
+        for desk in desks:
+            desk.give_up()
         for listening in self.servers:
             listening.close()
         await asyncio.sleep(0.1)  # requests of connections that were just opened are still read and refused
         await super().shutdown(sockets)
-        if desk.running:
-            _logger.error("%d threads work on: the process ends without them", desk.running)
+        if hanging := sum(desk.running for desk in desks):
+            _logger.error("%d threads work on: the process ends without them", hanging)
             for handler in logging.getLogger().handlers:
                 handler.flush()
             os._exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from isr_rag import __version__
@@ -14,7 +14,7 @@ from isr_rag.core.evidence import Chunk, as_chunks
 from isr_rag.core.scorer import kept_bytes_of
 from isr_rag.gate import ISRGate
 from isr_rag_server.http.bodies import Bodies
-from isr_rag_server.http.desk import Desk
+from isr_rag_server.http.desk import Desk, readers_of
 from isr_rag_server.http.fields import AuditRequest, DecideRequest, EvidenceItem, IndexRequest, IndexResponse, TextChunk
 from isr_rag_server.http.kept import KeptChunks
 from isr_rag_server.http.log import DecisionLog
@@ -57,6 +57,7 @@ class Service:
 
     Attributes:
         desk: who is served when.
+        readers: whose documents are read when: they may take long, and no decision waits for them.
         bodies: what all requests hold together.
         metrics: what was counted.
     """
@@ -64,17 +65,32 @@ class Service:
     def __init__(self, gate: ISRGate, settings: Settings) -> None:
         self.gate, self.settings = gate, settings
         self.desk = Desk(settings.limits)
+        self.readers = Desk(replace(settings.limits, running=readers_of(settings.limits)))
         self.bodies = Bodies(settings.limits)
         self.kept = KeptChunks(settings.limits.kept_bytes)
         self.log = None if settings.log is None else DecisionLog(settings.log)
         self.metrics = Metrics(
             {
-                "isr_rag_running": ("Requests that are worked on, also those given up", lambda: self.desk.running),
-                "isr_rag_waiting": ("Requests that wait for their turn", lambda: self.desk.waiting),
+                "isr_rag_running": (
+                    "Requests that are worked on, also those given up",
+                    lambda: sum(one.running for one in self.desks),
+                ),
+                "isr_rag_waiting": (
+                    "Requests that wait for their turn",
+                    lambda: sum(one.waiting for one in self.desks),
+                ),
                 "isr_rag_state_bytes": ("Bytes of kept states of chunks", lambda: kept_bytes_of(gate.scorer) or 0),
                 "isr_rag_kept_chunk_bytes": ("Bytes of chunks kept under their hash", lambda: self.kept.nbytes),
             }
         )
+
+    @property
+    def desks(self) -> tuple[Desk, Desk]:
+        """All that is worked at."""
+        return self.desk, self.readers
+
+    def _at_desks(self, what: str) -> int:
+        return sum(getattr(desk, what) for desk in self.desks)
 
     async def decide(self, asked: DecideRequest, asker: Asker) -> Decision:
         """Decide about an item when it is its turn, count it and log it.

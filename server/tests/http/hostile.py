@@ -79,8 +79,12 @@ class Server:
         return float(times.user + times.system)
 
     @property
-    def threads(self) -> int:
-        return int(self._watched.num_threads())
+    def children(self) -> list[psutil.Process]:
+        """Processes that it has begun and that are still there."""
+        try:
+            return list(self._watched.children(recursive=True))
+        except psutil.NoSuchProcess:
+            return []
 
     @property
     def files(self) -> int:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -531,6 +532,51 @@ def test_a_place_is_taken_as_long_as_its_thread_works_and_metrics_say_so() -> No
             server.open(server.head("POST", "/v1/decide", length=len(body)), body).close()
         time.sleep(0.5)
         assert server.metric("isr_rag_running") <= 2.0 and server.metric("isr_rag_waiting") == 0.0
+
+
+def bomb() -> bytes:
+    """A PDF of some kilobytes that takes minutes to read: pages that share one packed stream of text."""
+    packed = zlib.compress(b"BT /F 9 Tf " + b"1 0 0 1 5 5 Tm (some words here) Tj " * 20_000 + b"ET", 9)
+    pages = 40
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(b"%d 0 R" % (5 + i) for i in range(pages)), pages),
+        b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        *[b"<< /Type /Page /Parent 2 0 R /Contents 3 0 R /Resources << /Font << /F 4 0 R >> >> >>"] * pages,
+    ]
+    out, places = bytearray(b"%PDF-1.4\n"), []
+    for number, content in enumerate(objects, start=1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    tail = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, len(out))
+    return bytes(out) + head + table + tail
+
+
+def test_documents_that_take_long_hold_up_no_decision_and_end_with_their_sender() -> None:
+    with serving(limits={"seconds": 30.0}) as server:
+        raw = bomb()
+        assert len(raw) < 20_000
+        head = server.head("POST", "/v1/documents?name=a.pdf", length=len(raw), kind="application/octet-stream")
+        sent = [server.open(head, raw) for _ in range(8)]
+        deadline = time.monotonic() + 20
+        while server.metric("isr_rag_running") < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert server.metric("isr_rag_running") == 2.0 and server.metric("isr_rag_waiting") == 6.0
+        assert server.ask("POST", "/v1/decide", ITEM)[0] == 200
+        for made in sent:
+            made.close()
+        deadline = time.monotonic() + 15
+        while server.metric("isr_rag_running") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert server.metric("isr_rag_running") == 0.0 and server.metric("isr_rag_waiting") == 0.0
+        assert not server.children
+        asked = server.open(head, raw)
+        time.sleep(1.0)
+        assert end(server) < 30.0 + 2.0 + 4.0 and not server.children
+        asked.close()
 
 
 def end(server: Server) -> float:
