@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 from isr_rag.core.decision import Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.core.settings import OnError, Settings, check_count, check_on_error
-from isr_rag.errors import InvalidTypeError
+from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, ReferenceFailedError, ScorerError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.acquisition import (
     SUFFICIENT,
@@ -193,6 +195,29 @@ def asked(decision: Decision, question: str, draft: str | None = None) -> Decisi
     if draft is not None and decision.reason in (Reason.SCORER_FAILED, Reason.REFERENCE_FAILED):
         detail = detail.split(": ", 1)[0]
     return replace(decision, question=question, detail=detail)
+
+
+@contextmanager
+def unquoted(*drafts: str | None) -> Generator[None, None, None]:
+    """What is raised inside reaches the caller without what it quotes of a draft: the kind of failure alone.
+
+    Args:
+        *drafts: what is judged inside; None where the evidence alone is.
+
+    Raises:
+        ISRError: as raised inside, with another message and no cause if it has a word of a draft.
+    """
+    try:
+        yield
+    except ISRError as error:
+        said, cause = "", cast(BaseException | None, error)
+        while cause is not None:
+            said, cause = f"{said} {cause}", cause.__cause__ or cause.__context__
+        if not any(word in said for draft in drafts for word in re.findall(r"\w{4,}", draft or "")):
+            raise
+        kinds: tuple[type[ISRError], ...] = (ReferenceFailedError, ScorerError, InvalidInputError, ISRError)
+        kind = next(kind for kind in kinds if isinstance(error, kind))
+        raise kind(f"a {type(error).__name__} on judging a draft; what it says quotes the draft") from None
 
 
 def numbered(chunks: list[Chunk]) -> list[Chunk]:

@@ -178,6 +178,30 @@ class Conformance:
         check(bool(outcome.decisions), f"no decision reached the caller; {where}")
         check(outcome.decisions[-1]["action"] == "abstain", f"not an abstention; {where}")
 
+    def test_a_follow_up_is_not_answered_as_if_it_stood_alone(self) -> None:
+        """Where nothing condensed it, a question that refers to what was said before is an abstention that names it."""
+        follow_up = f"And that one? {question(0)}"
+        for place, path in self._ways():
+            outcome = World(self.harness, place).run(path, asked=follow_up)
+            where = f"{place}, {path}: {outcome}"
+            self._check_abstained(outcome, where)
+            check(outcome.decisions[-1]["question"] == follow_up, f"the decision is about another question; {where}")
+
+    def test_what_a_failure_quotes_of_a_draft_reaches_nobody(self) -> None:
+        """A scorer that says which draft it failed at, whether the policy is to raise or to abstain."""
+
+        def fail(n: int) -> None:
+            raise RuntimeError(f"cannot read {draft(n)}")
+
+        for place, path in self._ways():
+            for policy in _POLICIES if place == "after" else ():
+                with _log_lines() as lines:
+                    outcome = World(self.harness, place, policy=policy, scorer=fail).run(path)
+                where = f"{place}, {path}, policy {policy}: the log says {lines}; {outcome}"
+                self._check_unseen(outcome, where)
+                check(DRAFT not in repr(lines), f"the log holds words of the draft; {where}")
+                check((outcome.error is not None) == (policy == "raise"), where)
+
     def test_rounds_are_bounded(self) -> None:
         """Never more retrievals than allowed, while every round brings something new and nothing is enough."""
         for place, path in self._ways():
@@ -451,7 +475,7 @@ def _chain(error: BaseException | None) -> str:
     words: list[str] = []
     while error is not None:
         words.append(str(error))
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return " <- ".join(words)
 
 

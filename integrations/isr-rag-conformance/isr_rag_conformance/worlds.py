@@ -253,18 +253,21 @@ class World:
         events = [event for event, number in self._journal if number == n]
         return "score" in events and "draft" in events[len(events) - events[::-1].index("score") :]
 
-    def run(self, path: str, n: int = 0) -> Outcome:
-        """Put one question along one path: `sync`, `async`, `stream`, `astream`, `batch` or `abatch`."""
-        outcome, before = Outcome(), self.count("draft", n)
+    def run(self, path: str, n: int = 0, *, asked: str | None = None) -> Outcome:
+        """Put question n along one path: `sync`, `async`, `stream`, `astream`, `batch` or `abatch`.
+
+        `asked` is that question in other words, its own among them.
+        """
+        outcome, before, text = Outcome(), self.count("draft", n), question(n) if asked is None else asked
         try:
             if path == "batch":
-                self.harness.batch(self.adapter, [question(n)], [outcome])
+                self.harness.batch(self.adapter, [text], [outcome])
             elif path == "abatch":
-                asyncio.run(self.harness.abatch(self.adapter, [question(n)], [outcome]))
+                asyncio.run(self.harness.abatch(self.adapter, [text], [outcome]))
             elif path in ("sync", "stream"):
-                self.harness.run(self.adapter, question(n), outcome, stream=path == "stream")
+                self.harness.run(self.adapter, text, outcome, stream=path == "stream")
             else:
-                asyncio.run(self.harness.arun(self.adapter, question(n), outcome, stream=path == "astream"))
+                asyncio.run(self.harness.arun(self.adapter, text, outcome, stream=path == "astream"))
         except (Exception, asyncio.CancelledError) as error:
             outcome.error = error
         outcome.llm_calls = self.count("draft", n) - before

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from isr_rag import Chunk, Decision, aacquire, acquire
 from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.adapters import asked, not_alone, unquoted
 from isr_rag_conformance.suite import Conformance, Outcome, Passage, Place, Setup
 
 Document = dict[str, Any]
@@ -49,6 +51,15 @@ class Adapter:
     def plain(self, decision: Decision) -> dict[str, Any]:
         return decision.to_dict()
 
+    def not_alone(self, question: str) -> Decision | None:
+        return not_alone(self.setup.gate, question)
+
+    def unquoted(self, draft: str) -> AbstractContextManager[None]:
+        return unquoted(draft)
+
+    def told(self, decisions: Sequence[Decision], question: str, draft: str) -> list[dict[str, Any]]:
+        return [self.plain(asked(decision, question, draft)) for decision in decisions]
+
     def gather(self, question: str) -> tuple[Callable[..., list[Chunk]], list[Document]]:
         """A retriever for the core's loop, and the documents that it fills: in order, equal ones of a round kept."""
         gathered: list[Document] = []
@@ -70,18 +81,24 @@ class Adapter:
         return retrieve, gathered, text, {"answer": text}
 
     def run(self, question: str) -> Result:
-        retrieve, gathered, text, asked = self.begin(question)
-        trail = acquire(self.setup.gate, retrieve, question=question, **asked, rounds=self.rounds())
-        return self.close(question, trail.decision, [self.plain(d) for d in trail.decisions], gathered, text)
+        retrieve, gathered, text, answer = self.begin(question)
+        if (refused := self.not_alone(question)) is not None:
+            return self.close(question, refused, [self.plain(refused)], gathered, text)
+        with self.unquoted(text):
+            trail = acquire(self.setup.gate, retrieve, question=question, **answer, rounds=self.rounds())
+        return self.close(question, trail.decision, self.told(trail.decisions, question, text), gathered, text)
 
     async def arun(self, question: str) -> Result:
-        retrieve, gathered, text, asked = self.begin(question)
+        retrieve, gathered, text, answer = self.begin(question)
 
         async def aretrieve(query: str, round_number: int, previous: Decision | None) -> list[Chunk]:
             return retrieve(query, round_number, previous)
 
-        trail = await aacquire(self.setup.gate, aretrieve, question=question, **asked, rounds=self.rounds())
-        return self.close(question, trail.decision, [self.plain(d) for d in trail.decisions], gathered, text)
+        if (refused := self.not_alone(question)) is not None:
+            return self.close(question, refused, [self.plain(refused)], gathered, text)
+        with self.unquoted(text):
+            trail = await aacquire(self.setup.gate, aretrieve, question=question, **answer, rounds=self.rounds())
+        return self.close(question, trail.decision, self.told(trail.decisions, question, text), gathered, text)
 
     def first_round(
         self, question: str, retrieve: Callable[..., list[Chunk]]
@@ -430,7 +447,23 @@ class SharedStateOfThreads(Adapter):
         return super().run(self.question)
 
 
+class TakingFollowUpsAlone(Adapter):
+    """Judges a follow-up as if it stood alone."""
+
+    def not_alone(self, question: str) -> Decision | None:
+        return None
+
+
+class QuotingDrafts(Adapter):
+    """Hands on what a failed scorer said."""
+
+    def unquoted(self, draft: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 BROKEN: list[tuple[type[Adapter], str]] = [
+    (TakingFollowUpsAlone, "test_a_follow_up_is_not_answered_as_if_it_stood_alone"),
+    (QuotingDrafts, "test_what_a_failure_quotes_of_a_draft_reaches_nobody"),
     (BuildingAnyLoop, "test_a_setting_that_could_never_answer_is_refused_when_it_is_built"),
     (DecidingTwice, "test_the_log_tells_each_decision_once"),
     (DraftingTwice, "test_a_sufficient_case_answers_with_the_draft"),
@@ -482,6 +515,8 @@ BROKEN: list[tuple[type[Adapter], str]] = [
 def test_a_broken_adapter_fails_the_check_it_breaks(
     broken: type[Adapter], promise: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if broken is QuotingDrafts and place == "before":
+        return  # there is no draft to quote
     if "cancelled" in promise:  # these wait for as long as that
         monkeypatch.setattr("isr_rag_conformance.suite.PATIENCE", 0.5)
     suite = type("Suite", (Conformance,), {"harness": PlainHarness(broken), "places": (place,)})()

@@ -18,7 +18,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from isr_rag import Decision, ISRGate, aacquire, acquire
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.adapters import asked, not_alone
+from isr_rag.gate.adapters import asked, not_alone, unquoted
 from llama_index.postprocessor.isr.events import ISRDecisionEvent
 
 dispatcher = get_dispatcher(__name__)
@@ -81,7 +81,8 @@ def gather(
     def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
         return _keep(nodes, fetch(query, number, previous))
 
-    trail = acquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
+    with unquoted(answer):
+        trail = acquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
     return decided(trail.decisions, nodes, question, answer, drafted=drafted)
 
 
@@ -96,7 +97,8 @@ async def agather(
     async def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
         return _keep(nodes, await fetch(query, number, previous))
 
-    trail = await aacquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
+    with unquoted(answer):
+        trail = await aacquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
     return decided(trail.decisions, nodes, question, answer, drafted=drafted)
 
 

@@ -15,7 +15,7 @@ from isr_rag import Action, Decision
 from isr_rag import ISRGate as CoreGate
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import asked, not_alone
+from isr_rag.gate.adapters import asked, not_alone, unquoted
 
 OUTPUTS: dict[str, Any] = {
     "abstained": list[Document],
@@ -110,14 +110,16 @@ class Round:
         """
         made = self._early(gate, answer)
         if made is None:
-            made = gate.decide_batch([self.item(answer)])[0]
+            with unquoted(answer):
+                made = gate.decide_batch([self.item(answer)])[0]
         return asked(made, self.query, answer)
 
     async def adecide(self, gate: CoreGate, answer: str | None = None) -> Decision:
         """As `decide`, without blocking the event loop."""
         made = self._early(gate, answer)
         if made is None:
-            made = (await gate.adecide_batch([self.item(answer)]))[0]
+            with unquoted(answer):
+                made = (await gate.adecide_batch([self.item(answer)]))[0]
         return asked(made, self.query, answer)
 
     def _early(self, gate: CoreGate, answer: str | None) -> Decision | None:
