@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
@@ -18,7 +19,7 @@ from isr_rag import Action, AnswerAudit, Decision, Reason
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.acquisition import abstain
-from isr_rag.gate.adapters import Place
+from isr_rag.gate.adapters import Place, not_alone, stands_alone
 from langchain_isr.agent_run import AgentRun
 from langchain_isr.audit import audited_evidence, trimmed
 from langchain_isr.common import KEY, ISRAbstained, item_of, replaced, settled
@@ -55,10 +56,10 @@ class Decide:
 
     def stated(self, gate: CoreGate) -> Decision | None:
         """The decision where a reason is given; None where the gate has to be asked."""
+        question, draft = self.item["question"], self.item["answer"]
         if self.reason is None:
-            return None
-        asked = {"question": self.item["question"], "answer": self.item["answer"]}
-        return abstain(gate, self.reason, self.detail, **asked)
+            return not_alone(gate, question, draft)
+        return abstain(gate, self.reason, self.detail, question=question, answer=draft)
 
 
 @dataclass(frozen=True)
@@ -155,11 +156,14 @@ class Turns:
         if not begun["follows_up"] or not (run.rounds or run.kept):
             return
         if "condensed" not in begun:
-            condensed = (
-                self.condense(request.messages) if self.condense else (yield AskForQuestion(request, run.question))
-            )
+            if self.condense is not None:
+                condensed = str(self.condense(request.messages)).strip()
+            else:
+                asking = AskForQuestion(request, run.question)
+                made = str((yield asking)).strip()
+                condensed = made if _asks(made, asking.messages()[:-1]) else ""
             begun = begun.copy()
-            begun["condensed"] = str(condensed).strip() or run.question
+            begun["condensed"] = condensed or run.question
         run.question, run.begun = begun["condensed"], begun
 
     def _drafted(self, request: ModelRequest[Any], quiet: bool) -> Generator[Draft, Any, ModelResponse[Any]]:
@@ -179,7 +183,7 @@ class Turns:
             detail = "the model drafted no text"
             decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
             return self._abstention(run, decision)
-        if self.audit and response.structured_response is None:
+        if self.audit and response.structured_response is None and stands_alone(run.question):
             return (yield from self._audited(request, run, response, draft))
         decision = yield from _decided(request, run, answer=draft, can_acquire=run.begun["searches"] < self.rounds)
         if decision.answered:
@@ -251,6 +255,21 @@ def _decided(
     run.decisions.append(decision.to_dict())
     request.runtime.stream_writer({KEY: decision.to_dict()})
     return decision
+
+
+def _asks(made: str, said: Sequence[BaseMessage]) -> bool:
+    """Whether a model made a question that stands alone, without names and numbers that the conversation does not have.
+
+    No gate has judged what it made, and it goes into the agent's state: it may be an answer.
+    """
+    known = {word.lower() for message in said for word in re.findall(r"\w+", str(message.text))}
+    words = re.findall(r"\w+", made)
+    told = [
+        w
+        for i, w in enumerate(words)
+        if (w.isupper() and w != "I") or any(c.isdigit() for c in w) or (i and not w.islower())
+    ]
+    return made.endswith("?") and stands_alone(made) and all(word.lower() in known for word in told)
 
 
 def _said(request: ModelRequest[Any], messages: Sequence[BaseMessage]) -> ModelRequest[Any]:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
 
 from isr_rag import AnswerAudit, Decision, ISRError
 from isr_rag.errors import InvalidTypeError
-from langchain_isr.common import State
+from isr_rag.gate.adapters import unquoted
+from langchain_isr.common import State, text_of
 
 StateOrError = State | Exception
 T = TypeVar("T")
@@ -75,9 +77,11 @@ class Judging(Batched, Generic[Judged]):
 
     Attributes:
         event: name of the custom event that carries what the gate made of an input.
+        answer_key: where an input holds the draft.
     """
 
     event: ClassVar[str]
+    answer_key: str
 
     @abstractmethod
     def _judge(self, inputs: Sequence[Mapping[str, Any]]) -> Sequence[Judged]:
@@ -98,7 +102,8 @@ class Judging(Batched, Generic[Judged]):
     def judged(self, inputs: Sequence[Mapping[str, Any]]) -> list[Judged | ISRError]:
         """What the gate makes of the inputs, without run or event; one that fails has its error instead."""
         try:
-            return list(self._judge(inputs))
+            with unquoted(*self._drafts(inputs)):
+                return list(self._judge(inputs))
         except ISRError as error:
             # One bad input must not take the others with it: each gets its own result or its own error.
             return [error] if len(inputs) == 1 else [self.judged([state])[0] for state in inputs]
@@ -106,9 +111,14 @@ class Judging(Batched, Generic[Judged]):
     async def ajudged(self, inputs: Sequence[Mapping[str, Any]]) -> list[Judged | ISRError]:
         """As `judged`, without blocking the event loop."""
         try:
-            return list(await self._ajudge(inputs))
+            with unquoted(*self._drafts(inputs)):
+                return list(await self._ajudge(inputs))
         except ISRError as error:
             return [error] if len(inputs) == 1 else [(await self.ajudged([state]))[0] for state in inputs]
+
+    def _drafts(self, inputs: Sequence[Mapping[str, Any]]) -> list[str]:
+        given = [state.get(self.answer_key) for state in inputs if isinstance(state, Mapping)]
+        return [text_of(draft) for draft in given if isinstance(draft, (str, BaseMessage))]
 
     def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         results = self.judged(inputs)
@@ -141,7 +151,10 @@ def checked_state(state: object) -> Mapping[str, Any]:
         InvalidTypeError: if it is none.
     """
     if not isinstance(state, Mapping):
-        raise InvalidTypeError(f"the gate takes a dict with question and documents, not {type(state).__name__}")
+        raise InvalidTypeError(
+            f"the gate takes a dict with question and documents, not {type(state).__name__}: after a retriever, write "
+            '{"question": RunnablePassthrough(), "documents": retriever} | ISRGate(), or use ISRRetriever'
+        )
     return state  # pyright: ignore[reportUnknownVariableType]  # keys of any kind; only known ones are read
 
 

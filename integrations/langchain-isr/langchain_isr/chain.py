@@ -17,7 +17,7 @@ from isr_rag.gate.adapters import MESSAGE
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, ISRAbstained, State, text_of
 from langchain_isr.gate import ISRGate
-from langchain_isr.quiet import quiet_config, quietly, refuse_memory, unquoted
+from langchain_isr.quiet import quiet_config, quietly, refuse_memory, unread
 
 
 class ISRChain(Batched):
@@ -192,7 +192,7 @@ class _Work:
             try:
                 drafted = {"answer": text_of(raised(result))}
             except Exception as error:
-                self.outcomes[i] = error if self._chain.after is None else unquoted(error)
+                self.outcomes[i] = error if self._chain.after is None else unread(error)
                 return False
             self.outcomes[i] = {**cast(State, self.outcomes[i]), **drafted}
             return True

@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field, model_validator
 
 from isr_rag.gate.acquisition import require_answerable
-from isr_rag.gate.adapters import gate_for
+from isr_rag.gate.adapters import asked, gate_for, not_alone
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
@@ -56,7 +56,9 @@ class ISRCompressor(BaseDocumentCompressor):
             ISRAbstained: after an abstention, with `on_abstain="raise"`.
             ISRError: as `isr_rag.ISRGate.decide`.
         """
-        decision = self.gate.decide(evidence_of(documents, self.document_prompt), question=query)
+        decision = not_alone(self.gate, query)
+        if decision is None:
+            decision = asked(self.gate.decide(evidence_of(documents, self.document_prompt), question=query), query)
         if config := _running(callbacks):
             dispatch_custom_event(EVENT, decision.to_dict(), config=config)
         return released(documents, decision, self.on_abstain)
@@ -65,7 +67,10 @@ class ISRCompressor(BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
         """As `compress_documents`, without blocking the event loop."""
-        decision = await self.gate.adecide(evidence_of(documents, self.document_prompt), question=query)
+        decision = not_alone(self.gate, query)
+        if decision is None:
+            made = await self.gate.adecide(evidence_of(documents, self.document_prompt), question=query)
+            decision = asked(made, query)
         if config := _running(callbacks):
             await adispatch_custom_event(EVENT, decision.to_dict(), config=config)
         return released(documents, decision, self.on_abstain)

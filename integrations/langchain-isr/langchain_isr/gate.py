@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from isr_rag import Decision
 from isr_rag import ISRGate as CoreGate
-from isr_rag.gate.adapters import MESSAGE, Place, gate_for
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.adapters import MESSAGE, Place, asked, gate_for, not_alone
 from langchain_isr.batched import Judging, StateOrError, checked_state
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
@@ -51,14 +53,18 @@ class ISRGate(Judging[Decision]):
         message: takes the place of a withheld answer.
         document_prompt: how your chain renders a document for its model; the gate judges exactly that text. By
             default `{page_content}`, as in LangChain's stuff-documents chain.
-        question_key: where the input holds the question, such as `"input"`.
+        question_key: where the input holds the question, such as `"input"`. In a conversation, the question as it was
+            searched for, in words that stand alone: one that does not, such as "and when did it end?", is an
+            abstention (`isr_rag.gate.adapters.stands_alone` is the rule).
         documents_key: where the input holds the documents, such as `"context"`.
         answer_key: where the input holds the draft.
+        history_key: where the input holds the conversation so far, if it does.
         other_texts: `"refuse"` an input that holds under another key what may be a draft: anything but numbers,
             documents and a conversation that ends with a question, where there is no answer; a model's message or the
             answer once more, where there is one. Or let such texts `"pass"`.
 
     Raises:
+        ValidationError: for a target that the gate could never reach, neither before drafting nor after it.
         InvalidInputError: for an input without question or documents, or with empty ones, or with a text under a key
             that the gate does not know in place of an answer.
         ISRAbstained: after an abstention before drafting, or with `on_abstain="raise"`.
@@ -76,11 +82,12 @@ class ISRGate(Judging[Decision]):
     question_key: str = "question"
     documents_key: str = "documents"
     answer_key: str = "answer"
+    history_key: str = "chat_history"
     other_texts: Literal["refuse", "pass"] = "refuse"
 
     @model_validator(mode="after")
     def _load(self) -> Self:
-        self.core("after")  # the embedded model is loaded here, and not by the first request
+        require_some_answer(self.gate, self.h_star)  # the embedded model is loaded here, and not by the first request
         return self
 
     def get_input_schema(self, config: RunnableConfig | None = None) -> type[BaseModel]:
@@ -97,18 +104,28 @@ class ISRGate(Judging[Decision]):
         return gate_at(place, self.gate, self.h_star)
 
     def _judge(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision]:
-        items, made = [self.item(state) for state in inputs], dict[int, Decision]()
-        for place, positions in placed(items):
+        items = [self.item(state) for state in inputs]
+        made = self._refused(items)
+        for place, positions in placed(items, made):
             decisions = self.core(place).decide_batch([items[i] for i in positions])
             made.update(zip(positions, decisions, strict=True))
-        return [made[i] for i in range(len(items))]
+        return told(items, made)
 
     async def _ajudge(self, inputs: Sequence[Mapping[str, Any]]) -> list[Decision]:
-        items, made = [self.item(state) for state in inputs], dict[int, Decision]()
-        for place, positions in placed(items):
+        items = [self.item(state) for state in inputs]
+        made = self._refused(items)
+        for place, positions in placed(items, made):
             decisions = await self.core(place).adecide_batch([items[i] for i in positions])
             made.update(zip(positions, decisions, strict=True))
-        return [made[i] for i in range(len(items))]
+        return told(items, made)
+
+    def _refused(self, items: Sequence[Mapping[str, Any]]) -> dict[int, Decision]:
+        """The abstentions about questions that do not stand alone, by the places of their items."""
+        made: dict[int, Decision] = {}
+        for place, positions in placed(items, made):
+            refused = {i: not_alone(self.core(place), items[i]["question"], items[i]["answer"]) for i in positions}
+            made.update({i: decision for i, decision in refused.items() if decision is not None})
+        return made
 
     def item(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The item for the core gate.
@@ -120,7 +137,7 @@ class ISRGate(Judging[Decision]):
         keys = {"question": self.question_key, "documents": self.documents_key, "answer": self.answer_key}
         given = checked_state(state)
         if self.other_texts == "refuse":
-            refuse_unknown_drafts(given, [*keys.values(), KEY], self.answer_key)
+            refuse_unknown_drafts(given, [*keys.values(), self.history_key, KEY], self.answer_key)
         renamed = {name: given[key] for name, key in keys.items() if key in given}
         return item_of(renamed, document_prompt=self.document_prompt, keys=keys)
 
@@ -143,9 +160,26 @@ def gate_at(place: Place, gate: CoreGate | None, h_star: float | None = None) ->
     return gate if h_star is None else gate.with_h_star(h_star)
 
 
-def placed(items: Sequence[Mapping[str, Any]]) -> list[tuple[Place, list[int]]]:
-    """The positions of the items without a draft and of those with one."""
-    before = [i for i, item in enumerate(items) if item["answer"] is None]
-    after = [i for i, item in enumerate(items) if item["answer"] is not None]
+def require_some_answer(gate: CoreGate | None, h_star: float | None = None, *, rounds: int = 1) -> None:
+    """Refuse a gate that could never answer, neither with a draft nor without one.
+
+    Raises:
+        ConfigurationError: as `isr_rag.gate.acquisition.require_answerable`.
+    """
+    try:
+        require_answerable(gate_at("after", gate, h_star), rounds, after=True)
+    except ConfigurationError:
+        require_answerable(gate_at("before", gate, h_star), rounds, before=True)
+
+
+def told(items: Sequence[Mapping[str, Any]], made: Mapping[int, Decision]) -> list[Decision]:
+    """The decisions in the order of their items, each with the question that it is about."""
+    return [asked(made[i], item["question"], item["answer"]) for i, item in enumerate(items)]
+
+
+def placed(items: Sequence[Mapping[str, Any]], made: Mapping[int, Decision]) -> list[tuple[Place, list[int]]]:
+    """The positions of the items without a draft and of those with one, but for those that are decided about."""
+    before = [i for i, item in enumerate(items) if item["answer"] is None and i not in made]
+    after = [i for i, item in enumerate(items) if item["answer"] is not None and i not in made]
     both: list[tuple[Place, list[int]]] = [("before", before), ("after", after)]
     return [(place, positions) for place, positions in both if positions]

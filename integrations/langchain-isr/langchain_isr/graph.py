@@ -20,7 +20,16 @@ from isr_rag import ISRGate as CoreGate
 from isr_rag.core.settings import check_count
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import Stop
-from isr_rag.gate.adapters import MESSAGE, Place, at_each_round, core_gate, gate_for
+from isr_rag.gate.adapters import (
+    MESSAGE,
+    Place,
+    asked,
+    at_each_round,
+    core_gate,
+    gate_for,
+    not_alone,
+    unquoted,
+)
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
@@ -34,7 +43,7 @@ from langchain_isr.common import (
     settled,
     text_of,
 )
-from langchain_isr.gate import gate_at
+from langchain_isr.gate import gate_at, require_some_answer
 from langchain_isr.quiet import quiet_config, quietly, refuse_memory
 
 When = Literal["before", "after", "both"]
@@ -98,12 +107,13 @@ def isr_node(
             `ISRGate` says; or let such texts `"pass"`.
 
     Raises:
-        ConfigurationError: if rounds < 1; from a call, if no evidence could ever lead such a loop to an answer.
+        ConfigurationError: if rounds < 1, or no evidence could ever lead such a loop to an answer, neither before
+            drafting nor after it; from a call, if none could where it is asked.
         InvalidTypeError: if `gate` is not one of `isr_rag`.
     """
     own = None if gate is None else core_gate(gate)
     check_count("rounds", rounds, 1)
-    gate_at("after", own)  # the embedded model is loaded here, and not by the first request
+    require_some_answer(own, rounds=rounds)  # the embedded model is loaded here, and not by the first request
 
     def core(state: State) -> CoreGate:
         place: Place = "before" if state.get("answer") is None else "after"
@@ -121,12 +131,10 @@ def _gate_node(
         return item_of(state, can_acquire=int(state.get("round", rounds)) < rounds, document_prompt=document_prompt)
 
     def decide(state: State, config: RunnableConfig) -> State:
-        decision = core(state).decide_batch([item(state)])[0]
-        return _noted(state, decision, config)
+        return _noted(state, _decided(core(state), item(state)), config)
 
     async def adecide(state: State, config: RunnableConfig) -> State:
-        decision = (await core(state).adecide_batch([item(state)]))[0]
-        return await _anoted(state, decision, config)
+        return await _anoted(state, await _adecided(core(state), item(state)), config)
 
     return RunnableLambda(decide, afunc=adecide, name="isr_gate")
 
@@ -137,7 +145,7 @@ def create_isr_graph(
     gate: CoreGate | None = None,
     *,
     when: When = "both",
-    rounds: int = 2,
+    rounds: int = 1,
     rewrite: Rewrite | None = None,
     message: str = MESSAGE,
     document_prompt: DocumentPrompt = DOCUMENT_PROMPT,
@@ -148,7 +156,8 @@ def create_isr_graph(
     Retrieve, gate the evidence, draft, gate the draft; while a gate does not answer and rounds are left, retrieve
     again. Counters, evidence and decisions start afresh with every run, also on one thread of a checkpointer; a run
     that was interrupted goes on from its last step. A draft reaches no stream, no state and no checkpoint before its
-    release, also where it is a graph or an agent itself; it runs without a checkpointer.
+    release, also where it is a graph or an agent itself; it runs without a checkpointer. A question that does not stand
+    alone, such as "and when did it end?", is an abstention: each run knows its own question only.
 
     Args:
         retriever: finds documents; or a function that takes the number of the round, from 0, and returns a retriever.
@@ -157,7 +166,8 @@ def create_isr_graph(
             before drafting and at 0.05 after it. Its target hallucination rate is split over the rounds, unless its
             calibration covers whole loops; its `on_error` also holds for the retriever.
         when: gate the evidence `"before"` drafting, the draft `"after"` it, or `"both"`.
-        rounds: rounds of retrieval at most, >= 1.
+        rounds: rounds of retrieval at most, >= 1. The default gate releases drafts in a single round only: half of its
+            h* is more than its calibration can reach.
         rewrite: rewords the query for each further round: takes the question, the number of the round, and the
             decision before it.
         message: the answer after an abstention.
@@ -179,12 +189,12 @@ def create_isr_graph(
     )
     # Nodes take and return parts of the state, for which LangGraph's types have no name.
     graph: Any = StateGraph(ISRState, input_schema=Question)
-    graph.add_node("begin", _begin)
+    graph.add_node("begin", RunnableLambda(nodes.begin, afunc=nodes.abegin))
     graph.add_node("retrieve", RunnableLambda(nodes.retrieve, afunc=nodes.aretrieve))
     graph.add_node("draft", RunnableLambda(nodes.answer, afunc=nodes.aanswer))
     graph.add_node("abstain", nodes.abstain)
     graph.add_edge(START, "begin")
-    graph.add_edge("begin", "retrieve")
+    graph.add_conditional_edges("begin", _found, {"go on": "retrieve", "abstain": "abstain"})
     first = "draft"
     if when != "after":
         first = "gate"
@@ -214,6 +224,16 @@ class _Nodes:
         self.core, self.draft, self.rounds, self.rewrite, self.message = core, draft, rounds, rewrite, message
         self.retriever, self.release, self.document_prompt = retriever, release, document_prompt
 
+    def begin(self, state: State, config: RunnableConfig) -> State:
+        """A fresh run; one whose question does not stand alone ends here."""
+        refused = not_alone(self.core, state["question"])
+        return _FRESH if refused is None else {**_FRESH, **_noted({}, refused, config), "stop": "failed"}
+
+    async def abegin(self, state: State, config: RunnableConfig) -> State:
+        """As `begin`."""
+        refused = not_alone(self.core, state["question"])
+        return _FRESH if refused is None else {**_FRESH, **await _anoted({}, refused, config), "stop": "failed"}
+
     def retrieve(self, state: State, config: RunnableConfig) -> State:
         """One round of retrieval."""
         try:
@@ -242,7 +262,7 @@ class _Nodes:
         if state["documents"]:
             with quietly():
                 draft = text_of(self.draft.invoke(state, quiet_config(config)))
-        decision = self.core.decide_batch([self._item(state, draft)])[0]
+        decision = _decided(self.core, self._item(state, draft))
         return {**_noted(state, decision, config), **_released(draft, decision)}
 
     async def aanswer(self, state: State, config: RunnableConfig) -> State:
@@ -253,7 +273,7 @@ class _Nodes:
         if state["documents"]:
             with quietly():
                 draft = text_of(await self.draft.ainvoke(state, quiet_config(config)))
-        decision = (await self.core.adecide_batch([self._item(state, draft)]))[0]
+        decision = await _adecided(self.core, self._item(state, draft))
         return {**await _anoted(state, decision, config), **_released(draft, decision)}
 
     def abstain(self, state: State) -> State:
@@ -286,9 +306,22 @@ class _Nodes:
         )
 
 
-def _begin(state: State) -> State:
-    """A fresh run, whatever an earlier one left in the checkpoint."""
-    return {"documents": [], "round": 0, KEY: None, "decisions": [], "answer": None, "stop": None}
+_FRESH: State = {"documents": [], "round": 0, KEY: None, "decisions": [], "answer": None, "stop": None}
+"""The state of a run that begins, whatever an earlier one left in the checkpoint."""
+
+
+def _decided(core: CoreGate, item: dict[str, Any]) -> Decision:
+    question, draft = item["question"], item["answer"]
+    with unquoted(draft):
+        made = not_alone(core, question, draft)
+        return asked(core.decide_batch([item])[0] if made is None else made, question, draft)
+
+
+async def _adecided(core: CoreGate, item: dict[str, Any]) -> Decision:
+    question, draft = item["question"], item["answer"]
+    with unquoted(draft):
+        made = not_alone(core, question, draft)
+        return asked((await core.adecide_batch([item]))[0] if made is None else made, question, draft)
 
 
 def _released(draft: str | None, decision: Decision) -> State:

@@ -17,7 +17,7 @@ from langgraph.types import Command
 
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.adapters import MESSAGE, Place, at_each_round, gate_for
+from isr_rag.gate.adapters import MESSAGE, Place, asked, at_each_round, gate_for, unquoted
 from langchain_isr.agent_run import Begun, Found, begin, found_by, merged
 from langchain_isr.agent_turn import (
     AskForQuestion,
@@ -65,7 +65,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     although messages are summarised or trimmed later. Tools with `return_direct` are refused.
 
     Evidence stays over the turns of a thread: a follow-up is judged on what earlier turns found and this one adds, and
-    as a question of its own, which `condense` makes of it.
+    as a question of its own, which `condense` makes of it; `decision["question"]` is the one that was judged. Where a
+    follow-up does not stand alone and no question was made of it, the agent abstains.
 
     The state has `isr` (all decisions of the run) and `isr_documents`; the released message and the abstention
     carry the decision in `response_metadata["isr"]`. Each decision is also streamed as a custom event. The target
@@ -181,12 +182,14 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 with quietly():
                     result = text_of(step.request.model.invoke(step.messages()))
             elif isinstance(step, Decide):
-                gate = self._gate(step)
-                stated = step.stated(gate)
-                result = gate.decide_batch([step.item])[0] if stated is None else stated
+                gate, question, draft = self._gate(step), step.item["question"], step.item["answer"]
+                with unquoted(draft):
+                    stated = step.stated(gate)
+                    result = asked(gate.decide_batch([step.item])[0] if stated is None else stated, question, draft)
                 dispatch_custom_event(EVENT, result.to_dict())
             elif isinstance(step, Audit):
-                result = self._last.audit_batch([step.item])[0]
+                with unquoted(step.item["answer"]):
+                    result = self._last.audit_batch([step.item])[0]
                 dispatch_custom_event(AUDIT_EVENT, result.masked().to_dict())
             elif step.quiet:
                 with quietly():
@@ -209,12 +212,15 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 with quietly():
                     result = text_of(await step.request.model.ainvoke(step.messages()))
             elif isinstance(step, Decide):
-                gate = self._gate(step)
-                stated = step.stated(gate)
-                result = (await gate.adecide_batch([step.item]))[0] if stated is None else stated
+                gate, question, draft = self._gate(step), step.item["question"], step.item["answer"]
+                with unquoted(draft):
+                    stated = step.stated(gate)
+                    made = (await gate.adecide_batch([step.item]))[0] if stated is None else stated
+                result = asked(made, question, draft)
                 await adispatch_custom_event(EVENT, result.to_dict())
             elif isinstance(step, Audit):
-                result = (await self._last.aaudit_batch([step.item]))[0]
+                with unquoted(step.item["answer"]):
+                    result = (await self._last.aaudit_batch([step.item]))[0]
                 await adispatch_custom_event(AUDIT_EVENT, result.masked().to_dict())
             elif step.quiet:
                 with quietly():

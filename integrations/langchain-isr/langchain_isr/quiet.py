@@ -84,17 +84,17 @@ def _nowhere(_: Any) -> None:
 
 @contextmanager
 def quietly() -> Generator[None, None, None]:
-    """Everything called inside runs under `quiet_config` of the running configuration, and fails as `unquoted` says."""
+    """Everything called inside runs under `quiet_config` of the running configuration, and fails as `unread` says."""
     token = var_child_runnable_config.set(quiet_config())
     try:
         yield
     except Exception as error:
-        raise unquoted(error) from None
+        raise unread(error) from None
     finally:
         var_child_runnable_config.reset(token)
 
 
-def unquoted(error: Exception) -> Exception:
+def unread(error: Exception) -> Exception:
     """The error of a draft without what it quotes of it.
 
     A parser says what it could not parse, in a `ValueError` or in one of LangChain's errors on structured output. Any

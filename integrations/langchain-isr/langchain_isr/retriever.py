@@ -17,10 +17,10 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
-from isr_rag import Chunk, Decision, Trail, aacquire, acquire
+from isr_rag import Chunk, Decision, aacquire, acquire
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import require_answerable
-from isr_rag.gate.adapters import gate_for
+from isr_rag.gate.adapters import asked, gate_for, not_alone
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
@@ -74,7 +74,8 @@ class ISRRetriever(BaseRetriever):
 
     The acquisition loop is the one of `isr_rag.gate.acquisition`: evidence accumulates, the target hallucination rate
     is split over the rounds, and a round that brings nothing new ends it. The documents come in the order they were
-    found, as copies with the decision in `metadata["isr"]`.
+    found, as copies with the decision in `metadata["isr"]`. A query that does not stand alone, such as "and when did it
+    end?", is an abstention, and nothing is searched for.
 
     Args:
         retriever: finds documents: any retriever or runnable from a string to documents.
@@ -114,48 +115,54 @@ class ISRRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        documents, trail = self._acquire(query, RunnableConfig(callbacks=run_manager.get_child()), k)
-        return released(documents, trail.decision, self.on_abstain)
+        documents, decision = self._acquire(query, RunnableConfig(callbacks=run_manager.get_child()), k)
+        return released(documents, decision, self.on_abstain)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        documents, trail = await self._aacquire(query, RunnableConfig(callbacks=run_manager.get_child()), k)
-        return released(documents, trail.decision, self.on_abstain)
+        documents, decision = await self._aacquire(query, RunnableConfig(callbacks=run_manager.get_child()), k)
+        return released(documents, decision, self.on_abstain)
 
     def _step(self, state: State, config: RunnableConfig) -> State:
-        documents, trail = self._acquire(state["question"], config, None)
-        return {**state, "documents": documents, KEY: trail.decision.to_dict()}
+        documents, decision = self._acquire(state["question"], config, None)
+        return {**state, "documents": documents, KEY: decision.to_dict()}
 
     async def _astep(self, state: State, config: RunnableConfig) -> State:
-        documents, trail = await self._aacquire(state["question"], config, None)
-        return {**state, "documents": documents, KEY: trail.decision.to_dict()}
+        documents, decision = await self._aacquire(state["question"], config, None)
+        return {**state, "documents": documents, KEY: decision.to_dict()}
 
-    def _acquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Trail]:
+    def _acquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Decision]:
         search = _Search(self, k or self.k)
 
-        def retrieve(asked: str, round_number: int, previous: Decision | None, /) -> list[Chunk]:
+        def retrieve(_: str, round_number: int, previous: Decision | None, /) -> list[Chunk]:
             if previous is not None:
-                dispatch_custom_event(EVENT, previous.to_dict(), config=config)
-            found = search.retriever(round_number).invoke(search.query(asked, round_number, previous), config)
+                dispatch_custom_event(EVENT, asked(previous, query).to_dict(), config=config)
+            found = search.retriever(round_number).invoke(search.query(query, round_number, previous), config)
             return search.found(found)
 
-        trail = acquire(self.gate, retrieve, question=query, rounds=self.rounds)
-        dispatch_custom_event(EVENT, trail.decision.to_dict(), config=config)
-        return gathered(search.rounds), trail
+        made = not_alone(self.gate, query)
+        if made is None:
+            made = acquire(self.gate, retrieve, question=query, rounds=self.rounds).decision
+        decision = asked(made, query)
+        dispatch_custom_event(EVENT, decision.to_dict(), config=config)
+        return gathered(search.rounds), decision
 
-    async def _aacquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Trail]:
+    async def _aacquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Decision]:
         search = _Search(self, k or self.k)
 
-        async def retrieve(asked: str, round_number: int, previous: Decision | None, /) -> list[Chunk]:
+        async def retrieve(_: str, round_number: int, previous: Decision | None, /) -> list[Chunk]:
             if previous is not None:
-                await adispatch_custom_event(EVENT, previous.to_dict(), config=config)
-            found = await search.retriever(round_number).ainvoke(search.query(asked, round_number, previous), config)
+                await adispatch_custom_event(EVENT, asked(previous, query).to_dict(), config=config)
+            found = await search.retriever(round_number).ainvoke(search.query(query, round_number, previous), config)
             return search.found(found)
 
-        trail = await aacquire(self.gate, retrieve, question=query, rounds=self.rounds)
-        await adispatch_custom_event(EVENT, trail.decision.to_dict(), config=config)
-        return gathered(search.rounds), trail
+        made = not_alone(self.gate, query)
+        if made is None:
+            made = (await aacquire(self.gate, retrieve, question=query, rounds=self.rounds)).decision
+        decision = asked(made, query)
+        await adispatch_custom_event(EVENT, decision.to_dict(), config=config)
+        return gathered(search.rounds), decision
 
 
 @dataclass

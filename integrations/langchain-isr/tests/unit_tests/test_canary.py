@@ -58,13 +58,13 @@ SAID: Any = {"messages": [HumanMessage(QUESTION)]}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def fails(error: type[BaseException]) -> Callable[[Case], float]:
-    """A reference that fails once a draft is judged."""
+def fails(error: type[BaseException], *, quoting: bool = False) -> Callable[[Case], float]:
+    """A reference that fails once a draft is judged, and may say which."""
 
     def judge(case: Case) -> float:
         if case.predicate.template.startswith("sufficient"):
             return 1.0
-        raise error("the machine is gone")
+        raise error(f"the machine is gone{': ' + case.predicate.query if quoting else ''}")
 
     return judge
 
@@ -72,6 +72,7 @@ def fails(error: type[BaseException]) -> Callable[[Case], float]:
 FATES: dict[str, Callable[[Case], float]] = {
     "abstains": lambda case: float(case.predicate.template.startswith("sufficient")),
     "fails": fails(RuntimeError),
+    "fails and quotes the draft": fails(ValueError, quoting=True),
     "times out": fails(TimeoutError),
     "is cancelled": fails(asyncio.CancelledError),
 }
@@ -207,17 +208,21 @@ def around(watch: Watch, node: Any, schema: Any = Outer) -> Any:
     return built.compile(checkpointer=watch.saver, store=watch.store)
 
 
+def made(judge: Any) -> CoreGate:
+    return judge if isinstance(judge, CoreGate) else gate(judge)
+
+
 def a_graph(watch: Watch, draft: Any, judge: Any, when: Any = "after") -> Any:
-    return create_isr_graph(bm25(), draft, gate(judge), when=when, rounds=1, checkpointer=watch.saver)
+    return create_isr_graph(bm25(), draft, made(judge), when=when, rounds=1, checkpointer=watch.saver)
 
 
 def a_graph_in_a_graph(watch: Watch, draft: Any, judge: Any) -> Any:
-    return around(watch, create_isr_graph(bm25(), draft, gate(judge), when="both", rounds=1))
+    return around(watch, create_isr_graph(bm25(), draft, made(judge), when="both", rounds=1))
 
 
 def a_chain(watch: Watch, draft: Any, judge: Any) -> Any:
     found = RunnableLambda(lambda state: {**state, "documents": rivers(2)})
-    return found | ISRChain(draft=draft, after=ISRGate(gate=gate(judge)))
+    return found | ISRChain(draft=draft, after=ISRGate(gate=made(judge)))
 
 
 def a_chain_in_a_node(watch: Watch, draft: Any, judge: Any) -> Any:
@@ -252,12 +257,25 @@ def test_a_draft_is_seen_nowhere_before_its_release(host: str, shape: str, caplo
         with caplog.at_level(logging.DEBUG):
             if fate == "abstains":
                 watch.run(built, ASKED)
-            elif shape in ("a model", "a graph with a checkpointer"):
+            elif shape == "a model":
                 watch.stream(built, ASKED)
         assert watch.clean(caplog.text, [vars(record) for record in caplog.records]), (host, shape, fate)
     watch = Watch()
     released = HOSTS[host](watch, DRAFTS[shape](watch), lambda case: 1.0).invoke(ASKED, watch.config())
     assert released["answer"] == SECRET
+
+
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_a_failed_gate_that_abstains_does_not_quote_the_draft(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch()
+    abstaining = gate(fails(ValueError, quoting=True), on_error="abstain")
+    built = HOSTS[host](watch, DRAFTS["a text"](watch), abstaining)
+    with caplog.at_level(logging.DEBUG):
+        watch.stream(built, ASKED)
+    assert watch.clean(caplog.text) and "cannot answer" in watch.text()
+    agent = an_agent(speaking(SECRET), ISRMiddleware(gate(fails(ValueError, quoting=True), on_error="abstain")))
+    done = agent.invoke(SAID)
+    assert clean(done) and done["isr"][-1]["reason"] == "reference_failed"
 
 
 def quoting(state: Any) -> Any:
@@ -700,6 +718,9 @@ def test_settings_that_can_never_answer_are_refused_when_the_object_is_made() ->
     for make in (
         lambda: ISRRetriever(retriever=bm25(), gate=low, rounds=1),
         lambda: ISRCompressor(gate=low),
+        lambda: ISRGate(gate=low),
+        lambda: ISRGate(gate=low.with_h_star(0.3), h_star=0.1),
+        lambda: isr_node(low),
         lambda: ISRChain(draft=draft, before=ISRGate(gate=low)),
         lambda: ISRChain(draft=draft, after=ISRGate(gate=low)),
         lambda: ISRMiddleware(low),

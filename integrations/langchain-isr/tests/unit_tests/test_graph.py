@@ -102,9 +102,9 @@ def test_a_round_that_brings_nothing_new_is_the_last() -> None:
 def test_a_second_run_on_a_thread_starts_afresh() -> None:
     built = graph(4, rounds=3, when="before", checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "1"}}
-    first, second = built.invoke(ASKED, config), built.invoke({"question": "And the Loire?"}, config)
+    first, second = built.invoke(ASKED, config), built.invoke({"question": "Where does the Loire end?"}, config)
     assert (second["round"], len(second["decisions"])) == (first["round"], len(first["decisions"]))
-    assert built.get_state(config).values["question"] == "And the Loire?"
+    assert built.get_state(config).values["question"] == "Where does the Loire end?"
 
 
 @pytest.mark.parametrize("node", ["gate", "draft", "retrieve"])
