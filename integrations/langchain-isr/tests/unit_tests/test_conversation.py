@@ -93,7 +93,7 @@ def test_the_agents_own_model_condenses_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "made", ["In 1453.", "It ended in 1453?", "Did Zanzibar win?", "", AGAIN, "1453?", "ZANZIBAR?"]
+    "made", ["In 1453.", "It ended in 1453?", "Did Zanzibar win?", "", AGAIN, "1337?", "ZANZIBAR?"]
 )
 def test_what_is_no_question_of_the_conversation_is_not_taken_for_one(made: str) -> None:
     states, asked = conversation(made)

@@ -160,7 +160,7 @@ def chatty(messages: list[BaseMessage]) -> AIMessage | str:
         return "The Seine"
     said = str(messages[-1].text)
     if said.startswith("Rewrite"):
-        return "Which river flows through Paris, then?"
+        return "Which of the rivers flows through Paris?"
     return searching(said) if "?" in said else "You are welcome."
 
 
@@ -183,7 +183,7 @@ def test_ordinary_chat_passes_and_a_follow_up_keeps_its_evidence_and_becomes_a_q
     assert asked == []
     assert say(QUESTION)["messages"][-1].text == "The Seine"
     first = len(asked)
-    assert asked[-1][0].startswith("Which river flows through Paris, then?")  # Hi there came before: a follow-up
+    assert asked[-1][0].startswith("Which of the rivers flows through Paris?")  # Hi there came before: a follow-up
     assert say("And the Meuse?")["messages"][-1].text == "The Seine"
     assert asked[-1][1] >= asked[first - 1][1]
     assert say("Thanks!")["messages"][-1].text == "You are welcome."
