@@ -44,14 +44,13 @@ app.command(epilog=_examples(deciding.AUDIT_EXAMPLES, EXIT_CODES))(deciding.audi
 calibrating = typer.Typer(rich_markup_mode="rich", epilog=_examples(preparing.CALIBRATE_EXAMPLES))
 calibrating.callback(invoke_without_command=True)(preparing.calibrate)
 app.add_typer(calibrating, name="calibrate")
-app.command(epilog=_examples(preparing.COMPARE_EXAMPLES))(preparing.compare)
 app.command(epilog=_examples(preparing.SETUP_EXAMPLES))(preparing.setup)
 app.command(epilog=_examples(preparing.DEMO_EXAMPLES))(preparing.demo)
 app.command(epilog=_examples(preparing.DOCTOR_EXAMPLES, preparing.DOCTOR_EXIT_CODES))(preparing.doctor)
 
 COMMANDS = "isr_rag.commands"
 """Group of entry points by which other distributions add commands; each is called with `app` and `calibrating`."""
-ELSEWHERE = {"": ("serve", "mcp", "report"), "calibrate ": ("collect", "next", "label", "report")}
+ELSEWHERE = {"": ("serve", "mcp", "report", "compare"), "calibrate ": ("collect", "next", "label", "report")}
 """The commands that isr-rag-server adds."""
 
 

@@ -17,10 +17,6 @@ CALIBRATE_EXAMPLES = (
     "isr-rag calibrate --items labelled.jsonl --out mine/",
     "isr-rag check --claim 'The Seine flows through Paris.' --evidence notes/ --calibration qwen/",
 )
-COMPARE_EXAMPLES = (
-    "isr-rag calibrate --model bm25 --out bm25/ && isr-rag calibrate --model overlap --out overlap/",
-    "isr-rag compare bm25/ overlap/ --out comparison/",
-)
 SETUP_EXAMPLES = ("isr-rag setup",)
 DEMO_EXAMPLES = ("isr-rag setup && isr-rag demo",)
 DOCTOR_EXAMPLES = (
@@ -80,16 +76,6 @@ def calibrate(
         )
     tell(f"{out / 'card.md'}: what stands behind it")
     say(said)
-
-
-def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of `isr-rag calibrate`, two at least.")],
-    out: Annotated[Path | None, typer.Option(callback=folder, help="Folder for compare.md and compare.png.")] = None,
-) -> None:
-    """Put calibrated readers side by side: ranking, coverage at equal risk, time."""
-    from isr_rag.io.calibrating import compare_readers
-
-    say(compare_readers(folders, out))
 
 
 def setup(

@@ -1,9 +1,8 @@
-"""Calibrate any reader on labelled items, resumable, and put calibrated readers side by side."""
+"""Calibrate any reader on labelled items, resumable."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,13 +11,12 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isr_rag._util.files import sha256_of, write_atomically, write_json
 from isr_rag._util.text import in_markdown
 from isr_rag.calibration.card import calibration_card, card_text
 from isr_rag.calibration.checks import FEW_OF_A_CLASS, REFUSED_OF_A_CLASS, refuse_duplicates
-from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, fitting_libraries
+from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.records import CalibrationRecord
 from isr_rag.core.settings import lowest_target
 from isr_rag.gate import ISRGate
@@ -29,8 +27,6 @@ from isr_rag.io.journal import Journal
 from isr_rag.io.run import ItemProgress
 
 SCORES = "scores.jsonl"
-RISKS = (0.05, 0.1, 0.2)
-"""Shares of wrong answers at which coverage is compared."""
 _SCORED = ("id", "predicate", "q_bar", "q", "chunks", "alone")
 
 
@@ -162,101 +158,3 @@ def _head(gate: ISRGate, rows: Sequence[Mapping[str, Any]], out: Path, highest: 
     lowest = lowest_target(highest)
     target = "" if lowest <= 0.05 else f", h_star={lowest:g}"
     return f'{cost}. It reaches h* down to {lowest:g}.\nISRGate.load("{out}"{target})'
-
-
-def compare_readers(folders: Sequence[Path], out: Path | None = None, *, resamples: int = 1000) -> str:
-    """Put calibrated readers side by side, on the items that all of them scored.
-
-    Coverage at a risk is the largest share of items answered of which at most so many are wrong, with the threshold
-    chosen on these very items, which flatters every reader alike. Intervals: 95%, percentile bootstrap over groups, the
-    same resamples for all readers.
-
-    Args:
-        folders: of `calibrate_reader`, two at least; a reader is called by the name of its folder.
-        out: folder for `compare.md` and `compare.png`; None: nothing is written.
-        resamples: bootstrap resamples.
-
-    Returns:
-        A table in Markdown.
-
-    Raises:
-        ModelNotFoundError: if a folder lacks a file.
-        CalibrationCorruptError: if a file was altered.
-        CalibrationError: if readers have no items in common, or differ in an item's label.
-    """
-    by_reader = {folder.name or str(folder): _scores_of(folder) for folder in folders}
-    if len(by_reader) < len(folders):
-        raise CalibrationError("two of these folders have the same name, and could not be told apart")
-    common = set.intersection(*(set(rows) for rows in by_reader.values()))
-    if not common:
-        raise CalibrationError("these readers have no labelled item in common")
-    heads = " | ".join(f"coverage at {risk:.0%} risk" for risk in RISKS)
-    lines = [f"| reader | predicate | items | AUROC | {heads} | s a decision |", "|---" * (len(RISKS) + 5) + "|"]
-    found: dict[str, dict[str, NDArray[np.float64]]] = {}
-    for predicate in sorted({name for name, _ in common}):
-        keys = sorted(key for key in common if key[0] == predicate)
-        first = next(iter(by_reader.values()))
-        labels = np.array([first[key]["label"] == 1 for key in keys])
-        _, owner = np.unique([first[key]["group"] for key in keys], return_inverse=True)
-        members = [np.flatnonzero(owner == group) for group in range(owner.max() + 1)]
-        rng = np.random.default_rng(0)
-        drawn = [
-            np.concatenate([members[i] for i in rng.integers(0, len(members), len(members))]) for _ in range(resamples)
-        ]
-        for name, rows in by_reader.items():
-            if any((rows[key]["label"] == 1) != label for key, label in zip(keys, labels, strict=True)):
-                raise CalibrationError("these readers were calibrated on items with different labels")
-            scores = np.array([rows[key]["score"] for key in keys])
-            spread = np.nanpercentile([_figures(scores[some], labels[some]) for some in drawn], [2.5, 97.5], axis=0)
-            figures = np.vstack([_figures(scores, labels), spread])
-            found.setdefault(predicate, {})[name] = figures[:, 1:]
-            cells = " | ".join(f"{best:.3f} [{low:.3f}, {high:.3f}]" for best, low, high in figures.T)
-            seconds = np.mean([rows[key]["seconds"] for key in keys])
-            lines.append(f"| {in_markdown(name)} | {predicate} | {len(keys)} | {cells} | {seconds:.3g} |")
-    table = "\n".join(lines) + "\n"
-    if out is not None:
-        write_atomically(out / "compare.png", _plot(found))
-        write_atomically(out / "compare.md", f"{table}\n![Coverage at equal risk](compare.png)\n")
-    return table
-
-
-def _scores_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    reader, _ = Reader.load(folder)
-    path = folder / SCORES
-    if not path.is_file() or sha256_of(path) != reader.scores:
-        raise CalibrationCorruptError(f"{path} is missing or was altered: make it anew with `isr-rag calibrate`")
-    rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
-    return {(row["predicate"], row["id"]): row for row in rows}
-
-
-def _figures(scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> list[float]:
-    """AUROC, and the coverage at each of `RISKS`; ties are answered together. NaN where a class is missing."""
-    if labels.all() or not labels.any():
-        return [np.nan] * (1 + len(RISKS))
-    above = scores[labels][:, None] - scores[~labels]
-    order = np.argsort(-scores, kind="stable")
-    ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0.0, True))
-    risk = np.cumsum(~labels[order])[ends] / (ends + 1)
-    covered = (ends + 1) / len(scores)
-    return [float((np.sign(above).mean() + 1.0) / 2.0), *(float(max(covered[risk <= r], default=0.0)) for r in RISKS)]
-
-
-def _plot(found: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> bytes:
-    with fitting_libraries():
-        from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.4 * len(found) + 1.2, 3.8), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
-    for axes, (predicate, readers) in zip(panels, found.items(), strict=True):
-        for n, (name, (best, low, high)) in enumerate(readers.items()):
-            x = np.arange(len(RISKS)) + 0.7 * ((n + 0.5) / len(readers) - 0.5)
-            spread = np.maximum([best - low, high - best], 0.0)
-            axes.errorbar(x, best, yerr=spread, fmt="osD^vPX"[n % 7], capsize=2.5, label=name)
-        axes.set_xticks(range(len(RISKS)), [f"{risk:.0%}" for risk in RISKS])
-        axes.set(title=predicate, xlabel="share wrong among the answered", ylim=(-0.02, 1.02))
-        axes.grid(True, axis="y", color="#DDDDDD")
-    panels[0].set_ylabel("coverage: share of items answered")
-    panels[-1].legend(loc="upper left", fontsize=8)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160)
-    return buffer.getvalue()

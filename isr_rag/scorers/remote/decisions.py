@@ -24,6 +24,7 @@ Wire = tuple[Literal["decisions", "systemone"], Literal["noul", "predicate"]]
 """Path and type of question."""
 
 _WIRES: tuple[Wire, ...] = (("decisions", "noul"), ("decisions", "predicate"), ("systemone", "noul"))
+_SETTINGS = {"concurrency": 16, "retries": 4, "timeout": 30.0, "deadline": 120.0, "key_env": "ISR_RAG_API_KEY"}
 _OTHER_FORM = (400, 404, 405, 422)
 """Status codes after which another wire is tried."""
 
@@ -34,15 +35,11 @@ class DecisionScorer:
     Args:
         url: base URL, such as `http://127.0.0.1:8000/v1`.
         model: the server's name for the model; None for the only one there is.
-        concurrency: most requests in flight.
-        retries: repetitions of a request after 429, 5xx, a timeout or a lost connection.
-        timeout: seconds for one try.
-        deadline: seconds for one request, retries included.
-        key_env: environment variable with the API key.
+        settings: of `isr_rag.scorers.remote.client.ServerClient`: `concurrency`, `retries`, `timeout`, `deadline` of a
+            request in seconds, and `key_env`.
 
     Raises:
         ConfigurationError: for an invalid setting, or a model that the server does not have.
-        MissingDependencyError: if the package openai is not installed.
         ServerError: if the server cannot be reached, or speaks none of these wires.
 
     Examples:
@@ -52,20 +49,8 @@ class DecisionScorer:
 
     layout: Layout = "full"
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        model: str | None = None,
-        concurrency: int = 16,
-        retries: int = 4,
-        timeout: float = 30.0,
-        deadline: float = 120.0,
-        key_env: str = "ISR_RAG_API_KEY",
-    ) -> None:
-        self.client = ServerClient(
-            url, key_env=key_env, concurrency=concurrency, retries=retries, timeout=timeout, deadline=deadline
-        )
+    def __init__(self, url: str, *, model: str | None = None, **settings: Any) -> None:
+        self.client = ServerClient(url, **(_SETTINGS | settings))
         self.prompt_tokens = 0
         self._wire: Wire = _WIRES[0]
         try:

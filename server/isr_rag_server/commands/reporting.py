@@ -1,4 +1,4 @@
-"""`isr-rag report`: what a gate did, from its log."""
+"""`isr-rag report`: what a gate did, from its log. `isr-rag compare`: calibrated readers side by side."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from isr_rag.cli.options import input_file, output_file
-from isr_rag.cli.terminal import note, tell
+from isr_rag.cli.options import folder, input_file, output_file
+from isr_rag.cli.terminal import note, say, tell
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -17,6 +17,11 @@ isr-rag serve --log decisions.jsonl
 isr-rag report decisions.jsonl --out report.html
 
 isr-rag report decisions.jsonl --labels labels.jsonl --out report.json"""
+COMPARE_EXAMPLES = """[bold]Examples[/bold]
+
+isr-rag calibrate --model bm25 --out bm25/ && isr-rag calibrate --model overlap --out overlap/
+
+isr-rag compare bm25/ overlap/ --out comparison/"""
 
 
 def report(
@@ -49,3 +54,13 @@ def report(
         note(line)
     answered = found.answered
     tell(f"{found.decisions:,} decisions, {answered.count:,} answered; {found.bad_lines} bad lines")
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of `isr-rag calibrate`, two at least.")],
+    out: Annotated[Path | None, typer.Option(callback=folder, help="Folder for compare.md and compare.png.")] = None,
+) -> None:
+    """Put calibrated readers side by side: ranking, coverage at equal risk, time."""
+    from isr_rag_server.comparing import compare_readers
+
+    say(compare_readers(folders, out))
