@@ -11,7 +11,7 @@ import pytest
 from isr_rag import Action, ISRGate, Reason, aacquire, acquire
 from isr_rag.core.decision import Decision
 from isr_rag.errors import ConfigurationError, InvalidInputError, NoReferenceError, RetrieverFailedError
-from isr_rag.gate.acquisition import reformulate, widen
+from isr_rag.gate.acquisition import widen
 from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
 
@@ -118,18 +118,6 @@ def test_the_retriever_sees_the_query_the_look_and_the_previous_decision() -> No
 
     trail = acquire(gate(Oracle(0.0)), retrieve, question="who?", answer="me", rounds=2)
     assert seen == [("who? me", 0, None), ("who? me", 1, trail.decisions[0])]
-
-
-def test_reformulate_asks_in_other_words_after_a_failure() -> None:
-    queries: list[str] = []
-
-    def retrieve(query: str, round_number: int, previous: Decision | None) -> list[str]:
-        queries.append(query)
-        return [query]
-
-    rewritten = reformulate(retrieve, lambda query, round_number, previous: f"{query} {previous.reason}")
-    acquire(gate(Oracle(0.0)), rewritten, claim="c", rounds=2)
-    assert queries == ["c", "c reference_below_target"]
 
 
 @pytest.mark.parametrize("policy", ["raise", "abstain"])

@@ -39,12 +39,7 @@ class SealedFormat:
         write_json(path, self.seal(content))
 
     def load(self, path: Path) -> dict[str, Any]:
-        """Read and verify; the content without kind, schema version and hash.
-
-        Raises:
-            FileNotFoundError: if the file does not exist.
-            Exception: `error`, if it is not of this kind, was altered, or has another schema version.
-        """
+        """Read and verify; the content without kind, version and hash, or `error` if it is not of this kind."""
         try:
             parsed: object = strict_json.loads(path.read_text("utf-8"))
         except ValueError as error:  # also undecodable bytes
@@ -68,10 +63,7 @@ def from_plain(kind: type[T], value: Any) -> T:
     """Rebuild a dataclass from the plain data that `dataclasses.asdict` and JSON made of it.
 
     Fields are numbers, strings, booleans, literals, enums, tuples, mappings, other such dataclasses, or None. What is
-    an instance of its field's class already is taken as it is.
-
-    Raises:
-        TypeError, ValueError, KeyError: for missing, unknown or misshapen fields.
+    an instance of its field's class already is taken as it is. TypeError, ValueError or KeyError for misshapen fields.
     """
     return cast(T, _rebuilt(kind, value))
 

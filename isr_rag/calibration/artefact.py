@@ -231,14 +231,7 @@ class CalibrationArtefact:
     def threshold(
         self, predicate: str, h_star: float, delta: float, scope: Scope = "gate", chunks: int | None = None
     ) -> Threshold:
-        """The Learn-then-Test result for this predicate, target and number of chunks; its `value` may be None.
-
-        Args:
-            predicate: id of the predicate's template.
-            h_star: target rate.
-            delta: probability that the threshold may fail with.
-            scope: see `Threshold`.
-            chunks: number of chunks read; None: the first bin.
+        """The Learn-then-Test result for a predicate, target and number of chunks (None: the first bin).
 
         Raises:
             CalibrationMismatchError: if none was fitted for it, naming those that were.

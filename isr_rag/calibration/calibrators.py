@@ -118,14 +118,7 @@ class Tail:
 
     @classmethod
     def fit(cls, scores: ArrayLike, labels: ArrayLike) -> Tail:
-        """From labelled scores, shape (n,) each.
-
-        Raises:
-            CalibrationError: for bad scores or labels, one class only, or fewer than 10 items of a class.
-
-        Warns:
-            CalibrationWarning: under 50 items of a class.
-        """
+        """From labelled scores, shape (n,) each; refused and warned of as by `labelled_scores`."""
         s, y = labelled_scores(scores, labels)
         return cls(tuple(np.sort(s[y]).tolist()), tuple(np.sort(s[~y]).tolist()))
 

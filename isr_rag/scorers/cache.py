@@ -110,18 +110,15 @@ class RememberedScores(_Caching):
 class CachedScorer(_Caching):
     """Remembers the label log-probabilities of each prompt and ordering on disk.
 
-    The key is a hash of the scorer's identity and the assembled prompt, so nothing stale can be found after a change
-    of model, adapter, template, chunk or ordering. `passes` counts only what was computed. Entries are raw numbers in
-    an SQLite file, and nothing is ever unpickled; whoever may write to the directory can change scores. A cache that
+    The key is a hash of the scorer's identity and the assembled prompt, so nothing stale can be found after a change of
+    model, adapter, template, chunk or ordering. `passes` counts only what was computed. Entries are raw numbers in an
+    SQLite file, and nothing is ever unpickled; whoever may write to the directory can change scores. A cache that
     cannot be read or written costs time and nothing else.
 
     Args:
         scorer: the scorer to ask when something is not there.
         directory: where the cache lies; made when missing.
         size_limit: bytes above which the entries stored first go; 1 GiB by default.
-
-    Raises:
-        MissingDependencyError: if diskcache is not installed.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -208,12 +205,7 @@ class CachedScorer(_Caching):
 
 
 def scores_or_error(outcomes: list[Scores | ISRError]) -> list[Scores]:
-    """The scores of every request.
-
-    Raises:
-        ISRError: the error of a request that was alone.
-        PartialScoresError: if some of several requests failed; it holds the scores of the others.
-    """
+    """The scores of every request; the error of one that was alone, PartialScoresError if some of several failed."""
     failed = [outcome for outcome in outcomes if isinstance(outcome, ISRError)]
     if failed and len(outcomes) == 1:
         raise failed[0]

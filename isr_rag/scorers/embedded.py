@@ -113,13 +113,10 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
 
 
 def verify() -> Path:
-    """Check every file of the converted base model against the hash that this package knows.
-
-    Returns:
-        The folder.
+    """The folder of the converted base model, every file of it checked against the hash that this package knows.
 
     Raises:
-        ModelNotFoundError: if the adjudicator is not set up.
+        ModelNotFoundError: if the judge is not set up.
         ModelCorruptError: if a file is missing or has changed.
     """
     directory = model_directory()

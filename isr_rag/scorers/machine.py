@@ -18,11 +18,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device; on a CPU no more than a container's limit leaves.
-
-    Raises:
-        MissingDependencyError: if psutil is not installed.
-    """
+    """Bytes that are free on a device; on a CPU no more than a container's limit leaves."""
     if device.type == "cuda":
         import torch
 

@@ -84,13 +84,8 @@ def read_adapter(directory: Path) -> Adapter:
 class MergedWeights(Mapping[str, "Tensor"]):
     """A model's weights with an adapter's change, computed when a weight is asked for and not kept.
 
-    Args:
-        weights: the base model's tensors by the names of transformers.
-        adapter: what to add.
-        base_sha256: hash of the weights file that the model was loaded from.
-
-    Raises:
-        ModelCorruptError: if the adapter belongs to another base model, or names weights that it does not have.
+    `base_sha256` is the hash of the file that the weights come from. ModelCorruptError if the adapter belongs to
+    another base model, or names weights that it does not have.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], adapter: Adapter, base_sha256: str) -> None:

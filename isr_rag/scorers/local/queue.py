@@ -31,18 +31,14 @@ class ScoringQueue:
     """Lets concurrent callers share one model.
 
     A caller who finds the model idle starts at once. One who finds it busy waits for that turn to end, and is then
-    scored together with all others that wait, first come first served. Threads compute for everybody whose turn it
-    is; tasks of event loops share one worker thread. A request whose caller was cancelled is dropped before it is
-    scored. Requests that fail together are scored again one by one, so an error reaches its own caller only. In a
-    fork the queue begins anew, empty and idle.
+    scored together with all others that wait, first come first served. Threads compute for everybody whose turn it is;
+    tasks of event loops share one worker thread. A request whose caller was cancelled is dropped. Requests that fail
+    together are scored again one by one, so an error reaches its own caller only. In a fork the queue begins anew.
 
     Args:
         score: scores requests; never called by two threads at a time.
         waiting: callers that may wait in line; later ones are refused at once.
         forked: called in a fork before anything else, to renew what the parent's threads may have held.
-
-    Attributes:
-        turn: the lock of the model.
     """
 
     def __init__(
@@ -62,11 +58,7 @@ class ScoringQueue:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="isr-scoring")
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """Score requests, with those of other callers that wait.
-
-        Raises:
-            QueueFullError: if the line is full.
-        """
+        """Score requests, with those of other callers that wait; QueueFullError if the line is full."""
         mine = self._join(requests)
         self._serve_until_done(mine)
         return mine.result.result()

@@ -164,11 +164,7 @@ async def _close(client: openai.AsyncOpenAI) -> None:
 
 
 def checked_url(url: str) -> str:
-    """The base URL of an OpenAI-compatible API.
-
-    Raises:
-        ConfigurationError: if it is not an http(s) URL, or holds credentials or a query.
-    """
+    """The base URL of an OpenAI-compatible API; ConfigurationError for another URL, or credentials or a query in it."""
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         host, port = parts.hostname, parts.port

@@ -89,16 +89,7 @@ def _spelled(labels: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]
 
 
 def local_encoder(tokenizer: str | Path | PreTrainedTokenizerBase) -> PromptEncoder:
-    """The served model's tokenizer, to render prompts here as a local model would read them.
-
-    Args:
-        tokenizer: a Hub name, a folder, a `.gguf` file or a loaded tokenizer.
-
-    Raises:
-        MissingDependencyError: if transformers is not installed.
-        ModelNotFoundError: if there is no such tokenizer.
-        ModelCorruptError: if its files cannot be read.
-    """
+    """The served model's tokenizer (a Hub name, a folder, a `.gguf` file or loaded), to render prompts with it here."""
     if not isinstance(tokenizer, (str, Path)):
         return PromptEncoder(tokenizer)
     try:

@@ -144,16 +144,7 @@ def renormalise(low: NDArray[np.float64], high: NDArray[np.float64]) -> Bounds:
 
 
 def scores_listed(replies: Sequence[FirstToken], labels: Labels, top: int) -> Scores:
-    """Scores of a request from the replies to its orderings.
-
-    Args:
-        replies: one per ordering, from `read_reply`.
-        labels: the token texts of each label, from `Rendering.labels`.
-        top: number of candidates that the server was asked for.
-
-    Raises:
-        ServerReplyError: if a reply lists no label.
-    """
+    """Scores of a request from the replies to its orderings, the labels' texts, and the number of tokens asked for."""
     rows = [renormalise(*mass_bounds(first, labels, top)) for first in replies]
     least, most = (np.stack([row[end] for row in rows]) for end in (0, 1))
     first = least[:, :1]  # the first label at its least

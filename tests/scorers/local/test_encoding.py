@@ -261,17 +261,6 @@ class TestWindow:
         with pytest.raises(PromptTooLongError, match="without any evidence"):
             encoder.encode(prompt, window=200)
 
-    def test_what_cannot_fit_is_refused_by_its_length_and_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        encoder = PromptEncoder(tiny.tokenizer("chatml"))
-        encoder.encode(Supported(claim="c").render([Chunk("a")]), window=200)
-        monkeypatch.setattr(encoder, "_encode", lambda text: pytest.fail(f"{len(text)} characters were tokenised"))
-        prompt = Supported(claim="c").render([Chunk("a"), Chunk("word " * 400_000), Chunk("b"), Chunk("x" * 2_000_000)])
-        with pytest.raises(PromptTooLongError, match=r"evidence\[1\] has 2,000,002 characters") as caught:
-            encoder.encode(prompt, window=200)
-        assert caught.value.without == (1, 3)
-        with pytest.raises(PromptTooLongError, match="the question has"):
-            encoder.encode(Supported(claim="word " * 400_000).render([Chunk("a")]), window=200)
-
     def test_the_chunks_without_which_it_fits_are_named(self) -> None:
         encoder = PromptEncoder(tiny.tokenizer("chatml"))
         short, long = Chunk("aa bb"), Chunk("long " * 60)
