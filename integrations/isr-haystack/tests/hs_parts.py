@@ -63,18 +63,26 @@ def gated_after(gate: Any, search: Callable[[str, int], list[Document]], write: 
     return pipeline
 
 
-def _loop(gate: Any, search: Callable[[str, int], list[Document]], write: Callable[[str], str]) -> Pipeline:
+def gated_inside(gate: Any, search: Callable[[str, int], list[Document]]) -> Pipeline:
+    """Retrieve, draft and gate in one component, look again or let the draft out."""
+    pipeline = _loop(gate, search, None)
+    pipeline.connect("retriever.documents", "prompt.documents")
+    return pipeline
+
+
+def _loop(gate: Any, search: Callable[[str, int], list[Document]], write: Callable[[str], str] | None) -> Pipeline:
     pipeline = Pipeline()
     pipeline.add_component("ask", BranchJoiner(str))
     pipeline.add_component("retriever", DeepeningRetriever(search))
     pipeline.add_component("gate", gate)
     pipeline.add_component("prompt", ChatPromptBuilder(TEMPLATE, required_variables="*"))
-    pipeline.add_component("llm", FunctionGenerator(write))
+    if write is not None:
+        pipeline.add_component("llm", FunctionGenerator(write))
     pipeline.connect("ask.value", "retriever.query")
     pipeline.connect("ask.value", "gate.query")
     pipeline.connect("ask.value", "prompt.query")
     pipeline.connect("retriever.documents", "gate.documents")
-    pipeline.connect("prompt.prompt", "llm.messages")
+    pipeline.connect("prompt.prompt", "gate.messages" if write is None else "llm.messages")
     if gate.rounds > 1:
         pipeline.connect("gate.acquire", "ask.value")
         pipeline.add_component("again", BranchJoiner(dict[str, Any]))

@@ -1,4 +1,4 @@
-"""Both components keep the contract that every adapter keeps."""
+"""All components keep the contract that every adapter keeps."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from haystack import Document, Pipeline
-from hs_parts import gated_after, gated_before
+from hs_parts import FunctionGenerator, gated_after, gated_before, gated_inside
 
-from haystack_integrations.components.routers.isr import ISRDraftGate, ISRGate
+from haystack_integrations.components.routers.isr import ISRChatGenerator, ISRDraftGate, ISRGate
 from isr_rag_conformance.suite import Conformance, Outcome, Passage, Setup
 
 
@@ -77,5 +77,19 @@ class TestISRDraftGate(Conformance):
     harness = HaystackHarness()
     places = ("after",)
     paths = ("sync", "async")
+    owns_retrieval = False
+    owns_further_rounds = False
+
+
+class InsideHarness(HaystackHarness):
+    def build(self, setup: Setup) -> Pipeline:
+        made = ISRChatGenerator(FunctionGenerator(setup.draft), setup.gate, rounds=setup.rounds)
+        return gated_inside(made, setup.retrieve)
+
+
+class TestISRChatGenerator(Conformance):
+    harness = InsideHarness()
+    places = ("after",)
+    paths = ("sync", "async", "astream")
     owns_retrieval = False
     owns_further_rounds = False

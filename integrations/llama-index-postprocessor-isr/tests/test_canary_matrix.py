@@ -501,6 +501,8 @@ def test_a_search_is_remembered_although_the_memory_was_summarised_or_trimmed(wi
                 return [one.model_copy(update={"tool_name": next(calls, "search_more")}) for one in made][:1]
 
         drafting.llm = Both(asks=llm.asks, last=lambda heard: SECRET)
+        if not hasattr(drafting, "early_stopping_method"):
+            pytest.skip("this LlamaIndex does not let an agent answer when its turns are spent")
         drafting.early_stopping_method = "generate"
     gated = GatedAgent(drafting, gate=fixed(judge), message=MESSAGE, without_evidence=without)
 
