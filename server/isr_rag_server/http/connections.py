@@ -83,7 +83,8 @@ class Connections:
         if len(self._reserve) >= RESERVE:
             next(iter(self._reserve)).drop()
         self._reserve[connection] = None
-        connection.app = _only_health(connection.app)
+        app: Any = connection.app
+        connection.app = _only_health(app)
 
 
 class _Counting(h11.Connection):

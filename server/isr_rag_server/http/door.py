@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from cachetools import TTLCache
 from starlette.datastructures import Headers, MutableHeaders
@@ -77,7 +77,7 @@ class Door:
         self._app, self._settings, self._answered = app, settings, answered
         self._desk, self._bodies = desk, bodies
         self._wrong_keys = Allowance(settings.limits.wrong_keys, _MINUTE)
-        self._right_keys: TTLCache[str, bool] = TTLCache(10_000, _HOUR)
+        self._right_keys = cast("TTLCache[str, bool]", TTLCache(10_000, _HOUR))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""

@@ -143,8 +143,7 @@ def test_a_supported_claim_and_a_near_miss(watched: Watched) -> None:
         "q_bar": 0.985,
         "q_alone": [0.021, 0.003],
         "p_ref": 0.55,
-        "h_star": 0.05,
-        "invariant": True,
+        "settings": {"h_star": 0.05, "layout": "parallel"},
     }
     told = page.evaluate("decided => orders(decided).textContent", decided)
     assert "98.5% in every order, by construction, and at most 2.1% to a passage read alone; 55.0% is trusted" in told

@@ -63,7 +63,7 @@ function orders(decision) {
   // The model over the orders of the passages, beside what is trusted and what is needed.
   if (!decision.q.length) return null;
   const width = 360, x = (p) => 10 + (width - 20) * p, colour = decision.action === "answer" ? "yes" : "no";
-  const needed = 1 - decision.h_star;
+  const needed = 1 - decision.settings.h_star;
   const said = decision.settings.layout !== "full"
     ? `The model gives ${percent(decision.q_bar, 1)} in every order, by construction`
     : `The model gives between ${percent(decision.q_lo, 1)} and ${percent(Math.max(...decision.q), 1)} over ${decision.q.length} orders`;
@@ -110,7 +110,7 @@ function verdictOf(answer) {
 function targets(decisions) {
   const rows = decisions.map((one) => {
     const answered = one.action === "answer";
-    return make("tr", {}, make("th", { scope: "row" }, percent(one.h_star)), make("td", { class: answered ? "yes" : "no" }, answered ? "answers" : "abstains"), make("td", {}, one.reason.replaceAll("_", " ")));
+    return make("tr", {}, make("th", { scope: "row" }, percent(one.settings.h_star)), make("td", { class: answered ? "yes" : "no" }, answered ? "answers" : "abstains"), make("td", {}, one.reason.replaceAll("_", " ")));
   });
   const head = make("tr", {}, ...["h*", "the gate", "because"].map((name) => make("th", { scope: "col" }, name)));
   return make("table", { id: "targets" }, make("thead", {}, head), make("tbody", {}, ...rows));
@@ -232,7 +232,7 @@ async function reached(h_star, decide) {
     return (await decide(h_star)).decision;
   } catch (error) {
     if (error.type !== "urn:isr-rag:problem:invalid-setting") throw error;
-    return { h_star, action: "abstain", reason: "out_of_reach_of_the_calibration" };
+    return { settings: { h_star }, action: "abstain", reason: "out_of_reach_of_the_calibration" };
   }
 }
 
