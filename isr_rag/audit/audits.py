@@ -51,14 +51,7 @@ _WHY = {
 
 
 class AuditItem(TypedDict, total=False):
-    """One answer of a batch: the arguments of `isr_rag.ISRGate.audit`.
-
-    Attributes:
-        answer: the answer, plain or in markdown.
-        question: what it answers; None if unknown.
-        evidence: the chunks that it should rest on.
-        h_star: error budget of this answer; the gate's own for None.
-    """
+    """One answer of a batch: the arguments of `isr_rag.ISRGate.audit`."""
 
     answer: str
     question: str | None
@@ -74,14 +67,7 @@ class AuditOptions(TypedDict, total=False):
 
 
 class Audits:
-    """The audits of some answers under way.
-
-    Args:
-        settings: of the gate that decides.
-        reference: of that gate.
-        items: the answers.
-        citations: as in `isr_rag.ISRGate.audit`, like the next.
-        calibration: see `citations`.
+    """The audits of some answers under way, by a gate with these settings and reference.
 
     Raises:
         ConfigurationError: if the calibration does not belong to the scorer and focus, or h* is out of reach.

@@ -74,11 +74,9 @@ _LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ]")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of an answer.
+    """One part of an answer: its kind, and its characters in the answer.
 
     Attributes:
-        kind: what it is.
-        span: its characters in the answer.
         plain: its words without markdown and markers.
         markers: the citation markers in it.
         lead: the words that introduce the list it is an item of; empty elsewhere.
@@ -109,12 +107,7 @@ class _Block:
 
 
 def cut(answer: str, markers: Markers) -> list[Part]:
-    """The parts of an answer, in their order.
-
-    Args:
-        answer: the answer, plain or in markdown.
-        markers: finds its citation markers.
-    """
+    """The parts of an answer, plain or in markdown, in their order; `markers` finds its citation markers."""
     parts: list[Part] = []
     heading, lead, sources = "", "", False
     for block in _blocks(answer):

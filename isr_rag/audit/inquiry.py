@@ -58,10 +58,9 @@ Place = tuple[int, Span]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether a part of the evidence supports or refutes the statement.
+    """Whether a part of the evidence supports or refutes the statement, as `target` says.
 
     Attributes:
-        target: `SUPPORTED` or `REFUTED`.
         chunks: only these chunks are read; empty for all that are read for the statement.
         sentence: only this sentence is read; None for whole chunks.
         without: these sentences are taken out.

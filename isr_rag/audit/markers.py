@@ -59,12 +59,7 @@ class Found:
 
 
 class Markers:
-    """Finds the markers of an answer.
-
-    Args:
-        chunks: the evidence.
-        answer: the whole answer; a list of sources at its end defines the numbers.
-    """
+    """Finds the markers of an answer; a list of sources at its end defines the numbers of the chunks."""
 
     def __init__(self, chunks: Sequence[Chunk], answer: str) -> None:
         self._chunks = chunks

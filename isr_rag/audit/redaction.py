@@ -30,13 +30,7 @@ _SHOWN = 90
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A part of an answer that does not go out.
-
-    Attributes:
-        statement: its index in `AnswerAudit.statements`.
-        text: as it stood in the answer.
-        reason: why, in words.
-    """
+    """A part of an answer that does not go out: its index in `AnswerAudit.statements`, as it stood there, and why."""
 
     statement: int
     text: str
@@ -80,11 +74,7 @@ class Redaction:
 def redact(
     answer: str, statements: Sequence[Statement], budget: Budget, h_star: float, *, cite: bool = False
 ) -> Redaction:
-    """The part of an audited answer that may go out; see `AnswerAudit.releasable`.
-
-    Raises:
-        ConfigurationError: if h_star lies outside (0, 1).
-    """
+    """The part of an audited answer that may go out; see `AnswerAudit.releasable`."""
     Settings(h_star=h_star)  # checks it
     threshold, kept = budget.threshold(h_star), kept_of(statements, budget, h_star)
     left_out = [

@@ -56,14 +56,7 @@ def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floa
 
 
 def labelled_scores(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """As `scored_labels`, for enough items of each class.
-
-    Raises:
-        CalibrationError: for bad scores or labels, one class only, or fewer than 10 items of a class.
-
-    Warns:
-        CalibrationWarning: under 50 items of a class.
-    """
+    """As `scored_labels`, for enough items of each class (`enough_of_each_class`)."""
     s, y = scored_labels(scores, labels)
     enough_of_each_class(int(y.sum()), int(y.size - y.sum()))
     return s, y

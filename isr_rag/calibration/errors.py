@@ -28,11 +28,7 @@ class CalibrationWarning(UserWarning):
 
 @contextmanager
 def fitting_libraries() -> Generator[None, None, None]:
-    """Around imports that only fitting needs: a missing one is named, with the extra that installs it.
-
-    Raises:
-        MissingDependencyError: if scipy, scikit-learn, venn-abers or matplotlib is not installed.
-    """
+    """Around imports that only fitting needs: a missing one is named, with the extra that installs it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -118,7 +118,6 @@ def gate_for(
 
     Raises:
         ConfigurationError: for a setting out of range, or if no evidence could ever lead to an answer.
-        InvalidTypeError: if `gate` is not one of `isr_rag`.
         ModelNotFoundError: if the default gate's model is not set up.
     """
     check_count("rounds", rounds, 1)
