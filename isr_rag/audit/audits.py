@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
+from isr_rag._util.text import Span
 from isr_rag.audit.calibration import AuditCalibration, Budget, calibration_of
 from isr_rag.audit.context import Context
 from isr_rag.audit.cutting import cut, is_latin
@@ -27,6 +28,7 @@ from isr_rag.audit.result import AnswerAudit
 from isr_rag.audit.statement import Kind
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks
+from isr_rag.core.exact import quotations
 from isr_rag.core.predicates import check_text
 from isr_rag.core.settings import Reference, Settings
 from isr_rag.core.work import Item
@@ -135,6 +137,7 @@ class OpenAudit:
         pieces = Pieces(self._chunks, settings.max_words)
         by_reference = reference is not None and not reference.needs_scores
         context = Context(self._question)
+        quoted = quotations(self._answer) if settings.rule.exact else None
         self.inquiries: dict[int, Inquiry] = {}
         stated = 0
         for i, part in enumerate(self._parts):
@@ -148,7 +151,14 @@ class OpenAudit:
                 stated += 1
                 asked = context.asked(part)
                 self.inquiries[i] = Inquiry(
-                    part, asked, pieces, settings.h_star, calibration, by_reference=by_reference
+                    part,
+                    asked,
+                    pieces,
+                    settings.h_star,
+                    calibration,
+                    by_reference=by_reference,
+                    question=self._question,
+                    quoted=None if quoted is None else _within(self._answer, part.span, quoted),
                 )
 
     def audit(self, seconds: float) -> AnswerAudit:
@@ -171,6 +181,12 @@ class OpenAudit:
             passes=sum(decision.passes for one in self.inquiries.values() for decision in one.told.values()),
             seconds=seconds,
         )
+
+
+def _within(text: str, span: Span, others: Sequence[Span]) -> list[str]:
+    """What of other spans lies within a span: a quotation may go on over several sentences."""
+    first, last = span
+    return [text[max(a, first) : min(b, last)] for a, b in others if a < last and first < b]
 
 
 def _checked(item: AuditItem | Mapping[str, Any]) -> tuple[str, str | None, tuple[Chunk, ...]]:

@@ -23,8 +23,9 @@ from isr_rag.audit.cutting import Part
 from isr_rag.audit.pieces import Pieces
 from isr_rag.audit.redaction import at_target
 from isr_rag.audit.statement import Citation, Kind, Marker, MarkerStatus, Probabilities, Statement, Verdict
-from isr_rag.core.decision import Decision, Reason
+from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.exact import missing_numbers, missing_quotes
 from isr_rag.core.predicates import Refuted
 from isr_rag.core.work import Item
 from isr_rag.references.direct import Oracle
@@ -85,6 +86,8 @@ class Inquiry:
         h_star: error budget of the answer.
         calibration: of the verdicts; None if there is none.
         by_reference: without a calibration, P(supported) is p_ref and not the model's own probability.
+        question: what the whole answer answers, if that is known.
+        quoted: what it quotes; None if its quotations and numbers are not looked for in the evidence.
     """
 
     def __init__(
@@ -96,9 +99,12 @@ class Inquiry:
         calibration: AuditCalibration | None,
         *,
         by_reference: bool,
+        question: str | None,
+        quoted: Sequence[str] | None,
     ) -> None:
         self._part, self._asked, self._pieces, self._h_star = part, asked, pieces, h_star
         self._calibration, self._by_reference = calibration, by_reference
+        self._question, self._quoted = question, quoted
         self._query = " ".join(str(text) for text in asked.values())
         self._cites = list(dict.fromkeys(chunk for marker in part.markers for chunk in marker.chunks))
         self.claim = one_line(self._query)
@@ -301,6 +307,28 @@ class Inquiry:
         ranked = sorted(told, key=lambda pair: -pair[1])[: _CITED if self._verdict is Verdict.SUPPORTED else 1]
         return [pair for k, pair in enumerate(ranked) if k == 0 or pair[1] >= CARRIES]
 
+    def _absent(self) -> tuple[Reason, list[str]]:
+        """Quotations that no cited chunk has; else numbers that are not in or beside the sentences that carry it."""
+        if self._quoted is None or self._verdict is not Verdict.SUPPORTED:
+            return Reason.SUFFICIENT, []
+        chunks = self._pieces.chunks
+        quotes = missing_quotes(self._quoted, [chunks[i] for i in self._cites] or chunks)
+        if quotes:
+            return Reason.QUOTE_NOT_FOUND, quotes
+        bare = "answer" in self._asked
+        return Reason.NUMBER_NOT_FOUND, missing_numbers(self._part.plain, self._carrying(), self._question, bare=bare)
+
+    def _carrying(self) -> list[Chunk]:
+        """The sentences that carry it with those beside them and the chunk's first, which may be a table's header."""
+        found: list[Chunk] = []
+        for (chunk, span), _ in self._cited:
+            text, spans = self._pieces.chunks[chunk].text, list(self._pieces.by_themselves(chunk))
+            at = spans.index(span)
+            near = [spans[0], *spans[max(at - 1, 0) : at + 2]]
+            found.append(Chunk("\n".join(text[a:b] for a, b in near), self._pieces.chunks[chunk].title))
+        carries = [piece.text for piece in self.read if self._carried.get(piece.chunk, 0.0) >= CARRIES]
+        return found or carries or [piece.text for piece in self.read]
+
     # The result.
 
     def statement(self, answer: str, *, cites: bool) -> Statement:
@@ -310,8 +338,11 @@ class Inquiry:
             answer: the whole answer.
             cites: whether the answer has citation markers at all.
         """
-        supported = self._verdict is Verdict.SUPPORTED
-        citations = self._citations()
+        (reason, absent), decision = self._absent(), self._decision
+        if absent:
+            decision = replace(decision, action=Action.ABSTAIN, reason=reason)
+        supported = self._verdict is Verdict.SUPPORTED and not absent
+        citations = () if absent else self._citations()
         prior = self._q(Question(without=tuple(place for place, _ in self._cited))) if supported and citations else None
         elsewhere = set(self._carried) - {one.chunk for one in citations}
         unseen = prior is not None and prior >= CARRIES
@@ -319,17 +350,18 @@ class Inquiry:
             text=answer[slice(*self._part.span)],
             span=self._part.span,
             kind=Kind.STATEMENT,
-            verdict=self._verdict,
+            verdict=Verdict.NOT_ENOUGH if absent else self._verdict,
             claim=self.claim,
-            decision=self._decision,
+            decision=decision,
             probabilities=None if self._failure else self._final[1],
             q_refuted=None if self._failure else self._q(_REFUTED),
             q_alone=max(self._carried.values(), default=None) if self._target is Verdict.SUPPORTED else None,
             citations=citations,
-            markers=self._markers(answer, citations, add=cites),
+            markers=self._markers(answer, citations, supported=supported, add=cites),
             prior=prior,
             known=unseen and all(self._carried[chunk] < CARRIES for chunk in elsewhere),
-            detail=self._failure,
+            absent=tuple(absent),
+            detail=f"the evidence does not have {', '.join(f'“{one}”' for one in absent)}" if absent else self._failure,
         )
 
     def _citations(self) -> tuple[Citation, ...]:
@@ -341,9 +373,8 @@ class Inquiry:
             found.append(Citation(chunk, self._pieces.chunks[chunk].text[slice(*span)], span, q / total, q, fall))
         return tuple(found)
 
-    def _markers(self, answer: str, citations: Sequence[Citation], *, add: bool) -> tuple[Marker, ...]:
+    def _markers(self, answer: str, citations: Sequence[Citation], *, supported: bool, add: bool) -> tuple[Marker, ...]:
         """The answer's own markers at the statement, checked, and one that is missing at its end."""
-        supported = self._verdict is Verdict.SUPPORTED
         together = supported and (self._joint or 0.0) >= CARRIES
 
         def carries(chunk: int | None) -> bool:

@@ -133,7 +133,8 @@ def at_target(decision: Decision, h_star: float) -> Decision:
     A calibrated threshold that was reached also holds for a higher h*, but not for a lower one.
     """
     settings = replace(decision.settings, h_star=h_star)
-    if decision.h_star == h_star or decision.p_ref is None or not decision.q:
+    whatever = decision.reason in (Reason.QUOTE_NOT_FOUND, Reason.NUMBER_NOT_FOUND)  # no target gives it the words
+    if whatever or decision.h_star == h_star or decision.p_ref is None or not decision.q:
         return decision if decision.h_star == h_star else replace(decision, settings=settings)
     verdict = weigh(decision.q, decision.p_ref, settings, decision.q_high)
     reason, reached = verdict.reason, decision.threshold_reached
@@ -166,7 +167,7 @@ def _reason(one: Statement, h_star: float, threshold: float | None) -> str:
     if one.verdict is Verdict.REFUTED:
         return "the evidence contradicts it"
     if one.verdict is Verdict.NOT_ENOUGH:
-        return "the evidence does not say enough"
+        return one.detail or "the evidence does not say enough"
     if threshold is not None:
         return f"P(supported) {_supported(one):.3f} does not exceed the cut {threshold:.3f} at h* = {h_star:g}"
     risk = risk_of(one, h_star)

@@ -149,7 +149,8 @@ class Statement:
         prior: q with the cited sentences taken out of what was read; None without citations.
         known: the model says yes without the cited sentences, and no other chunk carries the statement alone: the
             answer may come from the model's memory.
-        detail: why nothing was judged, or what failed.
+        absent: its quotations and numbers that the evidence does not have where it should; it is then not released.
+        detail: why nothing was judged, what failed, or what is absent.
     """
 
     text: str
@@ -165,6 +166,7 @@ class Statement:
     markers: tuple[Marker, ...] = ()
     prior: float | None = None
     known: bool = False
+    absent: tuple[str, ...] = ()
     detail: str = ""
 
     @property
@@ -189,8 +191,10 @@ class Statement:
         decision = self.decision
         if decision is not None and decision.nearest is not None:
             decision = dataclasses.replace(decision, nearest=dataclasses.replace(decision.nearest, lacking=()))
+        if decision is not None:
+            decision = dataclasses.replace(decision, detail="")
         text = mask * len(self.text)
-        return dataclasses.replace(self, text=text, claim="", detail="", markers=(), decision=decision)
+        return dataclasses.replace(self, text=text, claim="", absent=(), detail="", markers=(), decision=decision)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

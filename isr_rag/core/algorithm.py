@@ -64,7 +64,8 @@ def decide(work: Work) -> Decision | None:
         return None
     m = settings.orderings.m if exact else work.scored
     if verdict.answers and estimate.guaranteed is not False:
-        return work.decided(Reason.SUFFICIENT, q, q_high, verdict, m=m)
+        reason, detail = work.checked_exactly()
+        return work.decided(reason, q, q_high, verdict, m=m, detail=detail)
     reason = Reason.CUT_NOT_REACHED if verdict.answers else verdict.reason
     return work.decided(reason, q, q_high, verdict, m=m, detail=estimate.remark)
 

@@ -255,6 +255,8 @@ _HEADLINES = {
     Reason.INSUFFICIENT_INFORMATION: "the evidence does not bring the model near the target",
     Reason.CUT_NOT_REACHED: "the calibrated cut is not reached",
     Reason.OUTSIDE_CALIBRATION: "the case lies outside of what the reference was calibrated for",
+    Reason.QUOTE_NOT_FOUND: "the evidence does not have what it quotes",
+    Reason.NUMBER_NOT_FOUND: "the evidence does not have one of its numbers",
     Reason.NO_EVIDENCE: "there is no evidence",
     Reason.REFERENCE_FAILED: "the reference failed",
     Reason.SCORER_FAILED: "the scorer failed",
@@ -268,6 +270,8 @@ _CHANGES = {
     Reason.INSUFFICIENT_INFORMATION: _MORE_EVIDENCE,
     Reason.CUT_NOT_REACHED: f"{_MORE_EVIDENCE}, or more labelled data, which allow a lower cut",
     Reason.OUTSIDE_CALIBRATION: "a calibration on labelled data of your own that covers such cases",
+    Reason.QUOTE_NOT_FOUND: "the passage that is quoted among the evidence",
+    Reason.NUMBER_NOT_FOUND: "evidence that has the number",
     Reason.NO_EVIDENCE: "retrieving some",
     Reason.SHIFTED: "a calibration on labels of the new cases",
 }

@@ -62,15 +62,19 @@ class Rule:
         clip: B, upper limit of each term of the budget in nats, > 0.
         convention: `safe`: answer iff ISR >= 1 and p_ref >= p*, with a one-sided B2T. `paper`: the paper's literal
             rule, which answers whenever ISR >= 1, in either direction.
+        exact: a claim or draft whose quotations and numbers are not in the evidence is not answered, whatever the
+            model says (`isr_rag.core.exact`); not by the paper's literal rule.
     """
 
     clip: float = 6.0
     convention: Convention = "safe"
+    exact: bool = True
 
     def __post_init__(self) -> None:
         require(_is_number(self.clip) and self.clip > 0.0, f"clip must be above 0 nats, got {self.clip!r}")
         known = self.convention in get_args(Convention)
         require(known, f"convention must be 'safe' or 'paper', got {self.convention!r}")
+        require(isinstance(self.exact, bool), f"exact is True or False, got {self.exact!r}")
         object.__setattr__(self, "clip", float(self.clip))
 
 

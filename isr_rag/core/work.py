@@ -13,7 +13,8 @@ from isr_rag._util.text import printable
 from isr_rag.core import bounds
 from isr_rag.core.bounds import Action, Reason, Verdict, mean, settled_by, stages
 from isr_rag.core.decision import Decision
-from isr_rag.core.evidence import Chunk, EvidenceLike, Reading, as_chunks, choose, nearest
+from isr_rag.core.evidence import Chunk, EvidenceLike, Reading, as_chunks, choose, nearest, words
+from isr_rag.core.exact import BARE, missing_numbers, missing_quotes, quotations
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import Predicate, Supported, predicate_for
 from isr_rag.core.prompt import Ordering, Prompt
@@ -223,6 +224,25 @@ class Work:
         """What the item's reference may look at."""
         q = self.q(self.predicate.target)[0] if self.reference.needs_scores else ()
         return Case(self.predicate, self.item.chunks, self.settings, q, self.alone, self.reading.chunks)
+
+    def checked_exactly(self) -> tuple[Reason, str]:
+        """What follows for a case that is sure enough: whether the evidence has its quotations and numbers.
+
+        The detail repeats words of a claim; those of a draft go nowhere before it is released.
+        """
+        rule, asked = self.settings.rule, self.predicate
+        if not isinstance(asked, Supported) or not rule.exact or rule.convention == "paper":
+            return Reason.SUFFICIENT, ""
+        text, is_draft = asked.claim or asked.answer or "", asked.claim is None
+        quoted = [text[first:last] for first, last in quotations(text)]
+        reason, missing = Reason.QUOTE_NOT_FOUND, missing_quotes(quoted, self.item.chunks)
+        if not missing:
+            bare = is_draft and words(text) <= BARE
+            missing = missing_numbers(text, self.reading.chunks, asked.question, bare=bare)
+            reason = Reason.NUMBER_NOT_FOUND
+        if not missing:
+            return Reason.SUFFICIENT, ""
+        return reason, "" if is_draft else f"it has {', '.join(f'“{one}”' for one in missing)}"
 
     def ceiling(self) -> float | None:
         """The highest p_ref that orderings still to be scored could bring; None where it does not depend on them."""

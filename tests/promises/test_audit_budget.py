@@ -70,7 +70,7 @@ def judge(n: int, h_star: float, seed: int) -> list[Statement]:
     except ConfigurationError:  # this calibration reaches h* for no score: nothing is let out
         return []
     answer = " ".join(f"The claim number {step} is true." for step in range(GRID))
-    found = gate.audit(answer=answer, evidence=["A list of claims."], citations=False)
+    found = gate.audit(answer=answer, evidence=[" ".join(map(str, range(GRID)))], citations=False)
     assert set(found.releasable().kept) == kept_of(found.statements, Budget(), h_star)
     return list(found.statements)
 
@@ -123,5 +123,5 @@ def test_a_statement_of_which_only_a_rate_is_known_does_not_go_out() -> None:
             return Estimate(0.999, "labels", guarantee="selective")
 
     own = ISRGate(scorer=FixedScorer([0.999], layout="late"), reference=OnlyRate(), h_star=0.2)
-    found = own.audit(answer="The claim number 1 is true.", evidence=["a"])
+    found = own.audit(answer="The claim number 1 is true.", evidence=["Claim 1."])
     assert found.statements[0].verdict == "supported" and found.releasable().kept == ()

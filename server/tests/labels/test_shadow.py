@@ -36,13 +36,13 @@ class World:
         chance = np.random.default_rng(seed)
         self.score = chance.random(size)
         self.right = chance.random(size) < np.where(self.score > 0.5, purity, 0.3)
-        self.items = [{"id": f"c{i}", "claim": f"claim {i}.", "evidence": ["e one", "e two"]} for i in range(size)]
+        self.items = [{"id": f"c{i}", "claim": f"claim c{i}.", "evidence": ["e one", "e two"]} for i in range(size)]
 
     def gate(self, reference: Any = None, **settings: Any) -> ISRGate:
         return ISRGate(scorer=FixedScorer(self._q, layout="late"), reference=reference or Oracle(0.0), **settings)
 
     def _q(self, prompt: Prompt, ordering: Ordering) -> float:
-        found = re.search(r"claim (\d+)\.", prompt.suffix)
+        found = re.search(r"claim c(\d+)\.", prompt.suffix)
         assert found
         return float(self.score[int(found.group(1))])
 
@@ -170,7 +170,7 @@ def test_an_order_sensitive_gate_answers_only_what_was_labelled_as_its_answer(tm
     rows = np.clip(0.97 + 0.04 * chance.standard_normal((300, 2)), 0.01, 0.999)
 
     def q(prompt: Prompt, ordering: Ordering) -> float:
-        found = re.search(r"claim (\d+)\.", prompt.suffix)
+        found = re.search(r"claim c(\d+)\.", prompt.suffix)
         assert found
         return float(rows[int(found.group(1)), ordering[0]])
 
@@ -190,15 +190,15 @@ def test_an_order_sensitive_gate_answers_only_what_was_labelled_as_its_answer(tm
     assert answered / 300 == pytest.approx(found.target(0.05).coverage)
     with pytest.raises(CalibrationMismatchError, match="orderings: collected with 'auto', not 'uniform'"):
         ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), orderings=Orderings(family="uniform")).decide(
-            ["a", "b"], claim="claim 1."
+            ["a", "b"], claim="claim c1."
         )
     with pytest.raises(CalibrationMismatchError, match="seed: collected with 0, not 1"):
         ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), orderings=Orderings(seed=1)).decide(
-            ["a", "b"], claim="claim 1."
+            ["a", "b"], claim="claim c1."
         )
     for rule in (Rule(clip=2.0), Rule(convention="paper")):
         with pytest.raises(CalibrationMismatchError, match="rule: labelled was"):
-            ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), rule=rule).decide(["a", "b"], claim="claim 1.")
+            ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), rule=rule).decide(["a", "b"], claim="claim c1.")
 
 
 def test_a_released_cut_refuses_what_it_does_not_belong_to(labelled: tuple[World, ShadowLog]) -> None:
@@ -207,13 +207,13 @@ def test_a_released_cut_refuses_what_it_does_not_belong_to(labelled: tuple[World
     assert found is not None
     reference = ReleasedCut(found)
     with pytest.raises(CalibrationMismatchError, match="was labelled, not 'supported-answer/1'"):
-        world.gate(reference).decide(["e"], question="q?", answer="claim 1.")
+        world.gate(reference).decide(["e"], question="q?", answer="claim c1.")
     with pytest.raises(CalibrationMismatchError, match=r"no cut was released for h_star=0\.1; released: 0\.05"):
-        world.gate(reference, h_star=0.1).decide(["e one", "e two"], claim="claim 1.")
+        world.gate(reference, h_star=0.1).decide(["e one", "e two"], claim="claim c1.")
     with pytest.raises(CalibrationMismatchError, match="focus: collected with None, not 50"):
-        world.gate(reference, max_words=50).decide(["e one", "e two"], claim="claim 1.")
+        world.gate(reference, max_words=50).decide(["e one", "e two"], claim="claim c1.")
     sure = int(np.argmax(world.score))
-    three = world.gate(reference).decide(["e one", "e two", "e three"], claim=f"claim {sure}.")
+    three = world.gate(reference).decide(["e one", "e two", "e three"], claim=f"claim c{sure}.")
     assert three.reason is Reason.OUTSIDE_CALIBRATION
     assert three.detail == "3 chunks; collected were 2 to 2"
 
@@ -239,13 +239,13 @@ def test_an_application_keeps_its_decisions_without_acting(tmp_path: Path) -> No
     world = World(5)
     gate = world.gate()
     log = ShadowLog.for_gate(gate, tmp_path / "t.sqlite3")
-    decision = gate.decide(["e"], claim="claim 1.")
-    assert log.record(decision, ["e"], claim="claim 1.", id="r1")
-    assert not log.record(decision, ["e"], claim="claim 1.", id="r1")
-    assert log.record(decision, ["e"], claim="claim 1.")
-    assert not log.record(gate.decide([], claim="claim 1."), [], claim="claim 1.")
+    decision = gate.decide(["e"], claim="claim c1.")
+    assert log.record(decision, ["e"], claim="claim c1.", id="r1")
+    assert not log.record(decision, ["e"], claim="claim c1.", id="r1")
+    assert log.record(decision, ["e"], claim="claim c1.")
+    assert not log.record(gate.decide([], claim="claim c1."), [], claim="claim c1.")
     with pytest.raises(InvalidInputError, match="another case under the id 'r1'"):
-        log.record(gate.decide(["e"], claim="claim 2."), ["e"], claim="claim 2.", id="r1")
+        log.record(gate.decide(["e"], claim="claim c2."), ["e"], claim="claim c2.", id="r1")
     with pytest.raises(InvalidInputError, match="the texts ask for supported-answer/1"):
         log.record(decision, ["e"], question="q?", answer="a")
     assert log.predicates() == {CLAIM: 2}

@@ -1,0 +1,275 @@
+"""Quotations and numbers: whether those of a statement appear in the evidence, found by reading and not by a model.
+
+A quotation must be there letter for letter. A number must be there with an equal value, however it is written, or
+follow by converting units, by rounding ("about 35 million"), as the years between two years, or, where the statement
+compares or adds up, as a sum or difference.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from isr_rag._util.text import Span
+from isr_rag.core.evidence import Chunk, one_line
+
+_SMALL = 12
+"""Whole numbers up to here without a unit are often counted by the writer ("two reasons")."""
+
+BARE = 6
+"""Words of the longest draft that is likely to be nothing but the answer."""
+
+_QUOTED_WORDS = 3
+"""Words of the shortest quotation: fewer in quotation marks are often a term or a title."""
+
+_MARKS = re.compile(r"[*_`\\]|\[\^?\d[\d,; –-]*\]|【[^】]*】")
+_FOLDS = str.maketrans("“”„‟«»‘’‚‛‹›‐‑‒–—―−", '"' * 6 + "'" * 6 + "-" * 7)
+_QUOTED = re.compile(r"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“”]+[“”]|«[^«»]+»|(?<!\w)‘[^‘’]+’(?!\w)""")
+_OMITTED = re.compile(r"\[[^\[\]]*\]|\.\.\.|…")
+
+_MONTHS = {name: i for i in range(1, 13) for name in (calendar.month_name[i], calendar.month_abbr[i])} | {"Sept": 9}
+_MONTH = rf"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
+_DATE = re.compile(
+    rf"\b(?P<d1>{_DAY})(?: day)? (?:of )?(?P<m1>{_MONTH})(?:,? (?P<y1>\d{{4}})\b)?"
+    rf"|\b(?P<m2>{_MONTH}) (?:the )?(?P<d2>{_DAY})(?!:)(?:,? (?P<y2>\d{{4}})\b)?"
+    rf"|\b(?P<m3>{_MONTH}),? (?:of )?(?P<y3>\d{{4}})\b"
+    r"|(?<!\d)(?P<y4>[12]\d{3})(?P<_>[-/.]?)(?P<m4>0?[1-9]|1[0-2])(?P=_)(?P<d4>[0-3]?\d)(?!\d)"
+    r"|\b(?P<y5>[12]\d{3})-(?P<m5>0[1-9]|1[0-2])\b"
+)
+_VALUE = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)+|\d+"
+_NUMBER = re.compile(rf"(?<![\w.,:/-])(?P<value>{_VALUE})(?P<tail>(?:st|nd|rd|th|['’]?s)\b)?")
+_UNIT = re.compile(r"[ -]?(%|°\s?[CF]|[A-Za-zµ]+)")
+_SHORT = re.compile(r"[km]g|[kcm]m|[gGlh%]|lb|oz|ft|mi|yd|hr|m[slA]|[KMGT]B|Hz|k[WV]|ha|°[CF]")
+_NO_UNIT = re.compile(r"(?:all|are|bar|point|unit|count|turn|degree|mil|drop|per|cup)s?", re.IGNORECASE)
+_ONE_UNIT = re.compile(r"\b(?:an?|one|1|each|every|per|the|past|last|next) ([a-z]{3,})\b", re.IGNORECASE)
+_PART_OF_NAME = re.compile(r"[A-Za-z°%]|-\w*\d|:\d")
+_SHARE_BEFORE = re.compile(
+    r"(?:\bone|\d)(?: \w+){0,3} (?:in|out of|of|for) (?:every |each |an? )?$|\b(?:every|per|each) $"
+)
+_SHARE_AFTER = re.compile(r" (?:\w+ )?(?:in|out of|of) (?:every|each|\d)|[ -](?:quarters|halves|\d*(?:rd|th)s)\b")
+_HEDGE = re.compile(
+    r"(?:\b(?:about|around|roughly|approximately|nearly|almost|some|over|under|than|least|most|up to|many as|few as|"
+    r"on|to|past|above|below|exceed\w*|upwards of|quite|within|circa|ca?\.)\s|[~≈]\s?)(?:an? |the )?[$€£]?$",
+    re.IGNORECASE,
+)
+_COMPUTED = re.compile(
+    r"\b(?:more|less|[a-z]+er|ahead|apart|short|total|together|in all|remain\w*|left|lies?|lay|passed|first)\b"
+)
+_HALVED = "mile|hour|minute|second|day|week|month|year|decade|century|foot|inch|pound|metre|meter|dozen|[a-z]+illion"
+_SCALES = {
+    **{"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "dozen": 12.0},
+    **{"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "B": 1e9, "bn": 1e9},
+}
+_REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}\b)"), ","),
+    (re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s+"), " "),
+    (re.compile(r"(\d?) ?([¼½¾⅐-⅞])"), lambda m: f"{int(m[1] or 0) + unicodedata.numeric(m[2]):.4g}"),
+    (re.compile(r"\b(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"), lambda m: f"{int(m[1] or 0) + int(m[2]) / int(m[3]):.4g}"),
+    (re.compile(r"\b(?:hundreds|thousands|[a-z]*illions|dozens|tens|scores)\b", re.I), "many"),
+    (re.compile(r"(\w) and (?:a|one) half\b"), lambda m: f"{m[1]}.5" if m[1].isdigit() else f"{m[1]} point five"),
+    (re.compile(rf"\bhalf (?=(?:an? )?(?:{_HALVED})\b)(?:an? )?", re.I), "0.5 "),
+    (re.compile(r"\b(?:three|3) quarters of an? ", re.I), "0.75 "),
+    (re.compile(r"\b(?:a|one) quarter of an? ", re.I), "0.25 "),
+    (re.compile(r"\ba (?=dozen\b)", re.I), "1 "),
+    (
+        re.compile(rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?)[ -]?({'|'.join(_SCALES)})\b"),
+        lambda m: f"{float(m[1].replace(',', '')) * _SCALES[m[2]]:.15g}",
+    ),
+]
+_DECIMAL_SCALED = re.compile(r"\b(\d+\.\d+) (1(?:000){1,4})\b")
+
+
+def quotations(text: str) -> list[Span]:
+    """The places of the quotations of at least three words in a text, without their marks; titles are none."""
+    spans = ((match.start() + 1, match.end() - 1) for match in _QUOTED.finditer(text))
+    return [span for span in spans if _is_quoted(text[slice(*span)].split())]
+
+
+def _is_quoted(said: list[str]) -> bool:
+    title = all(word[0].isupper() for word in said if len(word) > 4)
+    return len(said) >= _QUOTED_WORDS and not (title and said[0][0].isupper())
+
+
+def missing_quotes(quoted: Sequence[str], evidence: Sequence[Chunk]) -> list[str]:
+    """Those of some quotations that no single chunk has, letter for letter.
+
+    White space, markdown, the kind of quotation marks and dashes, and the case of the first letter do not count. Where
+    words are left out (…) or put in brackets, what is around them must be there in this order.
+    """
+    sources = [_letters(f"{chunk.title or ''} {chunk.text}") for chunk in evidence] if quoted else []
+    return [one for one in quoted if not any(_quotes(one, source) for source in sources)]
+
+
+def _letters(text: str) -> str:
+    return one_line(_MARKS.sub("", unicodedata.normalize("NFKC", text)).translate(_FOLDS))
+
+
+def _quotes(quoted: str, source: str) -> bool:
+    at = 0
+    for part in _OMITTED.split(quoted):
+        piece = _letters(part).strip(" .,;:!?'\"-")
+        places = [source.find(one, at) for one in (piece, piece[:1].swapcase() + piece[1:])]
+        if max(places) < 0:
+            return False
+        at = min(place for place in places if place >= 0) + len(piece)
+    return True
+
+
+def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, *, bare: bool = False) -> list[str]:
+    """The numbers and dates of a text, in digits, that neither the evidence nor its question has.
+
+    Not checked are ordinals, shares ("one in twenty"), numbers that are part of a name (GPT-4), markers of citations,
+    and small whole numbers without a unit, which writers count themselves.
+
+    Args:
+        text: what was stated.
+        evidence: where its numbers must be.
+        question: what the text answers; None for a claim.
+        bare: the text is nothing but an answer, so that small numbers count too.
+    """
+    written = _digits(_MARKS.sub(" ", text))
+    numbers = list(_NUMBER.finditer(written))
+    if not numbers:
+        return []
+    known = _Numbers("\n".join([question or "", *(f"{chunk.title or ''}\n{chunk.text}" for chunk in evidence)]))
+    smallest = 0 if bare else _SMALL
+    dates = list(_dates(written))
+    computed = not bare and bool(_COMPUTED.search(written))
+    missing = [written[slice(*span)] for span, date in dates if not known.date(*date)]
+    for match in numbers:
+        value, tail, (first, last) = match["value"], match["tail"] or "", match.span()
+        before, after = written[max(0, first - 30) : first], written[last : last + 20]
+        unit = _unit_at(written, last)
+        decade = tail.endswith("s") and value.isdigit()
+        named = (tail[:1].isalpha() and not tail.endswith("s")) or (unit is None and _PART_OF_NAME.match(after))
+        shared = _SHARE_BEFORE.search(before) or _SHARE_AFTER.match(after)
+        counted = unit is None and value.isdigit() and int(value) <= smallest
+        dated = any(a <= first < b for (a, b), _ in dates)
+        if named or shared or counted or dated:
+            continue
+        found = known.decade(value) if decade else known.number(value, unit, hedged=bool(_HEDGE.search(before)))
+        if not found and not (computed and known.computed(value)):
+            missing.append(written[first:last])
+    return missing
+
+
+def _digits(text: str, threshold: int = 3) -> str:
+    """A text with its number words in digits, those up to the threshold excepted."""
+    from text_to_num import alpha2digit
+
+    for pattern, new in _REWRITTEN:
+        text = pattern.sub(new, text)
+    return _DECIMAL_SCALED.sub(lambda m: f"{float(m[1]) * int(m[2]):.15g}", alpha2digit(text, "en", threshold))
+
+
+_Date = tuple[int | None, int, int | None]
+
+
+def _dates(text: str) -> Iterator[tuple[Span, _Date]]:
+    """The dates in a text: year, month and day."""
+    for match in _DATE.finditer(text):
+        parts = {name[0]: part for name, part in match.groupdict("").items() if part and name != "_"}
+        given = {name: _MONTHS.get(part.rstrip(".")) or int(re.sub(r"\D", "", part)) for name, part in parts.items()}
+        yield match.span(), (given.get("y"), given["m"], given.get("d"))
+
+
+@lru_cache(maxsize=1)
+def _registry() -> Any:
+    import pint
+
+    registry: Any = pint.UnitRegistry()
+    registry.define("decennium = 10 * year")
+    return registry
+
+
+@lru_cache(maxsize=4096)
+def _unit(word: str) -> Any:
+    """The unit that a word names; None for any other word."""
+    if (len(word) < 3 and not _SHORT.fullmatch(word)) or _NO_UNIT.fullmatch(word):
+        return None
+    from pint.errors import PintError
+
+    for name in (word, word.lower()):
+        name = "decennium" if name in ("decade", "decades") else name  # pint's own decade is logarithmic
+        try:
+            unit = _registry().parse_units(name)
+        except (PintError, AttributeError, ValueError, TypeError):
+            continue
+        return None if unit.dimensionless and unit != _registry().percent else unit
+    return None
+
+
+def _unit_at(text: str, place: int) -> Any:
+    match = _UNIT.match(text, place)
+    return None if match is None else _unit(match[1].replace(" ", ""))
+
+
+class _Numbers:
+    """The numbers and dates of a text: each value with the units that it has there, None among them for no unit."""
+
+    def __init__(self, text: str) -> None:
+        text = _digits(text, 0)
+        self._dates = [date for _, date in _dates(text)]
+        self._months = {month for _, month, _ in self._dates}
+        self._months |= {_MONTHS[name] for name in re.findall(r"[A-Z]\w+", text) if name in _MONTHS}
+        self._written = set(re.findall(_VALUE, text))
+        self._values = defaultdict[float, set[Any]](set)
+        for match in re.finditer(_VALUE, text):
+            if match[0].count(".") < 2:
+                self._values[float(match[0].replace(",", ""))].add(_unit_at(text, match.end()))
+            if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", match[0]):
+                self._values[float(match[0].replace(".", ""))].add(None)
+        for first, last in re.findall(r"\b(\d\d)\d\d ?[-–/] ?(\d\d)\b", text):
+            self._values[float(first + last)].add(None)
+        for year, _, day in self._dates:
+            self._values[float(year or day or 0)].add(None)
+            self._values[float(day or year or 0)].add(None)
+        for match in _ONE_UNIT.finditer(text):
+            if (unit := _unit(match[1])) is not None:
+                self._values[1.0].add(unit)
+
+    def date(self, year: int | None, month: int, day: int | None) -> bool:
+        """Whether the text has a date: its month with its day, and its year anywhere."""
+        if (year is not None and year not in self._values) or month not in self._months:
+            return False
+        return day is None or day in self._values
+
+    def decade(self, value: str) -> bool:
+        """Whether it has a year of a decade or century ("the 1930s", "the 1800s"), or the century itself."""
+        first, long = float(value), 100 if value.endswith("00") else 10
+        return any(first <= one < first + long for one in self._values) or first / 100 + 1 in self._values
+
+    def number(self, value: str, unit: Any, *, hedged: bool) -> bool:
+        """Whether a number follows from one of the text."""
+        if "." in value and any(f"{one}.".startswith(f"{value}.") for one in self._written):
+            return True  # also of versions: 3.12 where 3.12.4 is
+        if value.count(".") > 1:
+            return False
+        wanted = float(value.replace(",", ""))
+        whole, _, decimals = value.replace(",", "").partition(".")
+        rounding = 0.5 * 10.0 ** (-len(decimals) if decimals else len(whole) - len(whole.rstrip("0")))
+        off = rounding if hedged or wanted >= 1e6 else 1e-9 * wanted
+        for one, units in self._values.items():
+            if abs(one - wanted) <= off and (unit is None or None in units or unit in units):
+                return True
+            alike = (u for u in units if unit is not None and u is not None and u.dimensionality == unit.dimensionality)
+            for own in alike:
+                converted = _registry().Quantity(one, own).to(unit).magnitude
+                if own != unit and abs(converted - wanted) <= max(rounding, 0.01 * wanted):
+                    return True
+        years = [one for one in self._values if 1000 <= one <= 2100]
+        spans = unit is not None and str(unit) == "year"
+        return spans and any(abs(abs(a - b) - wanted) <= off for a in years for b in years)
+
+    def computed(self, value: str) -> bool:
+        """Whether a number is the sum or difference of two of the text."""
+        wanted = -1.0 if value.count(".") > 1 else float(value.replace(",", ""))
+        return any(
+            abs(wanted - abs(a - b)) < 1e-6 or abs(wanted - a - b) < 1e-6 for a in self._values for b in self._values
+        )

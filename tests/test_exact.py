@@ -1,0 +1,152 @@
+"""Quotations and numbers of what is judged: found in the evidence, or not answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from isr_rag import Chunk, Decision, ISRGate, Rule
+from isr_rag.audit import AuditAction, Verdict
+from isr_rag.core.bounds import Action, Reason
+from isr_rag.core.exact import missing_numbers, missing_quotes, quotations
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
+from tests.audit.audit_world import gate as audit_gate
+
+SAME = [
+    ("It cost 1,000 francs.", "one thousand francs"),
+    ("It cost 1000 francs.", "1,000 francs"),
+    ("twenty-four towns", "24 towns"),
+    ("on May 27 1937", "1937-05-27"),
+    ("on 27 May 1937", "the twenty-seventh of May, 1937"),
+    ("on 27 May", "In 1937, on May 27th, it opened."),
+    ("about 35 million people", "34,870,000 inhabitants"),
+    ("35 million people", "34,870,000 inhabitants"),
+    ("$4.5 million", "four and a half million dollars"),
+    ("62 miles", "100 km"),
+    ("175 °C", "350 °F"),
+    ("for thirty minutes", "half an hour"),
+    ("half an hour", "30 minutes"),
+    ("twelve months", "a year"),
+    ("ten years", "a decade"),
+    ("45 minutes", "3/4 hour"),
+    ("2½ cups", "2.5 cups"),
+    ("20 %", "twenty percent"),
+    ("Python 3.12", "Python 3.12.4"),
+    ("in the 1930s", "in 1937"),
+    ("until 1918", "1914–18"),
+    ("seven years later", "from 1950 to 1957"),
+    ("777 km", "| Seine | 777 |"),
+    ("25 euros more", "50 euros at once, 25 before, 75 in all"),
+    ("80 centimetres wider", "1.8 m and 1 m; 180 cm and 100 cm"),
+    ("all 1.0.1's files", "1.0.1"),
+]
+OTHER = [
+    ("It cost 1,001 francs.", "one thousand francs"),
+    ("on May 28 1937", "1937-05-27"),
+    ("in May 1938", "May 1937"),
+    ("777 km", "777 miles"),
+    ("62 miles", "62 km"),
+    ("Python 3.12", "Python 3.11 and 3.13"),
+    ("version 2.1.1", "version 2.1.0"),
+    ("exactly 300 people", "312 people"),
+    ("40 percent", "twenty percent"),
+    ("in the 1940s", "in 1937"),
+    ("for three quarters of an hour", "for half an hour"),
+]
+UNCHECKED = [
+    "There are two reasons for that.",
+    "It names five reasons, and a third one elsewhere [3] [4, 5].",
+    "GPT-4, 37signals and B-52 are names.",
+    "In the twelfth century, every 10th or one in 20 did.",
+    "1. The first item of a list.\n2. The second.",
+]
+
+
+@pytest.mark.parametrize(("text", "evidence"), SAME)
+def test_equal_numbers_are_found_however_they_are_written(text: str, evidence: str) -> None:
+    assert missing_numbers(text, [Chunk("Something else."), Chunk(evidence)], None) == []
+
+
+@pytest.mark.parametrize(("text", "evidence"), OTHER)
+def test_other_numbers_are_not(text: str, evidence: str) -> None:
+    assert missing_numbers(text, [Chunk(evidence)], None)
+
+
+@pytest.mark.parametrize("text", UNCHECKED)
+def test_what_is_counted_named_or_ordered_is_not_checked(text: str) -> None:
+    assert missing_numbers(text, [Chunk("Nothing of the kind.")], None) == []
+
+
+def test_a_number_of_the_question_needs_no_evidence_and_a_bare_answer_is_checked_in_full() -> None:
+    chunk = [Chunk("Five people came.")]
+    assert missing_numbers("In 1951 five came.", chunk, "Who came in 1951?") == []
+    assert missing_numbers("Four people", chunk, "How many came?", bare=True) == ["4"]
+    assert missing_numbers("Four people", chunk, "How many came?") == []
+
+
+def test_terms_and_titles_are_no_quotations() -> None:
+    assert quotations('The "so-called judge" of “How to Listen to Music” says „no“.') == []
+
+
+TEXT = 'The guide says: “Keep   it short—and *plain*, [so] that people read it.” It says "no jargon" too.'
+
+
+def test_quotations_are_compared_letter_for_letter_without_their_typography() -> None:
+    [span] = quotations(TEXT)
+    quoted = [TEXT[slice(*span)]]
+    assert missing_quotes(quoted, [Chunk("…"), Chunk("keep it\nshort-and plain, in order that people read it")]) == []
+    assert missing_quotes(quoted, [Chunk("keep it brief-and plain, so that people read it")]) == quoted
+    assert missing_quotes(quoted, [Chunk("keep it short-and plain"), Chunk("that people read it")]) == quoted
+
+
+def decided(text: str, evidence: str, *, draft: bool = False) -> Decision:
+    gate = ISRGate(FixedScorer([0.99]), Oracle(0.99))
+    if draft:
+        return gate.decide([evidence], question="How long is it?", answer=text)
+    return gate.decide([evidence], claim=text)
+
+
+def test_a_sure_claim_with_another_number_is_not_answered_and_says_which() -> None:
+    decision = decided("The Seine is 778 km long.", "The Seine is 777 km long.")
+    assert (decision.action, decision.reason) == (Action.ABSTAIN, Reason.NUMBER_NOT_FOUND)
+    assert "778" in decision.explain() and decision.p_ref == 0.99
+    assert Decision.from_json(decision.to_json()) == decision
+    assert decided("The Seine is 777 kilometres long.", "The Seine is 777 km long.").answered
+
+
+def test_a_withheld_draft_leaves_no_words_in_its_decision() -> None:
+    decision = decided("778 km", "The Seine is 777 km long.", draft=True)
+    assert decision.reason is Reason.NUMBER_NOT_FOUND
+    assert "778" not in decision.to_json() + decision.explain()
+    quoted = decided('It is "very long and wide".', "The Seine is very long.", draft=True)
+    assert quoted.reason is Reason.QUOTE_NOT_FOUND and "wide" not in quoted.to_json()
+
+
+def test_the_check_can_be_turned_off_and_the_papers_rule_has_none() -> None:
+    claim, evidence = "The Seine is 778 km long.", ["The Seine is 777 km long."]
+    for q, rule in ((0.99, Rule(exact=False)), (0.6, Rule(convention="paper"))):
+        assert ISRGate(FixedScorer([q]), Oracle(0.99), h_star=0.3, rule=rule).decide(evidence, claim=claim).answered
+
+
+EVIDENCE = [
+    "The Seine is 777 km long. It rises in Burgundy. It is navigable. It freezes rarely. Its delta is 12 km wide.",
+    "The mayor said: “We will clean the Seine for the games. Nobody believed it.”",
+]
+
+
+def test_an_audit_does_not_release_a_statement_with_a_number_from_elsewhere() -> None:
+    credulous = ISRGate(FixedScorer(lambda prompt, _: 0.02 if "contradict" in prompt.suffix else 0.99), Oracle(0.99))
+    audit = credulous.audit(answer="The Seine is 778 km long [1]. The Seine rises in Burgundy.", evidence=EVIDENCE)
+    first, second = audit.statements
+    assert (first.verdict, first.absent) == (Verdict.NOT_ENOUGH, ("778",))
+    assert second.verdict is Verdict.SUPPORTED and second.absent == ()
+    assert audit.action is not AuditAction.ANSWER
+    assert any("778" in one.reason for one in audit.releasable(0.5).left_out)
+    assert "778" not in audit.masked().to_json()
+
+
+def test_an_audit_looks_for_a_quotation_in_the_chunk_that_is_cited_also_over_two_sentences() -> None:
+    said = "“We will clean the Seine for the games. Nobody believed it.”"
+    for marker, absent in (("[2]", False), ("", False), ("[1]", True)):
+        audit = audit_gate().audit(answer=f"The mayor said: {said} {marker}", evidence=EVIDENCE)
+        assert any(one.absent for one in audit.statements) is absent, marker
