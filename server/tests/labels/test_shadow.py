@@ -198,7 +198,9 @@ def test_an_order_sensitive_gate_answers_only_what_was_labelled_as_its_answer(tm
         )
     for rule in (Rule(clip=2.0), Rule(convention="paper")):
         with pytest.raises(CalibrationMismatchError, match="rule: labelled was"):
-            ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), rule=rule).decide(["a", "b"], claim="claim c1.")
+            ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), rule=rule).decide(
+                ["a", "b"], claim="claim c1."
+            )
 
 
 def test_a_released_cut_refuses_what_it_does_not_belong_to(labelled: tuple[World, ShadowLog]) -> None:
