@@ -166,22 +166,8 @@ def permuted_scorer(
 ) -> LocalScorer:
     """The adjudicator's base model without an adapter: it reads the chunks in their order, and is asked for several.
 
-    Args:
-        device: as for `isr_rag.scorers.transformers.TransformersScorer`, like `dtype` and `quantization`.
-        dtype: see `device`.
-        quantization: see `device`.
-
-    Raises:
-        ModelNotFoundError: as `embedded_scorer`, like the others.
-        ModelCorruptError: see there.
-        MissingDependencyError: see there.
+    The arguments are those of `isr_rag.scorers.transformers.TransformersScorer`, the errors those of `embedded_scorer`.
     """
-    with _loading:
-        return _load_permuted(device, dtype, quantization)
-
-
-@lru_cache(maxsize=1)
-def _load_permuted(device: str, dtype: str, quantization: Quantization | None) -> LocalScorer:
     from isr_rag.scorers.transformers import TransformersScorer
 
     scorer = TransformersScorer(verify(), device=device, dtype=dtype, quantization=quantization)
@@ -191,7 +177,7 @@ def _load_permuted(device: str, dtype: str, quantization: Quantization | None) -
 
 @lru_cache(maxsize=2)
 def _load(adapter: Path, keep_states: bool, device: str) -> LocalScorer:
-    from isr_rag.scorers.local.loading import torch  # first: it says what to install where torch is missing
+    from isr_rag.scorers.local.loading import as_device, torch  # first: it says what to install where torch is missing
 
     wanted = adjudicators.STANDARD
     from isr_rag.scorers.local.encoding import PromptEncoder
@@ -202,11 +188,11 @@ def _load(adapter: Path, keep_states: bool, device: str) -> LocalScorer:
     from isr_rag.scorers.local.states import StateCache
     from isr_rag.scorers.machine import give_back_freed_memory
 
-    change = read_adapter(adapter)
+    change, place = read_adapter(adapter), as_device(device)
     directory = verify()
     config, stored = read_state(directory)
     dtype = torch.bfloat16 if computes_bfloat16() else torch.float32
-    weights, place = MergedWeights(stored, change, wanted.sha256), torch.device(device)
+    weights = MergedWeights(stored, change, wanted.sha256)
     network = LeanNetwork(config, weights, dtype) if place.type == "cpu" else HubNetwork.of(config, weights, place)
     del stored, weights
     give_back_freed_memory()

@@ -1,4 +1,4 @@
-"""Every way to get a scorer by name: what commands and other programs load a model through."""
+"""Any scorer by name: what commands and other programs load a model through."""
 
 from __future__ import annotations
 
@@ -27,31 +27,18 @@ def load_scorer(
     adapter: Path | None = None,
     keep_states: bool = True,
 ) -> Scorer:
-    """Load a scorer.
+    """The scorer that these settings describe; by default the judge of this package.
 
-    Args:
-        model: `"standard"`, the judge of this package (also None); `"permuted"`, its base model, which reads the chunks
-            one after the other and so sees their order; a Hub name, a folder or a `.gguf` file; with `server` the name
-            that the model is served under. `"bm25"` and `"overlap"` are baselines without a model.
-        server: URL of an OpenAI-compatible server.
-        cross_encoder: Hub name or folder of a model for `isr_rag.scorers.pairs.CrossEncoder`.
-        decisions: URL of a decision model, for `isr_rag.scorers.remote.decisions.DecisionScorer`.
-        tokenizer: as for `isr_rag.scorers.remote.remote_scorer`.
-        device: as for `isr_rag.scorers.transformers.TransformersScorer`, like `dtype` and `quantization`. The judge
-            takes a device only, and is on the CPU by default.
-        dtype: see `device`.
-        quantization: see `device`.
-        cache: a directory that remembers every score.
-        adapter: as for `isr_rag.scorers.embedded.embedded_scorer`, like `keep_states`.
-        keep_states: see `adapter`.
+    `model` is `"standard"` (the judge), `"permuted"` (its base model, which sees the order of the chunks), `"bm25"` or
+    `"overlap"` (baselines without a model), a Hub name, a folder, a `.gguf` file, or with `server` the name it is served
+    under. `cross_encoder` is a name or folder for `isr_rag.scorers.pairs.CrossEncoder`, `decisions` a URL for
+    `isr_rag.scorers.remote.decisions.DecisionScorer`. `device`, `dtype` and `quantization` are as for
+    `isr_rag.scorers.transformers.TransformersScorer`; the judge takes a device only, by default the CPU. `tokenizer` is
+    for `isr_rag.scorers.remote.remote_scorer`, `adapter` and `keep_states` for
+    `isr_rag.scorers.embedded.embedded_scorer`. `cache` is a directory that remembers every score.
 
     Raises:
-        ConfigurationError: if `dtype` or `quantization` is given for the judge, or a setting does not fit.
-        ModelNotFoundError: if the model is not there; and all else that the scorers named above raise.
-
-    Examples:
-        >>> from isr_rag.scorers.load import load_scorer
-        >>> scorer = load_scorer("Qwen/Qwen3-8B", device="cuda:1", quantization="nf4")  # doctest: +SKIP
+        ConfigurationError: if `dtype` or `quantization` is given for the judge; all else as the scorers named above.
     """
     scorer: Scorer
     if server is not None:

@@ -145,12 +145,13 @@ class CrossEncoder(PairScorer):
         quantization: Quantization | None = None,
     ) -> None:
         try:
-            from isr_rag.scorers.local.loading import load_model, torch, weights_fingerprint
+            from isr_rag.scorers.local.loading import load_model, weights_fingerprint
         except ImportError as error:
             raise MissingDependencyError("CrossEncoder", "transformers", "local") from error
         if isinstance(model, str):
-            place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-            loaded, tokenizer = load_model(model, device=place, dtype=dtype, quantization=quantization, classifier=True)
+            loaded, tokenizer = load_model(
+                model, device=device, dtype=dtype, quantization=quantization, classifier=True
+            )
             name = Path(model).name if Path(model).exists() else model
         else:
             loaded, name = model, Path(str(model.config.name_or_path or type(model).__name__)).name

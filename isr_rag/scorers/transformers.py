@@ -26,11 +26,12 @@ class TransformersScorer(LocalScorer):
             it from another thread meanwhile.
         tokenizer: the tokenizer of a loaded model.
         revision: revision of a Hub model.
-        device: `"auto"`: where a loaded model is; else CUDA when there is one, else the CPU.
+        device: a torch device; `"auto"`: where a loaded model is, else CUDA when there is one, else the CPU; `"all"`:
+            spread over all GPUs by accelerate, for a model that does not fit on one.
         dtype: `"auto"`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 on the CPU, whose bfloat16
             noise is as large as the effect of order; or a torch dtype's name.
-        quantization: `"nf4"` or `"int8"` through bitsandbytes. With int8 a score depends a little on what is scored
-            with it. A folder that was quantised before needs no `quantization`.
+        quantization: `"nf4"` or `"int8"` through bitsandbytes. int8 rounds by all that is computed in one pass, so each
+            request gets a pass of its own. A folder that was quantised before needs no `quantization`.
         chat: use the model's chat template; None: if it has one.
         memory: bytes that one forward pass may take beside the weights; by default half of what is free once the
             model is loaded.
@@ -42,7 +43,7 @@ class TransformersScorer(LocalScorer):
         ModelNotFoundError: if the model is not there.
         ModelCorruptError: if its files cannot be read.
         MemoryBudgetError: if memory does not suffice for it.
-        MissingDependencyError: if bitsandbytes is needed and missing.
+        MissingDependencyError: if bitsandbytes or accelerate is needed and missing.
         ConfigurationError: for a setting that does not fit.
 
     Examples:
@@ -67,20 +68,17 @@ class TransformersScorer(LocalScorer):
         window: int | None = None,
     ) -> None:
         if isinstance(model, (str, Path)):
-            if device == "auto":
-                device = "cuda" if torch.cuda.is_available() else "cpu"
-            place = torch.device(device)
             loaded, tokenizer = load_model(
-                str(model), device=place, dtype=dtype, revision=revision, quantization=quantization
+                str(model), device=device, dtype=dtype, revision=revision, quantization=quantization
             )
             found = Path(model).name if Path(model).exists() else f"{model}@{revision}" if revision else str(model)
         else:
             loaded, found = model, Path(str(model.config.name_or_path or type(model).__name__)).name
             if tokenizer is None:
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
-            place = model.device
-            if device != "auto" and torch.device(device).type != place.type:
-                raise ConfigurationError(f"the loaded model is on {place}: move it to {device!r} first")
+            if device != "auto" and torch.device(device).type != model.device.type:
+                raise ConfigurationError(f"the loaded model is on {model.device}: move it to {device!r} first")
+        place = loaded.device
         quantized = is_quantized(loaded.config)
         precision = quantization or ("quantized-" if quantized else "") + str(loaded.dtype).removeprefix("torch.")
         super().__init__(

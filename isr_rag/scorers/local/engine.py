@@ -39,6 +39,9 @@ class Network(Protocol):
         states_dtype: of the keys and values it leaves and takes.
         dimensions: its sizes.
         rotary: whether only distances between positions count: moving all of them then changes nothing.
+        alone: whether a score depends on what is computed in the same pass: requests then get one each.
+        bytes_per_token: upper estimate of the memory that a token of a forward pass takes.
+        workspace: bytes that a forward pass takes beside them.
     """
 
     device: torch.device
@@ -46,6 +49,9 @@ class Network(Protocol):
     states_dtype: torch.dtype
     dimensions: Dimensions
     rotary: bool
+    alone: bool
+    bytes_per_token: int
+    workspace: int
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
@@ -84,12 +90,6 @@ class Engine:
         self.medium = self._medium_is_exact(plain)
         self.unpacked_because = self._why_not_packed(plain)
         self.packs = self.unpacked_because is None
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Upper estimate of the memory that a token of a forward pass takes: the widest layer's tensors."""
-        sizes = self.network.dimensions
-        return self.network.dtype.itemsize * 4 * (sizes.hidden + sizes.inner)
 
     @property
     def state_bytes_per_token(self) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isr_rag.scorers.local.engine import Dimensions
-from isr_rag.scorers.local.loading import torch
-from isr_rag.scorers.local.packed.attention import AttentionPlan, register
+from isr_rag.scorers.local.loading import is_quantized, torch
+from isr_rag.scorers.local.packed.attention import AttentionPlan, mask_bytes, register
 from isr_rag.scorers.local.packed.pack import Pack
 
 
@@ -25,13 +25,17 @@ class HubNetwork:
         self.dtype = self.states_dtype = model.dtype
         config = model.config.get_text_config()
         hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
-        self.dimensions = Dimensions(
-            hidden,
-            int(getattr(config, "intermediate_size", None) or 4 * hidden),
-            int(config.num_hidden_layers),
-            int(getattr(config, "num_key_value_heads", None) or heads),
-            int(getattr(config, "head_dim", None) or hidden // heads),
-        )
+        inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
+        kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+        width = int(getattr(config, "head_dim", None) or hidden // heads)
+        self.dimensions = Dimensions(hidden, inner, int(config.num_hidden_layers), kv_heads, width)
+        size = self.dtype.itemsize
+        # Two residual streams; the larger of attention (a norm in float32; queries, keys and values as computed,
+        # rotated and gathered) and the inner layer (gate, up and their product); and masks.
+        attention = 8 * hidden + 4 * size * (heads + 2 * kv_heads) * width
+        self.bytes_per_token = 2 * size * hidden + max(attention, 3 * size * inner) + mask_bytes(size)
+        self.workspace = size * hidden * inner if is_quantized(model.config) else 0  # the widest weight, dequantised
+        self.alone = bool(getattr(model, "is_loaded_in_8bit", False))  # int8 picks outlying columns over a whole pass
         self.rotary = any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
 
     @classmethod
@@ -60,7 +64,8 @@ class HubNetwork:
             )
         finally:
             self.model.set_attn_implementation(before)
-        return output.last_hidden_state[0, torch.from_numpy(pack.all_reads).to(self.device)]
+        states = output.last_hidden_state  # the last layer may lie on another device than the first
+        return states[0, torch.from_numpy(pack.all_reads).to(states.device)]
 
     def padded(self, ids: list[list[int]]) -> torch.Tensor:
         """Hidden states at the last position of left-padded prompts, shape (prompts, hidden)."""
@@ -96,7 +101,7 @@ def label_logits(model: Any, hidden: torch.Tensor, ids: Sequence[int]) -> torch.
     """
     head = model.get_output_embeddings()
     rows = head.weight[torch.tensor(list(ids), device=head.weight.device)].float()
-    logits = hidden.float() @ rows.T
+    logits = hidden.float().to(rows.device) @ rows.T
     if getattr(head, "bias", None) is not None:
         logits = logits + head.bias[list(ids)].float()
     config = model.config.get_text_config()

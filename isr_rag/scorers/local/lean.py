@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from isr_rag.scorers.local.encoding import EncodedPrompt
 from isr_rag.scorers.local.engine import Dimensions
-from isr_rag.scorers.local.packed.attention import AttentionPlan, attend
+from isr_rag.scorers.local.packed.attention import AttentionPlan, attend, mask_bytes
 from isr_rag.scorers.local.packed.pack import Pack, pack_full
 
 _STACKS = {
@@ -126,6 +126,7 @@ class LeanNetwork:
 
     device = torch.device("cpu")
     rotary = True
+    alone = False
     states_dtype = torch.float32
 
     def __init__(self, config: Mapping[str, Any], state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
@@ -134,6 +135,9 @@ class LeanNetwork:
         hidden, inner = int(config["hidden_size"]), int(config["intermediate_size"])
         self.dimensions = Dimensions(hidden, inner, int(config["num_hidden_layers"]), kv_heads, width)
         self.dtype = dtype
+        # residual stream, queries, keys and values (as computed and as gathered), what attention saw: all float32
+        self.bytes_per_token = 4 * (hidden + 2 * (heads + 3 * kv_heads) * width) + mask_bytes(4)
+        self.workspace = 4 * _ROWS * (hidden + 3 * inner)
         self._packed = prepacks(dtype)
         self._biased = config["model_type"] == "qwen2"
         self._widths = [heads * width, kv_heads * width, kv_heads * width]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from isr_rag.errors import (
     ConfigurationError,
+    ISRError,
     MemoryBudgetError,
     MissingDependencyError,
     ModelCorruptError,
@@ -29,6 +30,8 @@ __all__ = ["Quantization", "is_out_of_memory", "load_model", "loading", "torch",
 
 Quantization = Literal["nf4", "int8"]
 
+_NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "cublasCreate(handle)", "can't allocate memory")
+
 
 def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 elsewhere; or the dtype of that name.
@@ -46,9 +49,26 @@ def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return dtype
 
 
+def as_device(name: str) -> torch.device:
+    """The device of a name; `auto`: CUDA when there is one, else the CPU.
+
+    Raises:
+        ConfigurationError: if there is no such device.
+    """
+    cuda = torch.cuda.is_available()
+    try:
+        device = torch.device(("cuda" if cuda else "cpu") if name == "auto" else name)
+    except RuntimeError as error:
+        raise ConfigurationError(f"there is no device {name!r}: {error}") from error
+    if device.type == "cuda" and not cuda:
+        raise ConfigurationError(f"there is no device {name!r}: torch {torch.__version__} finds no CUDA device here")
+    return device
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a device has no memory left; cuBLAS has a message of its own for that."""
-    return isinstance(error, torch.OutOfMemoryError) or "CUBLAS_STATUS_ALLOC_FAILED" in str(error)
+    """Whether an error says that a device has no memory left; the driver, cuBLAS and the CPU say so in other words."""
+    said = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+    return said or isinstance(error, (torch.OutOfMemoryError, MemoryError))
 
 
 @contextmanager
@@ -56,7 +76,7 @@ def loading(model: str) -> Generator[None, None, None]:
     """Turn what loading raises into typed errors that say what to do."""
     try:
         yield
-    except (ModelNotFoundError, ModelCorruptError, MissingDependencyError):
+    except ISRError:
         raise
     except ImportError as error:
         raise MissingDependencyError(f"loading {model}", error.name or str(error), "local") from error
@@ -67,18 +87,22 @@ def loading(model: str) -> Generator[None, None, None]:
             f"the model {model!r} is neither a folder nor a file here, nor could it be fetched from the Hub: {error}"
         ) from error
     except Exception as error:  # every reader of a damaged file raises its own kind
-        if is_out_of_memory(error) or isinstance(error, MemoryError):
-            raise MemoryBudgetError(
-                f"the model {model!r} does not fit into memory: use a smaller dtype, quantization, or another device "
-                f"({error})"
-            ) from error
+        if is_out_of_memory(error):
+            raise _does_not_fit(model, str(error)) from error
         raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
+
+
+def _does_not_fit(model: str, why: str) -> MemoryBudgetError:
+    return MemoryBudgetError(
+        f"the model {model!r} does not fit into memory: use a smaller dtype, quantization, another device, or several "
+        f'GPUs (device="all"): {why}'
+    )
 
 
 def load_model(
     model: str,
     *,
-    device: torch.device,
+    device: str = "auto",
     dtype: str = "auto",
     revision: str | None = None,
     quantization: Quantization | None = None,
@@ -88,18 +112,18 @@ def load_model(
 
     Args:
         model: a Hub name, a folder or a `.gguf` file.
-        device: where to put it.
+        device: a torch device; `auto`: CUDA when there is one, else the CPU; `all`: spread over all GPUs by accelerate.
         dtype: `auto` (bfloat16 on CUDA, or float16 where the hardware lacks it; float32 elsewhere) or a dtype's name.
         revision: revision of a Hub model.
         quantization: `nf4` or `int8` through bitsandbytes.
         classifier: load a sequence classification model instead.
 
     Raises:
-        ConfigurationError: if there is no such dtype.
+        ConfigurationError: if there is no such dtype or device.
         ModelNotFoundError: if the model is not there.
         ModelCorruptError: if its files cannot be read.
         MemoryBudgetError: if memory does not suffice for it.
-        MissingDependencyError: if bitsandbytes is needed and missing.
+        MissingDependencyError: if bitsandbytes or accelerate is needed and missing.
     """
     from transformers import (
         AutoConfig,
@@ -116,8 +140,12 @@ def load_model(
         if not path.is_file():
             raise ModelNotFoundError(f"there is no GGUF file at {path}")
         source, extra = str(path.parent), {"gguf_file": path.name}
-    precision = _resolve_dtype(dtype, device)
+    place = as_device("auto" if device == "all" else device)
+    precision = _resolve_dtype(dtype, place)
     weights: dict[str, Any] = {"dtype": precision, **extra}
+    placed: str | dict[str, str] = "auto" if device == "all" else {"": str(place)}
+    if device == "all" and importlib.util.find_spec("accelerate") is None:
+        raise MissingDependencyError("a model on several GPUs", "accelerate", "quantized")
     if quantization is not None:
         if importlib.util.find_spec("bitsandbytes") is None:
             raise MissingDependencyError("quantization", "bitsandbytes", "quantized")
@@ -131,15 +159,17 @@ def load_model(
             if quantization == "nf4"
             else BitsAndBytesConfig(load_in_8bit=True)
         )
-        weights["device_map"] = {"": str(device)}
+        weights["device_map"] = placed
     elif extra:
         weights["quantization_config"] = GgufConfig(dequantize=True)
     else:
         weights["use_safetensors"] = True  # never a pickle
+    if device == "all" or (place.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
+        weights["device_map"] = placed  # read straight onto the device, not through the memory of the CPU
     with loading(model), _quietly(Path(model).exists()):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **extra)
         if not extra and is_quantized(AutoConfig.from_pretrained(source, revision=revision)):
-            weights["device_map"] = {"": str(device)}  # quantised weights are placed as they are loaded
+            weights["device_map"] = placed  # quantised weights are placed as they are loaded
         loaded: Any
         found: Any
         kind = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
@@ -148,7 +178,9 @@ def load_model(
         )
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
             raise ModelCorruptError(f"the model {model!r} lacks the weights {', '.join(missing[:5])}")
-        return loaded if "device_map" in weights else loaded.to(device), tokenizer
+        if place.type == "cuda" and {"cpu", "disk"} & set(map(str, getattr(loaded, "hf_device_map", {}).values())):
+            raise _does_not_fit(model, "a part of it would lie outside the GPUs")
+        return loaded if "device_map" in weights else loaded.to(place), tokenizer
 
 
 def is_quantized(config: Any) -> bool:

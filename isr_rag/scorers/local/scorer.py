@@ -80,7 +80,9 @@ class LocalScorer:
         self.focus_words = focus_words
         self.memory = memory if memory is not None else free_memory(network.device) // 2
         most = 4096 if network.device.type == "cpu" else 32768
-        self.batch_tokens = batch_tokens or max(1, min(most, self.memory // self.bytes_per_token))
+        room = (self.memory - network.workspace) // self.bytes_per_token
+        self.batch_tokens = batch_tokens or max(1, min(most, room))
+        self._unusable = ""
         self.made_by: tuple[Callable[..., LocalScorer], tuple[object, ...]] | None = None
         """A function and its arguments that give this scorer in any process; how it is pickled."""
         self._queue = ScoringQueue(self._score, forked=self._begin_after_fork)
@@ -111,12 +113,17 @@ class LocalScorer:
         self.encoder.forget()
         if self.states is not None:
             self.states.forget()
+        if self.engine.device.type == "cuda":
+            self._unusable = (
+                "a fork cannot use its parent's CUDA device: load the model in the new process, or start it with "
+                'multiprocessing.get_context("spawn")'
+            )
 
     @property
     def bytes_per_token(self) -> int:
         """Upper estimate of the memory a token of a prompt takes in a forward pass, kept states included."""
         kept = 0 if self.states is None else 3 * self.engine.state_bytes_per_token  # read, computed and copied
-        return self.engine.bytes_per_token + kept
+        return self.engine.network.bytes_per_token + kept
 
     @property
     def kept_bytes(self) -> int | None:
@@ -144,7 +151,8 @@ class LocalScorer:
             LabelError: if labels cannot be told apart.
             MemoryBudgetError: if one prompt would take more than `memory`; nothing has been allocated then.
             QueueFullError: if the line of waiting callers is full; nothing has been computed then.
-            ScorerError: if memory runs out for one prompt, or the model's output is not finite.
+            ScorerError: if memory runs out for one prompt, the model's output is not finite, or it is on a CUDA device
+                and this process a fork.
         """
         return self._queue.score(requests)
 
@@ -153,6 +161,8 @@ class LocalScorer:
         return await self._queue.ascore(requests)
 
     def _score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        if self._unusable:
+            raise ScorerError(self._unusable)
         encoded = [
             self.encoder.encode(request.prompt, window=self.window, beside=self.layout != "full")
             for request in requests
@@ -182,10 +192,13 @@ class LocalScorer:
     def _score_moved(self, by: int, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As `score` for the first ordering of each request, all positions moved: equal but for rounding."""
         encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
-        orderings = [request.orderings[:1] for request in requests]
-        pack = pack_full(encoded, orderings) if self.layout == "full" else pack_invariant(encoded)
+        states: list[torch.Tensor] = []
         with self._queue.turn, self.engine.computing():
-            return self._rows(self.engine.packed(replace(pack, position_ids=pack.position_ids + by)), encoded)
+            for one, request in zip(encoded, requests, strict=True):
+                full = self.layout == "full"
+                pack = pack_full([one], [request.orderings[:1]]) if full else pack_invariant([one])
+                states += self.engine.packed(replace(pack, position_ids=pack.position_ids + by))
+            return self._rows(states, encoded)
 
     def _rows(self, states: Sequence[torch.Tensor], encoded: Sequence[EncodedPrompt]) -> list[Scores]:
         pairs = zip(states, encoded, strict=True)
@@ -198,7 +211,7 @@ class LocalScorer:
             MemoryBudgetError: for the longest prompt.
         """
         longest = max((one.length for one in encoded), default=0)
-        needed = longest * self.bytes_per_token
+        needed = longest * self.bytes_per_token + self.engine.network.workspace
         if needed > self.memory:
             raise MemoryBudgetError(
                 f"a prompt of {longest} tokens may take {needed / 1e9:.2f} GB in one forward pass, and "
@@ -245,7 +258,8 @@ class LocalScorer:
             cost = encoded[i].length
             if self.engine.packs and before is not None and before[0] == i:
                 cost -= _shared_tokens(encoded[i], before[1], ordering)
-            if batch and used + cost > self.batch_tokens:
+            apart = self.engine.network.alone and before is not None and before[0] != i
+            if batch and (apart or used + cost > self.batch_tokens):
                 yield batch
                 batch, used, cost = [], 0, encoded[i].length
             batch.append(entry)

@@ -6,6 +6,7 @@ There is no CUDA device here: what one would do is emulated.
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,17 @@ transformers = pytest.importorskip("transformers")
 
 from isr_rag import Chunk, Supported, TransformersScorer  # noqa: E402
 from isr_rag.core.scorer import ScoreRequest  # noqa: E402
-from isr_rag.errors import ConfigurationError, MemoryBudgetError  # noqa: E402
+from isr_rag.errors import ConfigurationError, MemoryBudgetError, ScorerError  # noqa: E402
 from isr_rag.scorers.local import loading  # noqa: E402
+from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
+from isr_rag.scorers.local.lean import LeanNetwork  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, attend  # noqa: E402
 from isr_rag.scorers.local.packed.pack import pack_full  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 from tests.scorers.local.test_packed import dense_mask, random_prompts, some_orderings  # noqa: E402
 from tests.scorers.local.test_quantized import folder  # noqa: E402, F401  # a fixture
+from tests.scorers.peak import PeakMemory  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +92,126 @@ def test_a_loaded_model_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     assert scorer().engine.device == torch.device("cpu")
     with pytest.raises(ConfigurationError, match="is on cpu"):
         scorer(device="cuda")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_of_a_process_with_cuda_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = scorer()
+    monkeypatch.setattr(one.engine, "device", torch.device("cuda", 0))
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        said = ""
+        try:
+            one.score([ASKED])
+        except ScorerError as error:
+            said = str(error)
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert "spawn" in pipe.read()
+    assert len(one.score([ASKED])[0].logprobs) == 4  # the parent goes on
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "gpu"])
+def test_a_device_that_is_not_there_is_said(tmp_path: Path, device: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"no device '{device}'"):
+        TransformersScorer(tmp_path, device=device)
+
+
+def test_all_devices_are_used_through_accelerate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    pytest.importorskip("accelerate")
+    asked: list[Any] = []
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM,
+        "from_pretrained",
+        lambda *given, **how: asked.append(how.get("device_map")) or load(*given, **how),
+    )
+    spread, plain = TransformersScorer(folder, device="all"), TransformersScorer(folder, device="cpu")
+    assert asked == ["auto", None]
+    assert np.allclose(spread.score([ASKED])[0].logprobs, plain.score([ASKED])[0].logprobs, atol=1e-4)
+
+
+def test_a_model_that_accelerate_puts_outside_the_gpus_does_not_fit(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = transformers.LlamaForCausalLM.from_pretrained(folder)
+    loaded.hf_device_map = {"model.layers.0": 0, "model.layers.1": "cpu"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    monkeypatch.setattr(
+        transformers.AutoModelForCausalLM, "from_pretrained", lambda *_, **__: (loaded, {"missing_keys": []})
+    )
+    with pytest.raises(MemoryBudgetError, match="outside the GPUs"):
+        TransformersScorer(folder, device="all")
+
+
+def test_layers_may_lie_on_several_devices() -> None:
+    prompts = random_prompts(3, longest=60)
+    pack = pack_full(prompts, [some_orderings(prompt, 0) for prompt in prompts])
+    plan, length = AttentionPlan(pack), len(pack.input_ids)
+    for device in ("cpu", "meta", "cpu"):
+        q, k = torch.randn(4, length, 8, device=device), torch.randn(2, length, 8, device=device)
+        assert attend(q, k, k, plan, 0.3).device.type == device
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lean", [False, True])
+def test_the_estimate_of_memory_covers_what_is_allocated(dtype: torch.dtype, lean: bool) -> None:
+    config = transformers.Qwen2Config(
+        vocab_size=500,
+        hidden_size=256,
+        intermediate_size=1376,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    )
+    model = transformers.Qwen2ForCausalLM(config).to(dtype)
+    network = HubNetwork(model, torch.device("cpu"))
+    if lean:
+        network = LeanNetwork(config.to_dict(), model.state_dict(), dtype)  # type: ignore[assignment]
+    for count, size in ((1, 100), (20, 150)):
+        chunks = tuple(tuple((j + 7 * i) % 490 for j in range(size)) for i in range(count))
+        pack = pack_full(
+            [EncodedPrompt((1,) * 40, chunks, (2,) * 30)], [[tuple(range(count)), tuple(range(count))[::-1]]]
+        )
+        with torch.inference_mode(), PeakMemory(model.parameters()) as memory:
+            network.packed(pack, AttentionPlan(pack))
+        stated = network.workspace + network.bytes_per_token * len(pack.input_ids)
+        assert stated / 8 < memory.peak < stated
+
+
+def test_int8_scores_each_request_in_a_pass_of_its_own(folder: Path) -> None:  # noqa: F811
+    pytest.importorskip("bitsandbytes")
+    one = TransformersScorer(folder, quantization="int8", dtype="float32", device="cpu")
+    other = ScoreRequest(
+        Supported(claim="Kepler published it.").render(
+            [Chunk("Kepler published the third law " * 6), Chunk("12345 $%& " * 9)]
+        ),
+        ((0, 1),),
+    )
+    alone, together = one.score([ASKED])[0], one.score([other, ASKED, other])[1]
+    assert np.array_equal(alone.logprobs, together.logprobs)
+
+
+def test_a_network_made_of_weights_computes_what_the_written_out_one_does() -> None:
+    """The judge on a device is the same as on a CPU."""
+    model = tiny.model("qwen2", 300)
+    config, weights = model.config.to_dict(), model.state_dict()
+    del weights["lm_head.weight"]  # tied
+    made, lean = HubNetwork.of(config, weights, torch.device("cpu")), LeanNetwork(config, weights, torch.float32)
+    prompts = random_prompts(3, longest=40)
+    pack = pack_full(prompts, [some_orderings(prompt, 0) for prompt in prompts])
+    with torch.inference_mode():
+        found, expected = made.packed(pack, AttentionPlan(pack)), lean.packed(pack, AttentionPlan(pack))
+        assert torch.allclose(found, expected, atol=1e-4)
+        assert torch.allclose(made.logits(found[0], [3, 5]), lean.logits(expected[0], [3, 5]), atol=1e-4)
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), CUBLAS, MemoryError()])

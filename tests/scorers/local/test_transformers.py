@@ -301,8 +301,8 @@ def test_memory_that_runs_out_halves_the_batch(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_prompt_beyond_the_memory_budget_is_refused_before_anything_is_computed() -> None:
-    one = scorer("llama", memory=800_000)
-    assert one.batch_tokens == 800_000 // one.bytes_per_token
+    one = scorer("llama", memory=9_000_000)
+    assert one.batch_tokens == 9_000_000 // one.bytes_per_token
     fits, too_long = ["Paris is a city."] * 3, ["Paris is the capital of France. " * 5] * 9
     gate = ISRGate(scorer=one, reference=Oracle(1.0), orderings=Orderings(m=2))
     gate.decide(fits, claim="Paris is a city.")

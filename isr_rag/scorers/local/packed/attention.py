@@ -39,12 +39,11 @@ class _Part:
 
     Attributes:
         rows: queries; those of all parts, one after the other, are the sequence.
-        keys: the keys they see, among the given tokens and the sequence after them; a slice where possible.
-        seen: the same as indices, int64.
+        seen: indices of the keys they see, among the given tokens and the sequence after them, int64.
     """
 
-    def __init__(self, runs: Sequence[_Run], device: torch.device) -> None:
-        self._runs, self._device = runs, device
+    def __init__(self, runs: Sequence[_Run]) -> None:
+        self._runs = runs
         self.rows = runs[-1].start + runs[-1].rows - runs[0].start
         spans = dict.fromkeys(span for run in runs for span in run.spans)
         own = [(run.start, run.rows) for run in runs]
@@ -53,9 +52,16 @@ class _Part:
         if len(runs) > 1:
             seen = seen[np.sort(np.unique(seen, return_index=True)[1])]
         self.seen = seen
-        first, last = int(self.seen[0]), int(self.seen[-1])
-        together = bool((np.diff(self.seen) == 1).all())
-        self.keys = slice(first, last + 1) if together else torch.from_numpy(self.seen).to(device)
+        self._slice = slice(int(seen[0]), int(seen[-1]) + 1) if bool((np.diff(seen) == 1).all()) else None
+        self._indices: dict[torch.device, Tensor] = {}
+
+    def keys(self, device: torch.device) -> slice | Tensor:
+        """The keys they see, for a tensor on a device: a slice where possible. Layers may lie on several devices."""
+        if self._slice is not None:
+            return self._slice
+        if device not in self._indices:
+            self._indices[device] = torch.from_numpy(self.seen).to(device)
+        return self._indices[device]
 
     def mask(self, positions: NDArray[np.int64], window: int | None) -> Tensor:
         """Who sees whom, bool, shape (queries, keys).
@@ -75,7 +81,7 @@ class _Part:
             sees[rows, place[run.start : run.start + run.rows]] = np.tri(run.rows, dtype=np.bool_)
         if window is not None:
             sees &= positions[first : first + self.rows, None] - positions[self.seen] < window
-        return torch.from_numpy(sees).to(self._device)
+        return torch.from_numpy(sees)
 
 
 class AttentionPlan:
@@ -83,7 +89,7 @@ class AttentionPlan:
 
     Args:
         pack: the sequence.
-        device: where it is computed.
+        device: where it is computed, or where most of it is: tensors are taken and masks made on each layer's own.
         given: keys (rotated) and values of the given tokens, each of shape (layers, key-value heads, G, D).
         keep: keep every layer's keys and values of the sequence in `kept`.
 
@@ -99,13 +105,12 @@ class AttentionPlan:
         given: tuple[Tensor, Tensor] | None = None,
         keep: bool = False,
     ) -> None:
-        place = torch.device(device)
-        groups = _grouped(pack.nodes, _ROWS if place.type == "cpu" else _ROWS_CUDA)
-        self.parts = [_Part(group, place) for group in groups]
+        most = _ROWS if torch.device(device).type == "cpu" else _ROWS_CUDA
+        self.parts = [_Part(group) for group in _grouped(pack.nodes, most)]
         self._positions = np.concatenate([pack.given_positions, pack.position_ids])
         self._given, self._keep = given, keep
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
-        self._masks: dict[tuple[_Part, int | None], Tensor] = {}
+        self._masks: dict[tuple[_Part, int | None, torch.device], Tensor] = {}
 
     def with_given(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the given tokens and, after them, of the sequence; shape (heads, G + T, D)."""
@@ -116,14 +121,19 @@ class AttentionPlan:
         keys, values = self._given
         return torch.cat([keys[layer], k], 1), torch.cat([values[layer], v], 1)
 
-    def mask(self, part: _Part, window: int | None) -> Tensor:
-        """Who sees whom in a part; shape (queries, keys)."""
-        found = self._masks.get((part, window))
+    def mask(self, part: _Part, window: int | None, device: torch.device) -> Tensor:
+        """Who sees whom in a part, on a device; shape (queries, keys)."""
+        found = self._masks.get((part, window, device))
         if found is None:
-            found = part.mask(self._positions, window)
+            found = part.mask(self._positions, window).to(device)
             if found.numel() <= _KEPT:
-                self._masks[part, window] = found
+                self._masks[part, window, device] = found
         return found
+
+
+def mask_bytes(size: int) -> int:
+    """Bytes of masks per token, at most: those kept, and one part's in the dtype of the scores, twice (padded)."""
+    return _KEPT // _ROWS + 2 * _ROWS_CUDA * size
 
 
 def _grouped(nodes: Sequence[Node], most: int) -> list[list[_Run]]:
@@ -172,7 +182,7 @@ def attend(
     queries = q.split([part.rows for part in plan.parts], 2)
     for part, own, *seen in zip(plan.parts, queries, _by_part(k, plan), _by_part(v, plan), strict=True):
         keys, values = (x[:, None].expand(-1, heads // kv_heads, -1, -1) for x in seen)
-        mask = plan.mask(part, window)
+        mask = plan.mask(part, window, k.device)
         if softcap is None:
             result = F.scaled_dot_product_attention(own, keys, values, attn_mask=mask, scale=scale)
         else:
@@ -185,7 +195,7 @@ def attend(
 def _by_part(x: Tensor, plan: AttentionPlan) -> Iterable[Tensor]:
     """What each part sees of keys or values of shape (key-value heads, G + T, D)."""
     if not x.requires_grad:
-        return (x[:, part.keys] for part in plan.parts)
+        return (x[:, part.keys(x.device)] for part in plan.parts)
     # Gathered together, so that gradients of what many parts see are summed in one pass, and in float32.
     at = torch.from_numpy(np.concatenate([part.seen for part in plan.parts])).to(x.device)
     gathered = x.to(torch.promote_types(x.dtype, torch.float32)).index_select(1, at).to(x.dtype)
