@@ -30,8 +30,8 @@ def load_scorer(
     """The scorer that these settings describe; by default the judge of this package.
 
     `model` is `"standard"` (the judge), `"permuted"` (its base model, which sees the order of the chunks), `"bm25"` or
-    `"overlap"` (baselines without a model), a Hub name, a folder, a `.gguf` file, or with `server` the name it is served
-    under. `cross_encoder` is a name or folder for `isr_rag.scorers.pairs.CrossEncoder`, `decisions` a URL for
+    `"overlap"` (baselines without a model), a Hub name, a folder, a `.gguf` file, or with `server` the name it is
+    served under. `cross_encoder` is a name or folder for `isr_rag.scorers.pairs.CrossEncoder`, `decisions` a URL for
     `isr_rag.scorers.remote.decisions.DecisionScorer`. `device`, `dtype` and `quantization` are as for
     `isr_rag.scorers.transformers.TransformersScorer`; the judge takes a device only, by default the CPU. `tokenizer` is
     for `isr_rag.scorers.remote.remote_scorer`, `adapter` and `keep_states` for
