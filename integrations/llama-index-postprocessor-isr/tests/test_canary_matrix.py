@@ -26,7 +26,7 @@ from llama_index.core.workflow import Context, Event, JsonSerializer, StartEvent
 from llama_parts import DraftingLLM, ScriptedLLM, TopKRetriever, fixed, node, recorded
 from pydantic import BaseModel, Field
 
-from isr_rag.errors import InvalidInputError
+from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.references import Case
 from llama_index.postprocessor.isr import (
     AbstainedError,
@@ -253,6 +253,24 @@ def test_a_reference_that_quotes_the_draft_while_it_fails_is_not_quoted(policy: 
         answered = engine.query(QUESTION)
     assert answered.metadata["isr"]["detail"].endswith("RuntimeError")
     assert not holds_canary(str(answered), answered.metadata, *_of_the_gate(events.events))
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+@pytest.mark.parametrize("audit", [False, True])
+@pytest.mark.parametrize("policy", ["raise", "abstain"])
+def test_no_failure_and_no_audit_of_one_quotes_the_draft(policy: Any, audit: bool, run: str) -> None:
+    def dead(case: Case) -> float:
+        raise RuntimeError(f"cannot read {case.predicate.query}")
+
+    gate = fixed(dead, on_error=policy)
+    engine = ISRQueryEngine(drafting_engine(lambda prompt: SECRET), gate=gate, place="after", audit=audit)
+    if policy == "raise":
+        with pytest.raises(ISRError) as caught:
+            queried(engine, run)
+        assert not holds_canary(str(caught.value)) and caught.value.__cause__ is None
+    else:
+        answered = queried(engine, run)
+        assert not holds_canary(str(answered), answered.metadata, answered.source_nodes)
 
 
 def test_a_draft_that_is_handed_to_the_workflow_is_an_error() -> None:

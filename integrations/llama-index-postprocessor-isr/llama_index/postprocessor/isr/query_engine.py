@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.gate.adapters import MESSAGE, gate_for, numbered
+from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
     EngineRounds,
@@ -138,7 +138,7 @@ class ISRQueryEngine(BaseQueryEngine):
         if self._audit:
             draft = _read(response)
             read = draft.source_nodes or found.nodes
-            audit = self._judge.audit(**_asked(question, draft, read)) if draft.response else None
+            audit = _audit(self._judge, question, draft, read)
             return self._audited(response, draft, read, audit, found)
         if self._place == "before":
             return _attach(response, found)
@@ -161,7 +161,7 @@ class ISRQueryEngine(BaseQueryEngine):
         draft = _read(response)
         if self._audit:
             read = draft.source_nodes
-            audit = self._gate.audit(**_asked(question, draft, read)) if draft.response else None
+            audit = _audit(self._gate, question, draft, read)
             return self._audited(response, draft, read, audit, None)
 
         def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
@@ -189,7 +189,7 @@ class ISRQueryEngine(BaseQueryEngine):
         if self._audit:
             draft = await _aread(response)
             read = draft.source_nodes or found.nodes
-            audit = await self._judge.aaudit(**_asked(question, draft, read)) if draft.response else None
+            audit = await _aaudit(self._judge, question, draft, read)
             return self._audited(response, draft, read, audit, found)
         if self._place == "before":
             return _attach(response, found)
@@ -212,7 +212,7 @@ class ISRQueryEngine(BaseQueryEngine):
         draft = await _aread(response)
         if self._audit:
             read = draft.source_nodes
-            audit = await self._gate.aaudit(**_asked(question, draft, read)) if draft.response else None
+            audit = await _aaudit(self._gate, question, draft, read)
             return self._audited(response, draft, read, audit, None)
 
         async def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
@@ -273,6 +273,18 @@ def _asked(question: str, draft: Response, nodes: Nodes) -> dict[str, Any]:
     """The arguments of an audit."""
     evidence = numbered([chunk_of(node) for node in nodes])
     return {"answer": draft.response, "question": question if question.strip() else None, "evidence": evidence}
+
+
+def _audit(gate: ISRGate, question: str, draft: Response, nodes: Nodes) -> AnswerAudit | None:
+    """The audit of a draft; None where it has no text."""
+    with unquoted(draft.response):
+        return gate.audit(**_asked(question, draft, nodes)) if draft.response else None
+
+
+async def _aaudit(gate: ISRGate, question: str, draft: Response, nodes: Nodes) -> AnswerAudit | None:
+    """As `_audit`, without blocking the event loop."""
+    with unquoted(draft.response):
+        return await gate.aaudit(**_asked(question, draft, nodes)) if draft.response else None
 
 
 def _attempt(call: Callable[[], Nodes]) -> Nodes | Exception:
