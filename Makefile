@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 LOCAL := --no-deps --no-build-isolation
 
-INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr integrations/isr-haystack
+INTEGRATIONS := integrations/llama-index-postprocessor-isr integrations/langchain-isr integrations/isr-haystack integrations/pytest-isr-rag
 OTHERS := server lab integrations/isr-rag-conformance
 
 .PHONY: install test check docs demo clean

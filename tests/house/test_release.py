@@ -50,7 +50,7 @@ def test_all_distributions_and_the_citation_have_one_version(release: ModuleType
 def test_the_tag_sets_the_urls_of_every_distribution(release: ModuleType, tree: Path) -> None:
     release.prepare(f"v{isr_rag.__version__}", REPOSITORY, tree)
     paths = release.distributions(tree)
-    assert len(paths) == 7
+    assert len(paths) == 8
     for path in paths:
         urls = tomllib.loads(path.read_text("utf-8"))["project"]["urls"]
         assert {"Homepage", "Source", "Issues", "Changelog", "Documentation"} == set(urls)

@@ -1,0 +1,119 @@
+"""The fixture `rag_regression`: runs questions through a pipeline and compares the outcomes with a stored baseline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pytest_isr_rag.betting import highest_wealth, needed
+
+ALPHA = 0.05
+"""Probability with which a pipeline that is no worse fails, over both comparisons."""
+
+Pipeline = Callable[[str], str | None]
+"""Answers a question; None where it abstains."""
+
+Judge = Callable[[str, Mapping[str, Any]], bool]
+"""Whether an answer to a record of the file of questions is right."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options and their defaults."""
+    group = parser.getgroup("isr-rag", "regression of question answering")
+    group.addoption("--rag-questions", default="rag_questions.jsonl", help="lines of {id, question, answers}")
+    group.addoption("--rag-baseline", default="rag_baseline.json", help="the stored outcomes")
+    group.addoption("--rag-update", action="store_true", help="write the baseline instead of comparing with it")
+
+
+def contains(answer: str, record: Mapping[str, Any]) -> bool:
+    """Whether an answer has one of the record's `answers` in it, in any case; never where there are none."""
+    return any(str(one).casefold() in answer.casefold() for one in record["answers"])
+
+
+@pytest.fixture
+def rag_regression(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compare a pipeline with the baseline: `rag_regression(pipeline, judge=contains)` fails with the reason."""
+    options = request.config
+    questions, baseline = (
+        options.rootpath / str(options.getoption(name)) for name in ("rag_questions", "rag_baseline")
+    )
+
+    def check(pipeline: Pipeline, judge: Judge = contains) -> None:
+        records = read_questions(questions)
+        update = bool(options.getoption("rag_update"))
+        if not update and not baseline.exists():
+            pytest.fail(f"there is no baseline {baseline}: run pytest --rag-update once, and commit it", pytrace=False)
+        found = {record["id"]: _outcome(pipeline(record["question"]), record, judge) for record in records}
+        if update:
+            baseline.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+            return
+        before = cast(dict[str, str], json.loads(baseline.read_text("utf-8")))
+        if set(before) != set(found):
+            pytest.fail(f"{baseline} is of other questions: run pytest --rag-update and commit it", pytrace=False)
+        if reasons := compare(before, found):
+            pytest.fail("\n".join(reasons), pytrace=False)
+
+    return check
+
+
+def read_questions(path: Path) -> list[dict[str, Any]]:
+    """The records of a file of questions.
+
+    Raises:
+        pytest.UsageError: if it is missing, or a line is not a record with its own id.
+    """
+    try:
+        records = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+        if not records or len({str(one["id"]) for one in records}) < len(records):
+            raise ValueError("it is empty, or two records share an id")
+        return [
+            {**one, "id": str(one["id"]), "question": str(one["question"]), "answers": list(one["answers"])}
+            for one in records
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise pytest.UsageError(f"{path} has no lines of {{id, question, answers}}: {error!r}") from error
+
+
+def _outcome(answer: str | None, record: Mapping[str, Any], judge: Judge) -> str:
+    if answer is None:
+        return "abstained"
+    return "right" if judge(answer, record) else "wrong"
+
+
+def compare(before: Mapping[str, str], now: Mapping[str, str], alpha: float = ALPHA) -> list[str]:
+    """What got worse, in words; nothing where that is not shown.
+
+    Args:
+        before: `right`, `wrong` or `abstained` for each question.
+        now: the same of the pipeline at hand.
+        alpha: probability of saying that something got worse where nothing did.
+    """
+    reasons: list[str] = []
+    for outcome, what in (("wrong", "is wrong more often"), ("abstained", "answers less")):
+        pairs = [(before[key] == outcome, now[key] == outcome) for key in sorted(before)]
+        changes = [int(after) - int(earlier) for earlier, after in pairs]
+        evidence = highest_wealth(changes)
+        if evidence >= 2.0 / alpha:  # half of alpha for each of the two
+            which = [key for key, change in zip(sorted(before), changes, strict=True) if change > 0]
+            reasons.append(
+                f"the pipeline {what} than the baseline: {outcome} in {sum(b for _, b in pairs)} of {len(pairs)} "
+                f"questions, before in {sum(a for a, _ in pairs)} (e-value {evidence:.0f}, {2.0 / alpha:.0f} needed). "
+                f"Newly {outcome}: {', '.join(which[:10])}{', …' if len(which) > 10 else ''}"
+            )
+    return reasons
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """What the questions at hand can show."""
+    path = config.rootpath / str(config.getoption("rag_questions"))
+    if not path.exists():
+        return None
+    size = len(read_questions(path))
+    shares = [share for share in (0.02, 0.05, 0.1, 0.2, 0.4) if needed(share, ALPHA / 2) <= size]
+    least = f"a change for the worse of {shares[0]:.0%} of them" if shares else "no change"
+    plan = ", ".join(f"{share:.0%}: {needed(share, ALPHA / 2)}" for share in (0.02, 0.05, 0.1))
+    return f"rag: {size} questions show {least} with probability 80% (questions needed for {plan})"

@@ -1,0 +1,48 @@
+"""The fixture in a real run of pytest."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest_plugins = ["pytester"]
+TEST = """
+def test_rag(rag_regression):
+    wrong = {wrong}
+    rag_regression(lambda question: None if question == "q0" else "no" if question in wrong else "Yes, it is.")
+"""
+
+
+@pytest.fixture
+def folder(pytester: pytest.Pytester) -> pytest.Pytester:
+    lines = (json.dumps({"id": f"{i}", "question": f"q{i}", "answers": ["yes"]}) for i in range(200))
+    pytester.path.joinpath("rag_questions.jsonl").write_text("\n".join(lines), "utf-8")
+    return pytester
+
+
+def run(folder: pytest.Pytester, wrong: list[str], *options: str) -> pytest.RunResult:
+    folder.makepyfile(test_rag=TEST.format(wrong=wrong))
+    loaded = ("-p", "pytest_isr_rag.plugin", "-p", "no:isr_rag_regression")
+    return folder.runpytest_inprocess(*loaded, *options)
+
+
+def test_a_baseline_is_written_once_and_then_compared_with(folder: pytest.Pytester) -> None:
+    missing = run(folder, [])
+    missing.assert_outcomes(failed=1)
+    missing.stdout.fnmatch_lines(["*run pytest --rag-update once*"])
+    run(folder, ["q1"], "--rag-update").assert_outcomes(passed=1)
+    run(folder, ["q1", "q2", "q3"]).assert_outcomes(passed=1)  # two more are no proof
+    worse = run(folder, [f"q{i}" for i in range(1, 20)])
+    worse.assert_outcomes(failed=1)
+    worse.stdout.fnmatch_lines(["*is wrong more often than the baseline: wrong in 19 of 200 questions, before in 1 *"])
+
+
+def test_the_header_says_what_the_questions_can_show(folder: pytest.Pytester) -> None:
+    found = run(folder, [], "--rag-update", "-v")
+    found.stdout.fnmatch_lines(["rag: 200 questions show a change for the worse of 10% of them *"])
+
+
+def test_a_file_that_holds_no_questions_is_refused(folder: pytest.Pytester) -> None:
+    folder.path.joinpath("rag_questions.jsonl").write_text('{"id": 1}', "utf-8")
+    assert run(folder, []).ret == pytest.ExitCode.USAGE_ERROR
