@@ -120,7 +120,7 @@ def _work(source: BinaryIO, sink: BinaryIO) -> None:
     while header := source.readline().split():
         kind, raw = header[0].decode(), source.read(int(header[1]))
         _limit(int(header[2]))
-        sink.write(json.dumps(_answer(kind, raw), ensure_ascii=False).encode() + b"\n")
+        sink.write(json.dumps(_answer(kind, raw), ensure_ascii=False).encode(errors="replace") + b"\n")
         sink.flush()
 
 

@@ -42,10 +42,10 @@ class Journal:
         try:
             with self._told():
                 self._begin(settings, force)
+                self.done = {int(number) for (number,) in self._db.execute("SELECT number FROM batches")}
         except BaseException:
             self._db.close()
             raise
-        self.done = {int(number) for (number,) in self._db.execute("SELECT number FROM batches")}
 
     def _begin(self, settings: str, force: bool) -> None:
         self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -79,8 +79,18 @@ class Journal:
 
     def records(self) -> Iterator[Record]:
         """All records, in the order of the batches."""
-        for (text,) in self._db.execute("SELECT records FROM batches ORDER BY number"):
-            yield from json.loads(text)
+        with self._told():
+            for (text,) in self._db.execute("SELECT records FROM batches ORDER BY number"):
+                yield from self._read(text)
+
+    def _read(self, text: str) -> list[Record]:
+        try:
+            records: list[Record] = json.loads(text)
+            if all([isinstance(record, dict) for record in records]):
+                return records
+        except (ValueError, TypeError, RecursionError):
+            pass  # also what is no text, or no list
+        raise OutputError(f"{self._path} is damaged: give another output, or drop it with --force (force=True)")
 
     def finish(self) -> None:
         """Delete everything: the output is complete."""
@@ -94,12 +104,13 @@ class Journal:
         try:
             yield
         except sqlite3.Error as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+            code = getattr(error, "sqlite_errorcode", None)  # not there for text that is not UTF-8
+            if code == sqlite3.SQLITE_BUSY:
                 said = f"another process is writing {self._path}: wait until it is done, or give another output"
                 raise OutputError(said) from error
-            if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            if code == sqlite3.SQLITE_NOTADB:
                 said = f"{self._path} is no journal of this version: delete it, or give another output"
                 raise OutputError(said) from error
-            number = errno.ENOSPC if error.sqlite_errorcode == sqlite3.SQLITE_FULL else errno.EIO
+            number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
             said = f"{os.strerror(number)} ({error}); what was decided before is kept"
             raise OSError(number, said, str(self._path)) from error

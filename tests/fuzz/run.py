@@ -1,0 +1,37 @@
+"""Fuzz a target, guided by coverage: `python -m tests.fuzz.run TARGET SECONDS`, with `pip install atheris`.
+
+New inputs go to a folder of its own, and an input that shows a fault to `tests/fuzz/corpus/TARGET`, where the tests run
+it from then on.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris  # pyright: ignore[reportMissingImports]
+
+with atheris.instrument_imports(include=["isr_rag", "pypdf", "trafilatura", "markdown_it", "json"]):
+    from tests.fuzz.targets import TARGETS
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    name, seconds = sys.argv[1], int(sys.argv[2])
+    corpus = HERE / "corpus" / name
+    options = [
+        f"-max_total_time={seconds}",
+        "-max_len=16384",
+        "-timeout=20",
+        "-rss_limit_mb=2000",
+        "-print_final_stats=1",
+    ]
+    with tempfile.TemporaryDirectory() as found:
+        atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={corpus}/", found, str(corpus)], TARGETS[name])
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
