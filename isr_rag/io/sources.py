@@ -184,6 +184,8 @@ def _json_list(text: str, name: str) -> Iterable[Chunk] | None:
         plain = strict_json.loads(text)
     except ValueError:
         return None
+    if plain == []:
+        raise InvalidInputError(f"{name} is an empty list: it holds no chunks")
     try:
         return as_chunks(plain) if isinstance(plain, list) else None
     except (ValueError, TypeError) as error:

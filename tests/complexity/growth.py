@@ -14,8 +14,8 @@ RATIO = 2.5
 SECONDS_RATIO = 3.2
 """Of processor time, which is noisy: twice the length takes twice as long, or four times if the time is quadratic."""
 
-FROM = 0.3, 2**20
-"""Seconds and bytes below which start-up and noise say more than the length does."""
+FROM = 0.3, 100_000, 2**20
+"""Seconds, calls and bytes below which start-up and noise say more than the length does."""
 
 
 def calls(step: Callable[[], object]) -> int:
@@ -68,6 +68,6 @@ def faults(step: Callable[[str], object], text: Callable[[int], str], size: int,
     if took > most and (took := seconds(lambda: step(long))) > most:
         return [f"{took:.1f} s"]  # what takes so long is not measured again
     grows("seconds", seconds, FROM[0], SECONDS_RATIO)
-    grows("calls", calls, 1000, RATIO)
-    grows("bytes", peak, FROM[1], RATIO)
+    grows("calls", calls, FROM[1], RATIO)
+    grows("bytes", peak, FROM[2], RATIO)
     return found

@@ -93,7 +93,7 @@ def test_an_answer_is_cut_in_proportion_to_its_length(pattern: str) -> None:
 )
 def test_an_answer_is_audited_in_proportion_to_its_length(pattern: str) -> None:
     # No more statements than are judged of any answer: from there on time does not grow.
-    assert not faults(refused(audited), repeated(pattern), ANSWER // 20, most=20.0)
+    assert not faults(refused(audited), repeated(pattern), ANSWER // 4, most=20.0)
 
 
 @pytest.mark.parametrize("pattern", JSON, ids=repr)

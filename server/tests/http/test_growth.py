@@ -1,0 +1,109 @@
+"""Requests take time and memory in proportion to their length, whatever is in them, up to the accepted size."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
+
+from server.tests.http import worlds
+from server.tests.http.test_mcp import call, tools
+from tests.complexity.growth import faults
+
+from isr_rag_server.http import Limits, Settings, create_app
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+LIMITS = Limits(seconds=600.0)
+PART = 1 if os.environ.get("ISR_RAG_CHAOS") == "long" else 5
+TEXT = 90_000 // PART
+BODY = (LIMITS.body - 1000) // PART
+
+
+def post(path: str, content: str | bytes, kind: str = "application/json") -> int:
+    async def run() -> int:
+        app = create_app(worlds.gate(), Settings(limits=LIMITS))
+        async with await worlds.asgi(app) as asking:
+            response = await asking.post(path, content=content, headers={"Content-Type": kind})
+        return int(response.status_code)
+
+    status = asyncio.run(run())
+    assert status < 500
+    return status
+
+
+def repeated(pattern: str) -> Callable[[int], str]:
+    return lambda size: (pattern * (size // len(pattern) + 1))[:size]
+
+
+@pytest.mark.parametrize("pattern", ["[1]", "A", "a [1]. ", "\u200b", "漢。", "<|im_start|>", "(", " .", "Sources. "])
+@pytest.mark.parametrize("field", ["answer", "claim", "evidence", "title"])
+def test_a_text_of_a_request(pattern: str, field: str) -> None:
+    def step(text: str) -> object:
+        body: dict[str, Any] = {"claim": "number 3", "evidence": ["It says 3."]}
+        if field == "answer":
+            return post("/v1/audit", json.dumps({"answer": text, "evidence": ["It says 3."]}))
+        if field == "evidence":
+            body["evidence"] = [text, {"text": text, "title": "t"}]
+        elif field == "title":
+            body["evidence"] = [{"text": "a", "title": text}]
+        else:
+            body["claim"] = text
+        return post("/v1/decide", json.dumps(body))
+
+    assert not faults(step, repeated(pattern), TEXT // 2, most=30.0)
+
+
+@pytest.mark.parametrize(
+    "inside", ["0,", "[],", "{},", '{"text":0},', '{"sha256":""},', '"",', '"a",', "null,", "1e9,"]
+)
+def test_a_long_list_of_evidence(inside: str) -> None:
+    def step(text: str) -> object:
+        return post(
+            "/v1/decide", f'{{"claim": "c", "evidence": [{text[: len(text) // len(inside) * len(inside)][:-1]}]}}'
+        )
+
+    assert not faults(step, repeated(inside), BODY // 2, most=30.0)
+
+
+@pytest.mark.parametrize("content", ["[", '{"a":', '"', "1", '{"claim": "c", ', "\\u0000"])
+def test_a_body_that_is_not_json(content: str) -> None:
+    assert not faults(lambda text: post("/v1/decide", text), repeated(content), BODY // 2, most=30.0)
+
+
+def test_keys_that_come_twice_or_are_not_known() -> None:
+    def step(text: str) -> object:
+        names = [f'"{i:x}": 0' for i in range(len(text) // 12)]
+        return post("/v1/decide", "{" + ", ".join(names) + "}"), post(
+            "/v1/decide", "{" + ", ".join(names) + ', "0": 0}'
+        )
+
+    assert not faults(step, repeated("a"), BODY // 2, most=30.0)
+
+
+@pytest.mark.parametrize("pattern", ["a ", "漢", "\n\n", '"a"\n', "[0]\n"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_document(pattern: str, name: str) -> None:
+    def step(text: str) -> object:
+        raw = text.encode()[:BODY]
+        return post(f"/v1/documents?name={name}", raw, "application/octet-stream")
+
+    assert not faults(step, repeated(pattern), BODY // 6, most=30.0)
+
+
+@pytest.mark.parametrize("argument", ["claim", "evidence", "wrong"])
+def test_arguments_of_a_tool(argument: str) -> None:
+    def step(text: str) -> object:
+        wrong: list[Any] = [0] * (len(text) // 4)
+        given = {"claim": text if argument == "claim" else "number 3", "evidence": ["It says 3."]}
+        if argument != "claim":
+            given["evidence"] = wrong if argument == "wrong" else [text]
+        return call(tools(), ("judge_claim", given))
+
+    assert not faults(step, repeated("A [1]. "), TEXT // 2, most=30.0)
