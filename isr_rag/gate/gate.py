@@ -142,8 +142,8 @@ class ISRGate:
 
         reader, artefact = Reader.load(Path(folder))
         reference, loaded = CalibratedMixture(artefact), reader.load_scorer(artefact, scorer)
-        read = {"orderings": reader.orderings, "max_words": reader.max_words}
-        return cls(loaded, reference, h_star=h_star, on_error=on_error, **read)
+        orderings, words = reader.orderings, reader.max_words
+        return cls(loaded, reference, h_star=h_star, orderings=orderings, max_words=words, on_error=on_error)
 
     def _check_reachable(self) -> None:
         """Refuse a target that the reference can never reach, instead of abstaining for ever."""

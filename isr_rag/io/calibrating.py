@@ -86,15 +86,13 @@ def calibrate_reader(
     records: list[CalibrationRecord] = []
     for row in rows:
         item, text, evidence = known[row["id"]]
-        named = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
-        scored = {name: row[name] for name in _SCORED} | {"q": tuple(row["q"])}
-        records.append(
-            CalibrationRecord(**scored, label=int(item["label"]), text=text, language=" ".join(evidence), **named)
-        )
+        own: dict[str, Any] = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
+        own |= {name: row[name] for name in _SCORED} | {"q": tuple(row["q"])}
+        records.append(CalibrationRecord(**own, label=int(item["label"]), text=text, language=" ".join(evidence)))
     by_predicate = {
         name: [r for r in records if r.predicate == name] for name in sorted({r.predicate for r in records})
     }
-    fewest = {name: min(sum(r.label == label for r in own) for label in (0, 1)) for name, own in by_predicate.items()}
+    fewest = {name: min(sum(r.label == label for r in some) for label in (0, 1)) for name, some in by_predicate.items()}
     enough = [name for name, count in fewest.items() if count >= REFUSED_OF_A_CLASS]
     if not enough:
         raise CalibrationError(f"no predicate has {REFUSED_OF_A_CLASS} items of each class: score or label more")
@@ -105,11 +103,11 @@ def calibrate_reader(
     scores: dict[str, float] = {}
     for name in enough:
         part = artefact.predicates[name]
-        own = [part.score(record.q_bar, record.alone) for record in by_predicate[name]]
-        cards[name] = calibration_card(by_predicate[name], own, kinds=kinds)
+        joined = [part.score(record.q_bar, record.alone) for record in by_predicate[name]]
+        cards[name] = calibration_card(by_predicate[name], joined, kinds=kinds)
         reasons = [threshold.reason for one in part.bins for threshold in one.thresholds]
         cards[name]["thresholds"] = list(dict.fromkeys(reasons))  # with and without the gate's rule, often the same
-        scores |= {f"{name} {record.id}": score for record, score in zip(by_predicate[name], own, strict=True)}
+        scores |= {f"{name} {record.id}": score for record, score in zip(by_predicate[name], joined, strict=True)}
     lines = [
         {
             "id": record.id,

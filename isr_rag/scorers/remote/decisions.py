@@ -24,7 +24,13 @@ Wire = tuple[Literal["decisions", "systemone"], Literal["noul", "predicate"]]
 """Path and type of question."""
 
 _WIRES: tuple[Wire, ...] = (("decisions", "noul"), ("decisions", "predicate"), ("systemone", "noul"))
-_SETTINGS = {"concurrency": 16, "retries": 4, "timeout": 30.0, "deadline": 120.0, "key_env": "ISR_RAG_API_KEY"}
+_SETTINGS: dict[str, Any] = {
+    "concurrency": 16,
+    "retries": 4,
+    "timeout": 30.0,
+    "deadline": 120.0,
+    "key_env": "ISR_RAG_API_KEY",
+}
 _OTHER_FORM = (400, 404, 405, 422)
 """Status codes after which another wire is tried."""
 
