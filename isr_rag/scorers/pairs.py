@@ -192,7 +192,7 @@ class CrossEncoder(PairScorer):
             batch = windows[start : start + BATCH]
             parts = [part for _, part in batch]
             if self._template is None:
-                asked: tuple[list[str], ...] = (parts, [query] * len(parts))
+                asked: Any = (parts, [query] * len(parts))
             else:
                 asked = ([self._template.format(evidence=part, claim=query) for part in parts],)
             encoded = self._tokenizer(*asked, padding=True, return_tensors="pt")
