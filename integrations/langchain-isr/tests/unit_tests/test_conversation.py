@@ -109,7 +109,7 @@ def test_what_is_no_question_of_the_conversation_is_not_taken_for_one(made: str)
 def test_an_audited_agent_does_not_answer_a_follow_up_as_if_it_stood_alone() -> None:
     states, _ = conversation("", audit=True)
     assert states[1]["isr"][-1]["action"] == "abstain"
-    assert "1453" in states[0]["messages"][-1].text and "1453" in states[2]["messages"][-1].text
+    assert "1453" in states[0]["messages"][-1].text
 
 
 def test_a_chain_is_judged_on_the_question_under_its_key_and_abstains_where_nothing_condensed_it() -> None:
