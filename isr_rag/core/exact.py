@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from isr_rag._util.text import Span
+from isr_rag._util.text import Span, well_formed
 from isr_rag.core.evidence import Chunk, one_line
 
 _SMALL = 12
@@ -163,6 +163,7 @@ def _digits(text: str, threshold: int = 3) -> str:
     """A text with its number words in digits, those up to the threshold excepted."""
     from text_to_num import alpha2digit
 
+    text = well_formed(text)  # which is all that the library takes
     for pattern, new in _REWRITTEN:
         text = pattern.sub(new, text)
     return _DECIMAL_SCALED.sub(lambda m: f"{float(m[1]) * int(m[2]):.15g}", alpha2digit(text, "en", threshold))
