@@ -35,7 +35,7 @@ class GatedAgent:
     The agent may ignore what the tool tells it; its answer is judged all the same, and after an abstention `message`
     takes its place. It runs in a context and with a memory of its own, which nobody else sees: of a run, the context
     that you give keeps the user's message and what was released, made anew from the text that was judged. A run that
-    fails, is cancelled or takes too long leaves it as it was.
+    fails, is cancelled or takes too long leaves the user's message in it, and may be tried again.
 
     A follow-up ("and when did it end?") is judged as a question that stands alone, into which the agent's own LLM
     rewrites it; `response.metadata["isr"]["question"]` says what was judged.
@@ -90,10 +90,29 @@ class GatedAgent:
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         memory = await self._memory(ctx, settings)
-        history = await memory.aget(input=user_msg)
+        history = list(await memory.aget(input=user_msg))
+        if history and _asks(history[-1], user_msg):  # a run that did not end is tried again
+            history = history[:-1]
+        try:
+            response = await self._judged(ctx, memory, history, user_msg, settings)
+        except BaseException:  # cancelled runs too
+            await self._keep(ctx, memory, user_msg)
+            raise
+        await self._keep(ctx, memory, user_msg, response.response)
+        return response
+
+    async def _judged(
+        self,
+        ctx: Context | None,
+        memory: BaseMemory,
+        history: list[ChatMessage],
+        user_msg: str,
+        settings: dict[str, Any],
+    ) -> Response:
+        """What goes out of a run, which leaves nothing of itself behind."""
         private: Context = Context(self._agent)
         limit = getattr(memory, "token_limit", None)
-        copied = ChatMemoryBuffer.from_defaults(chat_history=list(history), llm=self._llm, token_limit=limit)
+        copied = ChatMemoryBuffer.from_defaults(chat_history=history, llm=self._llm, token_limit=limit)
         if ctx is not None and (state := await ctx.store.get("state", default=None)) is not None:
             await private.store.set("state", copy.deepcopy(state))
         question = await self._question(user_msg, history)
@@ -101,7 +120,7 @@ class GatedAgent:
         draft, called = await self._drafted(private, user_msg, {**settings, "memory": copied})
         nodes = await kept_nodes(private)
         if nodes is None and not called and self._without_evidence == "pass":
-            return await self._said(ctx, memory, user_msg, Response(draft))
+            return Response(draft)
 
         async def found(query: str, number: int, previous: object) -> Nodes:
             return nodes or []
@@ -113,8 +132,7 @@ class GatedAgent:
             stated = abstain(self._gate, Reason.INSUFFICIENT_INFORMATION, detail, question=question)
             gathered = decided((stated,), nodes or [], question)
         text = draft if gathered.decision.answered else self._message
-        made = Response(text, source_nodes=gathered.nodes, metadata=gathered.metadata())
-        return await self._said(ctx, memory, user_msg, made)
+        return Response(text, source_nodes=gathered.nodes, metadata=gathered.metadata())
 
     async def _memory(self, ctx: Context | None, settings: dict[str, Any]) -> BaseMemory:
         """The conversation's memory, which the agent does not get."""
@@ -150,10 +168,16 @@ class GatedAgent:
                 await handler.cancel_run()
             raise
 
-    async def _said(self, ctx: Context | None, memory: BaseMemory, user_msg: str, response: Response) -> Response:
-        """Keep in the conversation what the user said and what goes out."""
-        user = ChatMessage(role=MessageRole.USER, content=user_msg)
-        await memory.aput_messages([user, ChatMessage(role=MessageRole.ASSISTANT, content=response.response)])
+    async def _keep(self, ctx: Context | None, memory: BaseMemory, user_msg: str, said: str | None = None) -> None:
+        """Keep in the conversation what the user said, once where a run is tried again, and what goes out."""
+        held = await memory.aget_all()
+        if not held or not _asks(held[-1], user_msg):
+            await memory.aput(ChatMessage(role=MessageRole.USER, content=user_msg))
+        if said is not None:
+            await memory.aput(ChatMessage(role=MessageRole.ASSISTANT, content=said))
         if ctx is not None:
             await ctx.store.set("memory", memory)
-        return response
+
+
+def _asks(message: ChatMessage, user_msg: str) -> bool:
+    return message.role == MessageRole.USER and message.content == user_msg
