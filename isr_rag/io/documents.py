@@ -154,7 +154,7 @@ def _html(raw: bytes) -> tuple[list[str], str | None]:
     from trafilatura import bare_extraction
 
     page = bare_extraction(raw.decode(), include_comments=False, with_metadata=True)
-    main = getattr(page, "text", None) or ""
+    main = str(getattr(page, "text", None) or "")
     check_size(len(main))
     return main.split("\n"), getattr(page, "title", None)
 
