@@ -181,7 +181,7 @@ def calibration_file(path: Path | None) -> Path | None:
 
     if path is not None and (path / READER).is_file():
         return path
-    return STANDARD.directory / "documents.json" if path == Path("documents") else input_file(path)
+    return STANDARD.directory / "adversarial.json" if path == Path("adversarial") else input_file(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ class GateOptions(ReadingOptions):
         typer.Option(
             callback=calibration_file,
             help="A folder of `isr-rag calibrate`, model and all; or a calibration of the model: a file, or "
-            "`documents` for the default model's calibration on documents.",
+            "`adversarial` for the default model's one on texts written to mislead.",
         ),
     ] = None
     p_ref: Annotated[float | None, typer.Option(help="An oracle's probability that the predicate holds.")] = None

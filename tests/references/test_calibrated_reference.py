@@ -134,9 +134,10 @@ def test_no_target_is_offered_on_fewer_than_five_errors() -> None:
     assert [decision.p_ref for decision in sure] == pytest.approx([1 - 7 / 127] * 2)
 
 
-@pytest.mark.parametrize(("predicate", "lowest"), [("supported-claim/1", 0.042), ("supported-answer/1", 0.048)])
-def test_the_shipped_calibration_keeps_the_default_target(predicate: str, lowest: float) -> None:
-    assert 1.0 - (default_reference().ceiling(predicate) or 0.0) == pytest.approx(lowest, abs=1e-3)
+@pytest.mark.parametrize("predicate", ["supported-claim/1", "supported-answer/1", "sufficient/1"])
+def test_the_shipped_calibration_can_reach_the_default_target(predicate: str) -> None:
+    ceiling = default_reference().ceiling(predicate)
+    assert ceiling is not None and 0.95 <= ceiling < 0.97
 
 
 def test_a_smaller_share_of_supported_cases_asks_more(artefact: CalibrationArtefact) -> None:

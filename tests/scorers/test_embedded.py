@@ -200,9 +200,9 @@ print(min(found))
     assert float(done.stdout) < 0.05
 
 
-@pytest.mark.parametrize("traffic", ["tests", "documents"])
-def test_each_shipped_calibration_belongs_to_the_judge(traffic: Any, scorer: Scorer) -> None:
-    gate = ISRGate(scorer=scorer, reference=default_reference(traffic=traffic), h_star=0.1)
+@pytest.mark.parametrize(("traffic", "h_star"), [("documents", 0.1), ("adversarial", 0.2)])
+def test_each_shipped_calibration_belongs_to_the_judge(traffic: Any, h_star: float, scorer: Scorer) -> None:
+    gate = ISRGate(scorer=scorer, reference=default_reference(traffic=traffic), h_star=h_star)
     evidence = ["The pump must be drained before the first frost.", "The warranty covers three winters."]
     right = gate.decide(evidence, question="When must the pump be drained?", answer="before the first frost")
     wrong = gate.decide(evidence, question="When must the pump be drained?", answer="after the first frost")
@@ -210,5 +210,5 @@ def test_each_shipped_calibration_belongs_to_the_judge(traffic: Any, scorer: Sco
 
 
 def test_an_unknown_kind_of_traffic_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="tests, documents"):
+    with pytest.raises(ConfigurationError, match="documents, adversarial"):
         default_reference(traffic="other")  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from isr_rag._util.files import write_atomically
 
 MOST = 8
 """Chunks of an item at most."""
-OWN_SHARES = SHARES | {"claim/near-miss": 0.5, "draft/wrong": 0.42, "draft/false premise": 0.25}
+OWN_SHARES = {**SHARES, "claim/near-miss": 0.5, "draft/wrong": 0.42, "draft/false premise": 0.25}
 """More near-misses, wrong details and false premises than in the reserved sources: enough to count."""
 
 
