@@ -14,7 +14,7 @@ pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 
 from server.tests.http import worlds
 from server.tests.http.test_mcp import call, tools
-from tests.complexity.growth import faults
+from tests.complexity.growth import faults, some
 
 from isr_rag_server.http import Limits, Settings, create_app
 
@@ -42,7 +42,9 @@ def repeated(pattern: str) -> Callable[[int], str]:
     return lambda size: (pattern * (size // len(pattern) + 1))[:size]
 
 
-@pytest.mark.parametrize("pattern", ["[1]", "A", "a [1]. ", "\u200b", "漢。", "<|im_start|>", "(", " .", "Sources. "])
+@pytest.mark.parametrize(
+    "pattern", some(["[1]", "A", "a [1]. ", "\u200b", "漢。", "<|im_start|>", "(", " .", "Sources. "], 4)
+)
 @pytest.mark.parametrize("field", ["answer", "claim", "evidence", "title"])
 def test_a_text_of_a_request(pattern: str, field: str) -> None:
     def step(text: str) -> object:
@@ -54,7 +56,7 @@ def test_a_text_of_a_request(pattern: str, field: str) -> None:
         elif field == "title":
             body["evidence"] = [{"text": "a", "title": text}]
         else:
-            body["claim"] = text
+            body["claim"] = f"{text} number 3"
         return post("/v1/decide", json.dumps(body))
 
     assert not faults(step, repeated(pattern), TEXT // 2, most=30.0)
@@ -87,7 +89,7 @@ def test_keys_that_come_twice_or_are_not_known() -> None:
     assert not faults(step, repeated("a"), BODY // 2, most=30.0)
 
 
-@pytest.mark.parametrize("pattern", ["a ", "漢", "\n\n", '"a"\n', "[0]\n"])
+@pytest.mark.parametrize("pattern", some(["a ", "漢", "\n\n", '"a"\n', "[0]\n"], 2))
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
 def test_a_document(pattern: str, name: str) -> None:
     def step(text: str) -> object:
