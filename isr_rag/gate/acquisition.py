@@ -11,7 +11,7 @@ from isr_rag.core.bounds import TOLERANCE
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.core.predicates import predicate_for
-from isr_rag.core.settings import CalibratedReference, Reference, below_target, check_count
+from isr_rag.core.settings import CalibratedReference, Reference, below_target, check_count, lowest_target
 from isr_rag.core.work import Asked, Item, undecided
 from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
 from isr_rag.gate import ISRGate
@@ -123,7 +123,7 @@ def share_of_round(reference: Reference | None, predicate: str, h_star: float, r
     raise ConfigurationError(
         f"no evidence can bring a loop of {rounds} rounds to h* = {h_star:g} for {predicate}: each round may spend "
         f"{share:.3g}, and the highest p_ref of its calibration is {single:.4f}. Choose h_star >= "
-        f"{reached:.2g}, fewer rounds, or calibrate on more labelled items "
+        f"{lowest_target(1.0 - reached):g}, fewer rounds, or calibrate on more labelled items "
         "(whole loops: isr_lab.loops)"
     )
 
