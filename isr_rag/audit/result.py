@@ -252,8 +252,12 @@ def _template() -> Any:
             value if not isinstance(value, str) or hasattr(value, "__html__") else printable(value, None)
         ),
     )
-    environment.filters["line"] = lambda text: " ".join(printable(text, None).split())
+    environment.filters["line"] = _in_one_line
     return environment.get_template("page.html")
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(printable(text, None).split())
 
 
 def _around(text: str, cited: Sequence[Citation]) -> list[tuple[str, bool]]:

@@ -38,7 +38,7 @@ def read(path: Path) -> list[dict[str, object]]:
 
 @pytest.fixture
 def gate() -> ISRGate:
-    return ISRGate(scorer=FixedScorer([0.97, 0.9]), reference=Oracle(1.0))
+    return ISRGate(scorer=FixedScorer([0.97, 0.9]), reference=Oracle(1.0), rule=Rule(exact=False))
 
 
 def test_one_object_an_item_in_order_with_the_whole_decision(gate: ISRGate, tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ def test_a_stopped_run_goes_on_where_it_was_and_ends_the_same(tmp_path: Path) ->
     source, target = write(tmp_path / "in.jsonl", lines(5 * BATCH + 3)), tmp_path / "out.jsonl"
     stopping = Stopping(2)
     with pytest.raises(ScorerError, match="power cut"):
-        check_file(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
+        check_file(ISRGate(scorer=stopping, reference=Oracle(1.0), rule=Rule(exact=False)), source, target)
     assert not target.exists()
     stopping.left = 100
     stopping.requests.clear()
-    summary = check_file(ISRGate(scorer=stopping, reference=Oracle(1.0)), source, target)
+    summary = check_file(ISRGate(scorer=stopping, reference=Oracle(1.0), rule=Rule(exact=False)), source, target)
     assert summary == Summary(decided=5 * BATCH + 3, bad=0, resumed=2 * BATCH, answered=5 * BATCH + 3, abstained={})
     assert len(stopping.requests) == 3 * BATCH + 3
     assert [record["id"] for record in read(target)] == [f"i{i}" for i in range(5 * BATCH + 3)]
@@ -242,7 +242,7 @@ class Choosy(FixedScorer):
 
 def test_an_item_that_the_scorer_refuses_is_an_error_line_and_the_rest_is_decided(tmp_path: Path) -> None:
     source, target = write(tmp_path / "in.jsonl", lines(2 * BATCH)), tmp_path / "out.jsonl"
-    gate = ISRGate(scorer=Choosy([0.97]), reference=Oracle(1.0))
+    gate = ISRGate(scorer=Choosy([0.97]), reference=Oracle(1.0), rule=Rule(exact=False))
     summary = check_file(gate, source, target)
     assert (summary.decided, summary.bad, summary.answered) == (2 * BATCH - 1, 1, 2 * BATCH - 1)
     (error,) = read(tmp_path / "out.jsonl.errors.jsonl")

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from isr_rag import ISRGate
+from isr_rag import ISRGate, Orderings
 from isr_rag.errors import ConfigurationError, NoReferenceError
+from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import is_ready
 from isr_rag.scorers.load import load_scorer
 from isr_rag.testing import FixedScorer
-
-MODEL = pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
 
 
 def test_a_permuted_gate_without_a_calibration_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,3 +45,30 @@ def test_names_are_loaded_where_the_device_says(
 def test_the_judge_has_its_own_precision() -> None:
     with pytest.raises(ConfigurationError, match="standard"):
         load_scorer("standard", quantization="nf4")
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
+def test_the_permuted_gate_sees_the_order_of_the_chunks() -> None:
+    evidence = [
+        {
+            "title": "Returns",
+            "text": "Unused items can be returned within 30 days of delivery. The customer pays the return postage.",
+        },
+        {"title": "Warranty", "text": "Kettles have a warranty of two years. The warranty does not cover limescale."},
+        {
+            "title": "Delivery",
+            "text": "Orders over 50 euros are delivered free of charge. Delivery takes two to four working days.",
+        },
+    ]
+    claim = "Unused items can be returned within 30 days of delivery."
+    gate = ISRGate(scorer="permuted", reference=Oracle(0.9), h_star=0.1)
+    whole = gate.decide(evidence, claim=claim)
+    assert len(whole.q) == 6 and whole.q_bar is not None and whole.q_lo is not None and whole.js_certificate is not None
+    assert whole.q_lo < whole.q_bar - 0.02 and whole.js_certificate > 0  # far above the noise of float32
+    assert whole.reason == "order_sensitive"
+    scorer, sure = gate.scorer, Oracle(1.0)
+    plain = ISRGate(scorer, sure).decide(evidence, claim=claim)
+    quick = ISRGate(scorer, sure, orderings=Orderings(cascade=True)).decide(evidence, claim=claim)
+    assert plain.answered and quick.answered and (plain.passes, quick.passes) == (6, 3)

@@ -36,7 +36,7 @@ ROUNDS = [
 class Pipeline:
     """An engine around a mock LLM, with its calls on record."""
 
-    def __init__(self, *, streaming: bool = False, draft: str = "one two three", **settings: Any) -> None:
+    def __init__(self, *, streaming: bool = False, draft: str = "red green blue", **settings: Any) -> None:
         self.calls: list[str] = []
         self.queries: list[str] = []
         self.llm = DraftingLLM(write=self.write)
@@ -115,12 +115,12 @@ def test_a_gate_before_drafting_keeps_the_token_stream() -> None:
     pipeline = Pipeline(streaming=True)
     response = ISRQueryEngine(pipeline.engine, gate=fixed(1)).query("Where is Rouen?")
     assert isinstance(response, StreamingResponse)
-    assert list(response.response_gen) == ["one", " two", " three"]
+    assert list(response.response_gen) == ["red", " green", " blue"]
     assert response.metadata is not None and response.metadata["isr"]["action"] == "answer"
 
 
 def test_a_gate_after_drafting_releases_the_whole_draft_or_none_of_it() -> None:
-    for p_ref, told in ((1, "one two three"), (0, MESSAGE)):
+    for p_ref, told in ((1, "red green blue"), (0, MESSAGE)):
         pipeline = Pipeline(streaming=True)
         engine = ISRQueryEngine(pipeline.engine, gate=fixed(p_ref), place="after", message=MESSAGE)
         response = engine.query("Where is Rouen?")
@@ -154,7 +154,7 @@ def test_both_gates_decide_one_after_the_other() -> None:
 def test_retrieves_again_deeper_and_answers_from_all_it_found() -> None:
     pipeline = Pipeline()
     response = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), rounds=2).query("Where is Rouen?")
-    assert str(response) == "one two three" and texts(response.source_nodes) == texts(ROUNDS[1])
+    assert str(response) == "red green blue" and texts(response.source_nodes) == texts(ROUNDS[1])
     assert [d["action"] for d in response.metadata["isr_rounds"]] == ["acquire", "answer"]  # type: ignore[index]
 
 
@@ -175,8 +175,8 @@ def test_a_draft_is_written_once_and_more_support_is_looked_for() -> None:
     pipeline = Pipeline()
     engine = ISRQueryEngine(pipeline.engine, gate=fixed(speaks_of("Rouen")), place="after", rounds=2)
     response = engine.query("Where is Rouen?")
-    assert str(response) == "one two three" and len(pipeline.calls) == 1
-    assert pipeline.queries == ["Where is Rouen?", "Where is Rouen? one two three"]
+    assert str(response) == "red green blue" and len(pipeline.calls) == 1
+    assert pipeline.queries == ["Where is Rouen?", "Where is Rouen? red green blue"]
     assert texts(response.source_nodes) == texts(ROUNDS[1])
 
 

@@ -20,7 +20,7 @@ ROUNDS = [[node("Paris.", "a")], [node("Paris.", "a"), node("Rouen.", "b")]]
 
 
 def engine(calls: list[str], *, streaming: bool = False) -> RetrieverQueryEngine:
-    llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "one two")  # type: ignore[func-returns-value]
+    llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "red green")  # type: ignore[func-returns-value]
     synthesizer = get_response_synthesizer(llm=llm, streaming=streaming)
     return RetrieverQueryEngine(TopKRetriever(lambda query, round_number: ROUNDS[round_number]), synthesizer)
 
@@ -35,12 +35,12 @@ def test_answers_after_a_second_round_and_streams_what_happens() -> None:
     calls: list[str] = []
     workflow = ISRWorkflow(engine(calls, streaming=True), gate=fixed(speaks_of("Rouen")), timeout=60)
     response, events = asyncio.run(follow(workflow))
-    assert str(response) == "one two" and texts(response.source_nodes) == ["Paris.", "Rouen."]
+    assert str(response) == "red green" and texts(response.source_nodes) == ["Paris.", "Rouen."]
     assert response.metadata["isr"]["action"] == "answer"
     rounds = [event for event in events if isinstance(event, RoundEvent)]
     assert [event.round for event in rounds] == [0, 1]
     assert rounds[1].previous is not None and rounds[1].previous["action"] == "acquire"
-    assert [event.delta for event in events if isinstance(event, TokenEvent)] == ["one", " two"]
+    assert [event.delta for event in events if isinstance(event, TokenEvent)] == ["red", " green"]
 
 
 def test_stops_with_the_message_and_calls_no_llm() -> None:
@@ -70,7 +70,7 @@ def test_a_run_is_written_as_json_in_the_middle_and_taken_up_by_another_workflow
 
     written = json.loads(json.dumps(asyncio.run(interrupted())))
     response = asyncio.run(resumed(written))
-    assert str(response) == "one two" and texts(response.source_nodes) == ["Paris.", "Rouen."]
+    assert str(response) == "red green" and texts(response.source_nodes) == ["Paris.", "Rouen."]
     assert response.metadata["isr"]["action"] == "answer"
 
 

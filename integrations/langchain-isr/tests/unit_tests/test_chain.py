@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from isr_rag.errors import InvalidTypeError
 from langchain_isr import ISRAbstained, ISRChain, ISRGate
 
-SECRET = "draft-one draft-two draft-three"
+SECRET = "draft-red draft-green draft-blue"
 ASKED = {"question": "Which river?", "documents": rivers(2)}
 
 
@@ -52,7 +52,7 @@ def test_a_released_draft_comes_whole_after_its_decision() -> None:
 
     seen = asyncio.run(events())
     decided = next(i for i, event in enumerate(seen) if event["event"] == "on_custom_event")
-    carrying = [i for i, event in enumerate(seen) if "draft-one" in repr(event)]
+    carrying = [i for i, event in enumerate(seen) if "draft-red" in repr(event)]
     assert carrying
     assert min(carrying) > decided
 

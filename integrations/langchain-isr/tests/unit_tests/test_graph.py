@@ -19,7 +19,7 @@ from isr_rag import Decision
 from isr_rag.errors import ConfigurationError, RetrieverFailedError
 from langchain_isr import create_isr_graph, isr_node
 
-SECRET = "draft-one draft-two"
+SECRET = "draft-red draft-green"
 ASKED: Any = {"question": "Which river flows through Paris?"}
 
 

@@ -22,7 +22,7 @@ from isr_rag import Decision
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from langchain_isr import ISRAbstained, ISRGate, ISRMiddleware
 
-SECRET = "draft-one draft-two"
+SECRET = "draft-red draft-green"
 ASKED: Any = {"messages": [HumanMessage("Which river flows through Paris?")]}
 
 
