@@ -14,13 +14,15 @@ install: $(INSTALLED)
 
 # In two processes (JOBS=0: in one), each file in one of them. Each may hold a model: up to 6 GB of memory together.
 # One thread each, since two threads in each of two processes only wait for one another on two cores.
+# Tests of deadlines and limits drive real servers: what failed beside other tests has to pass alone.
 JOBS ?= 2
+ALONE := --last-failed --last-failed-no-failures none
 test: export OMP_NUM_THREADS ?= 1
 test: install
 	$(BIN)/isr-rag setup
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile || $(BIN)/python -m pytest $(ALONE)
 	for package in $(INTEGRATIONS); do \
-		(cd $$package && $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) --dist loadfile) || exit 1; \
+		(cd $$package && ($(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) --dist loadfile || $(CURDIR)/$(BIN)/python -m pytest $(ALONE))) || exit 1; \
 	done
 
 check: install
