@@ -19,12 +19,12 @@ from isr_rag.errors import InvalidInputError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.acquisition import acquire
 from isr_rag.references import Oracle
-from isr_rag.scorers.embedded import embedded_scorer
+from isr_rag.scorers.embedded import embedded_scorer, permuted_scorer
 
 QUESTION = "Where did Python come from?"
 SUPPORTED = "Python was created in the early 1990s by Guido van Rossum."
 NEAR_MISS = "Python was created in the early 1990s by Richard Stallman."
-ORDERED_QUESTION, ORDERED_DRAFT = "What language did Python succeed?", "ABC"
+ORDERED_QUESTION, ORDERED_DRAFT = "Who sponsors the Python Software Foundation?", "Zope Corporation"
 NEXT = """your documents:     isr-rag check --claim "..." --evidence your-notes/
 Python, frameworks: README.md
 how often it answers, is wrong, and abstains: docs/coverage.md"""
@@ -98,17 +98,10 @@ def _show(console: Console, draft: str, decision: Decision) -> None:
 
 
 def _show_orders(console: Console, evidence: Sequence[Chunk]) -> None:
-    """The default model's own network, first with paragraphs in a row, as models usually read, then side by side."""
-    from isr_rag.scorers.local.scorer import LocalScorer
-
-    beside = embedded_scorer()
-    in_a_row = LocalScorer(
-        beside.engine.network, beside.encoder, name="the adjudicator's network", window=beside.window
-    )
+    """The judge's base model, which reads paragraphs in a row as models usually do, then the judge itself."""
     asked = Asked(question=ORDERED_QUESTION, answer=ORDERED_DRAFT)
-    read = ISRGate(scorer=in_a_row, reference=Oracle(1.0), orderings=Orderings(m=6, family="exhaustive")).decide(
-        evidence, **asked
-    )
+    in_a_row = ISRGate(permuted_scorer(), Oracle(1.0), orderings=Orderings(m=6, family="exhaustive"))
+    read = in_a_row.decide(evidence, **asked)
     console.print(f"question: {ORDERED_QUESTION}\ndraft:    {ORDERED_DRAFT}")
     for number, chunk in enumerate(evidence, start=1):
         console.print(f"[{number}] {chunk.text}", overflow="ellipsis", no_wrap=True)
@@ -119,5 +112,5 @@ def _show_orders(console: Console, evidence: Sequence[Chunk]) -> None:
         f"{sum(q > 0.5 for q in read.q)} of {len(read.q)} orders say yes: nothing but the order changed. A gate goes "
         f"by the lowest, {min(read.q):.3f}."
     )
-    blind = ISRGate(scorer=beside, reference=Oracle(1.0)).decide(evidence, **asked)
-    console.print(f"The adjudicator reads the paragraphs side by side: {blind.q[0]:.3f} in every order.\n")
+    blind = ISRGate(embedded_scorer(), Oracle(1.0)).decide(evidence, **asked)
+    console.print(f"The judge reads the paragraphs side by side: {blind.q[0]:.3f} in every order.\n")

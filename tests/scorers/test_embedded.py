@@ -135,7 +135,7 @@ def test_a_batch_gives_what_each_item_gives_alone(scorer: Scorer) -> None:
 
 
 def test_an_unknown_adjudicator_is_refused_by_name() -> None:
-    with pytest.raises(ConfigurationError, match="'standard'"):
+    with pytest.raises(ConfigurationError, match="standard"):
         ISRGate("large")  # type: ignore[arg-type]
 
 
@@ -204,8 +204,8 @@ print(min(found))
 def test_each_shipped_calibration_belongs_to_the_judge(traffic: Any, h_star: float, scorer: Scorer) -> None:
     gate = ISRGate(scorer=scorer, reference=default_reference(traffic=traffic), h_star=h_star)
     evidence = ["The pump must be drained before the first frost.", "The warranty covers three winters."]
-    right = gate.decide(evidence, question="When must the pump be drained?", answer="before the first frost")
-    wrong = gate.decide(evidence, question="When must the pump be drained?", answer="after the first frost")
+    right = gate.decide(evidence, question="How many winters does the warranty cover?", answer="three")
+    wrong = gate.decide(evidence, question="What does the warranty cover?", answer="the pump's motor")
     assert right.answered and not wrong.answered
 
 
