@@ -95,8 +95,7 @@ def test_the_shell_commands_run(tmp_path: Path) -> None:
         for line in block.split("\n")
         if line.startswith("$ ")
     ]
-    # make runs this test; setup fetches hundreds of megabytes, serve runs until it is stopped, and readers of others are
-    # not here
+    # make runs this test; setup fetches hundreds of megabytes, serve runs until stopped, other readers are not here
     elsewhere = ("make ", "isr-rag setup", "isr-rag serve", "isr-rag calibrate --", "isr-rag compare")
     commands = [line for line in lines if not line.startswith(elsewhere)]
     assert sum("isr-rag" in command for command in commands) >= 6
