@@ -29,7 +29,8 @@ def told(prompt: Prompt, ordering: Ordering) -> float:
 
 
 def gate(**settings: Any) -> ISRGate:
-    return ISRGate(**({"scorer": FixedScorer(told), "orderings": Orderings(family="banded")} | settings))
+    plain: dict[str, Any] = {"orderings": Orderings(family="banded"), "rule": Rule(exact=False)}  # claims hold numbers
+    return ISRGate(**({"scorer": FixedScorer(told)} | plain | settings))
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +183,7 @@ def test_an_order_invariant_scorer_has_one_calibration_for_every_m(labelled: lis
             scorer=FixedScorer(told, layout="set"), reference=CalibratedMixture(fitted), orderings=Orderings(m=m)
         )
         decision = other.decide(["a", "b"], claim="c at 0.99 e")
-        assert (decision.passes, decision.m, decision.settings.invariant) == (1, m, True)
+        assert (decision.passes, decision.m, decision.settings.invariant) == (3, m, True)  # each chunk alone, too
 
 
 def test_a_cascade_is_not_calibrated(labelled: list[dict[str, Any]]) -> None:
