@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,10 +54,8 @@ class Annotated:
 
 @functools.cache
 def _pipeline() -> Any:
-    try:
-        import spacy  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError as error:
-        raise MissingDependencyError("building the training mix", "spacy", "mix", "isr-lab") from error
+    if importlib.util.find_spec("spacy") is None:
+        raise MissingDependencyError("building the training mix", "spacy", "mix", "isr-lab")
     try:
         return importlib.import_module(PIPELINE).load()
     except ImportError as error:

@@ -21,7 +21,7 @@ from isr_lab.cli import app
 from isr_lab.contrast import ContrastRow, ask, figures, load_denials, load_documents, report
 from isr_lab.contrast.data import ContrastDocument, DetailKind
 from isr_lab.experiments.report import markdown
-from isr_rag import ISRGate
+from isr_rag import ISRGate, Rule
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.core.settings import Case
@@ -203,7 +203,7 @@ def test_everything_about_a_document_is_asked_at_once_and_labels_follow_the_text
 
 
 def test_each_h_star_is_decided_by_the_gate_itself() -> None:
-    gate = ISRGate(scorer=FixedScorer([0.97], layout="late"), reference=Oracle(0.92))
+    gate = ISRGate(scorer=FixedScorer([0.97], layout="late"), reference=Oracle(0.92), rule=Rule(exact=False))
     rows = ask(gate, load_documents()[:1], h_stars=(0.05, 0.1))
     assert {(row.p_ref, tuple(row.answered.items())) for row in rows} == {(0.92, ((0.05, False), (0.1, True)))}
     found = figures(rows)
