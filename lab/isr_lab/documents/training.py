@@ -1,8 +1,8 @@
 """Training items from the records: every record's passage among what stands beside it in its document.
 
 Claims are dropped until the share of their words that stands in the passage no longer tells the label. Some supported
-items lose their passage and keep its neighbours, others lose the one sentence of the passage that carries them (label
-0 in both cases).
+items lose their passage and keep its neighbours, others lose the one sentence of the passage that carries them, and
+some questions get a true statement of the passage that answers something else (label 0 in all three cases).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _COMMON = frozenset(
     """.split()  # noqa: SIM905
 )
 _AWAY, _CARRIES = 0.22, 0.6
+_ELSEWHERE = 0.7
 _CUT, _CARRIED, _REST = 0.9, 0.5, 0.4
 _BINS, _LEAST = 8, 8
 
@@ -53,6 +54,7 @@ def training_items(raw: Path, seed: int = 4) -> Iterator[dict[str, Any]]:
     yield from balanced(items, rng)
     yield from taken_away(items, rng)
     yield from cut_out(items, rng)
+    yield from answered_elsewhere(items, rng)
 
 
 def balanced(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -110,6 +112,34 @@ def cut_out(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dic
             "chunks": rest,
             "provenance": {**item["provenance"], "construction": "sentence cut out"},
         }
+
+
+def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Questions with what the passage says of something else: the right draft of another question, or a true claim.
+
+    A statement that has all words of the question's own right draft may answer it, and is not used. With a model that
+    drafts little better than by copying, such drafts are most of the wrong ones.
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        if item["label"] and ("claim" in item or "answer" in item):
+            groups.setdefault(item["group"], []).append(item)
+    for own in groups.values():
+        drafts = [item for item in own if "answer" in item]
+        for item in drafts:
+            needed = _words(item["answer"])
+            others = [str(other.get("claim") or other["answer"]) for other in own if other is not item]
+            free = [text for text in others if needed - _words(text)]
+            if free and rng.random() < _ELSEWHERE:
+                yield {
+                    **item,
+                    "id": f"{item['id']}/elsewhere",
+                    "answer": rng.choice(free),
+                    "label": 0,
+                    "kind": "insufficient",
+                    "chunks": [{**chunk, "is_support": False} for chunk in item["chunks"]],
+                    "provenance": {**item["provenance"], "construction": "answers something else"},
+                }
 
 
 def _share(item: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> float:

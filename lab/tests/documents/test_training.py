@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from isr_lab.documents.training import balanced, cut_out, taken_away
+from isr_lab.documents.training import answered_elsewhere, balanced, cut_out, taken_away
 
 PASSAGE = "alpha beta gamma delta epsilon zeta eta theta"
 
@@ -58,3 +58,21 @@ def test_a_passage_that_lost_the_carrying_sentence_supports_nothing_any_more() -
     for one in items:  # a second chunk says it, too
         one["chunks"][1]["text"] = text
     assert not list(cut_out(items, random.Random(0)))
+
+
+def test_a_true_statement_about_something_else_is_no_answer() -> None:
+    def draft(number: int, question: str, answer: str) -> dict[str, Any]:
+        made = item(number, "", 1)
+        del made["claim"]
+        return made | {"question": question, "answer": answer, "group": f"record {number // 10}"}
+
+    items: list[dict[str, Any]] = []
+    for record in range(0, 300, 10):
+        items += [draft(record, "Who runs the pump?", "Ada"), draft(record + 1, "When does it stop?", "at nine")]
+        items.append(item(record + 2, "Ada stops the pump at nine.", 1) | {"group": f"record {record // 10}"})
+    found = list(answered_elsewhere(items, random.Random(0)))
+    assert 20 < len(found) < 60
+    for one in found:
+        assert one["label"] == 0 and one["id"].endswith("/elsewhere")
+        assert (one["question"], one["answer"]) in {("Who runs the pump?", "at nine"), ("When does it stop?", "Ada")}
+        assert not any(chunk["is_support"] for chunk in one["chunks"])
