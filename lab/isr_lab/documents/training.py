@@ -117,7 +117,7 @@ def cut_out(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dic
 def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
     """Questions with what the passage says of something else: the right draft of another question, or a true claim.
 
-    A statement that has all words of the question's own right draft may answer it, and is not used. With a model that
+    A statement that has half the words of the question's own right draft may answer it, and is not used. With a model that
     drafts little better than by copying, such drafts are most of the wrong ones.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -129,7 +129,7 @@ def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> I
         for item in drafts:
             needed = _words(item["answer"])
             others = [str(other.get("claim") or other["answer"]) for other in own if other is not item]
-            free = [text for text in others if needed - _words(text)]
+            free = [text for text in others if 2 * len(needed & _words(text)) < len(needed)]
             if free and rng.random() < _ELSEWHERE:
                 yield {
                     **item,
