@@ -117,8 +117,8 @@ def cut_out(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dic
 def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
     """Questions with what the passage says of something else: the right draft of another question, or a true claim.
 
-    A statement that has half the words of the question's own right draft may answer it, and is not used. With a model that
-    drafts little better than by copying, such drafts are most of the wrong ones.
+    A statement that has half the words of the question's own right draft may answer it, and is not used. A model that
+    drafts little better than by copying writes mostly such wrong drafts.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for item in items:
