@@ -209,6 +209,15 @@ def test_each_shipped_calibration_belongs_to_the_judge(traffic: Any, h_star: flo
     assert right.answered and not wrong.answered
 
 
+@pytest.mark.xfail(strict=True, reason="the judge takes after for before: docs/scoring.md says so")
+def test_a_draft_with_the_opposite_order_in_time_is_refused(scorer: Scorer) -> None:
+    gate = ISRGate(scorer=scorer, reference=default_reference(), h_star=0.1)
+    evidence = ["The pump must be drained before the first frost.", "The warranty covers three winters."]
+    right = gate.decide(evidence, question="When must the pump be drained?", answer="before the first frost")
+    wrong = gate.decide(evidence, question="When must the pump be drained?", answer="after the first frost")
+    assert right.answered and not wrong.answered
+
+
 def test_an_unknown_kind_of_traffic_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="documents, adversarial"):
         default_reference(traffic="other")  # type: ignore[arg-type]
