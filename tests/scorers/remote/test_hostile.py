@@ -147,7 +147,7 @@ def test_a_key_that_comes_back_in_a_token_or_a_number_is_taken_out(
             proxy.plan = lambda n, body, fault=fault: fault  # type: ignore[misc]
             with pytest.raises(ServerReplyError) as caught:
                 one.score([request_about(m=1)])
-            assert CANARY not in str(caught.value)
+            assert CANARY not in str(caught.value) and "where a log-probability belongs" in str(caught.value)
             gate = ISRGate(scorer=one, reference=Oracle(1.0), on_error="abstain", orderings=Orderings(m=1))
             assert CANARY not in gate.decide(["a", "b"], claim="c").to_json()
 
