@@ -129,7 +129,7 @@ def bundled_items() -> list[dict[str, Any]]:
     Examples:
         >>> from isr_rag.io.items import bundled_items
         >>> len(bundled_items())
-        1539
+        1574
     """
     data = resources.files("isr_rag.calibration").joinpath("data")
     chunks, items = (

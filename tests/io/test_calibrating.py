@@ -160,4 +160,4 @@ def test_a_model_of_transformers_is_loaded_again_from_its_folder(tmp_path: Path)
 def test_the_bundled_items_can_be_calibrated_on() -> None:
     from isr_rag.gate.labelled import check_labelled
 
-    assert len(check_labelled(bundled_items())) == 1539
+    assert len(check_labelled(bundled_items())) == 1574

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.progress import Progress, TaskID
@@ -53,16 +53,22 @@ def build_the_curriculum(
 
 def documents(
     raw: Annotated[Path, typer.Option(help="Folder of the data, with passages/.")],
-    out: Annotated[Path, typer.Option(help="Folder to write: training, calibration, development, test, checklist.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder to write: training, short, calibration, development, test, checklist.")
+    ],
 ) -> None:
     """Build the items about documents: to train on, and as a search returns evidence, to calibrate and to test with."""
-    from isr_lab.documents.records import checklist_items, division
+    from isr_lab.documents.records import checklist_items, division, short_items
     from isr_lab.documents.traffic import traffic
     from isr_lab.documents.training import training_items
     from isr_lab.slice.schema import SliceItem
     from isr_rag._util.files import write_atomically
 
-    written = {"training": [SliceItem.model_validate(item).model_dump(mode="json") for item in training_items(raw)]}
+    trained_on = {"training": training_items(raw), "short": short_items()}
+    written: dict[str, list[dict[str, Any]]] = {
+        name: [SliceItem.model_validate(item).model_dump(mode="json") for item in items]
+        for name, items in trained_on.items()
+    }
     written |= {part: list(traffic(part, raw)) for part in division()} | {"checklist": list(checklist_items())}
     for name, items in written.items():
         lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)

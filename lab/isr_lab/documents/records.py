@@ -9,17 +9,30 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
 Part = Literal["calibration", "development", "test"]
 _HOME = resources.files("isr_lab.documents")
+_COMMON = frozenset(
+    """
+    the of and to a in is that for it as was with be by on are or from at this an have not which its has had were may
+    can will their
+    """.split()  # noqa: SIM905
+)
 
 
 def read_records() -> list[dict[str, Any]]:
     """The records about passages of real documents, by the passage's id."""
     with _HOME.joinpath("records.jsonl.gz").open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def read_short() -> list[dict[str, Any]]:
+    """Short texts of our own with claims, and questions with drafts: `[text, how, label]` each."""
+    with _HOME.joinpath("short.jsonl.gz").open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
@@ -79,21 +92,51 @@ def items_of(
             {"text": chunk["text"], "title": chunk.get("title"), "is_support": bool(label) and place == 0}
             for place, chunk in enumerate(chunks)
         ]
-        yield {
-            "id": f"{record['passage']}/{number}",
-            "source": "documents",
-            "split": split,
-            "group": record["passage"],
-            "label": label,
-            "kind": "supported" if label else "insufficient",
-            "layout": "passages",
-            "chunks": shown,
-            "provenance": {
-                "dataset": "documents",
-                "file": source,
-                "record": record["passage"],
-                "license": "statements: Apache-2.0",
-                "construction": how,
-            },
-            **fields,
-        }
+        about = {"source": "documents", "split": split, "chunks": shown}
+        yield about | _item(record["passage"], number, label, how, fields, file=source)
+
+
+def short_items() -> Iterator[dict[str, Any]]:
+    """The items of the short texts. No chunk is marked as support, so that training shows all of them."""
+    for record in read_short():
+        asked = [(label, how, {"claim": text}) for text, how, label in record["claims"]]
+        for one in record["questions"]:
+            question = {"question": one["question"]}
+            asked += [(label, how, {**question, "answer": text}) for text, how, label in one["drafts"]]
+            asked.append((one["answerable"], "question", question))
+        about = {"source": "short", "split": "train", "chunks": [{"text": text} for text in record["chunks"]]}
+        for number, (label, how, fields) in enumerate(asked):
+            yield about | _item(record["id"], number, label, how, fields, file="short.jsonl.gz")
+
+
+def about_something_else(right: str, statements: Iterable[str]) -> list[str]:
+    """Those of a record's true statements that do not have half the words of a question's right draft.
+
+    One that has may answer the question.
+    """
+    needed = words_of(right)
+    return [text for text in statements if 2 * len(needed & words_of(text)) < len(needed)]
+
+
+def words_of(text: str) -> set[str]:
+    """The words of a text but the commonest."""
+    return set(re.findall(r"[a-z0-9]+", text.casefold())) - _COMMON
+
+
+def _item(record: str, number: int, label: int, how: str, fields: Mapping[str, str], *, file: str) -> dict[str, Any]:
+    """What the items of a record have in common."""
+    return {
+        "id": f"{record}/{number}",
+        "group": record,
+        "label": label,
+        "kind": "supported" if label else "insufficient",
+        "layout": "passages",
+        "provenance": {
+            "dataset": "documents",
+            "file": file,
+            "record": record,
+            "license": "statements: Apache-2.0",
+            "construction": how,
+        },
+        **fields,
+    }

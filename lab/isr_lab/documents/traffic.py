@@ -2,7 +2,7 @@
 
 Half a record's right answers and true claims meet, in stated shares, the errors that retrievers and drafting models
 make: what the documents do not say (the passage taken out of the collection, or a question that only sounds as if it
-were answered), a wrong detail, a question with a false premise.
+were answered), a wrong detail, a question with a false premise, a true statement that answers something else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from isr_lab.documents.records import Part, division, read_records
+from isr_lab.documents.records import Part, about_something_else, division, read_records
 from isr_rag._util.bm25 import Bm25
 
 DEPTHS = (*(1, 2, 5, 6) * 3, *(3,) * 4, *(4,) * 12, *(8,) * 2, 12, 20)
@@ -24,11 +24,13 @@ SHARES: Mapping[str, float] = {
     # claims: three true ones a record; supported .55, not in the documents .20, a near-miss .25
     "claim/absent": 0.36,
     "claim/near-miss": 0.45,
-    # drafts: two right ones a record; supported .55, not in the documents .21, wrong detail .18, false premise .06
+    # drafts: two right ones a record; supported .50, not in the documents .19, wrong detail .16, false premise .05,
+    # true but not what was asked .10
     "draft/absent": 0.15,
     "draft/unanswered": 0.45,
     "draft/wrong": 0.33,
     "draft/false premise": 0.11,
+    "draft/elsewhere": 0.21,
     # bare questions: two a record; answerable .55, look-alike .27, passage taken away .18
     "question/absent": 0.32,
     "question/unanswered": 1.0,
@@ -120,6 +122,11 @@ def _asked(record: Mapping[str, Any]) -> Iterator[tuple[str, int, str, dict[str,
         premise = one["false_premise"]
         yield f"draft/false premise/{n}", 0, premise, {"question": premise, "answer": right}
         yield f"draft/absent/{n}", 0, asked, {"question": asked, "answer": right}
+        others = [text for text, _, label in record["claims"] if label]
+        others += [other["right"] for other in record["questions"] if other is not one]
+        if free := about_something_else(right, others):
+            text = free[int(_unit(f"else of {asked}") * len(free))]
+            yield f"draft/elsewhere/{n}", 0, asked, {"question": asked, "answer": text}
         yield f"question/answerable/{n}", 1, asked, {"question": asked}
         yield f"question/absent/{n}", 0, asked, {"question": asked}
     asked, draft = record["unanswered"]["question"], record["unanswered"]["draft"]

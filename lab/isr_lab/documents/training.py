@@ -10,20 +10,13 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from isr_lab.documents.records import division, items_of, read_records
+from isr_lab.documents.records import about_something_else, division, items_of, read_records, words_of
 from isr_rag._util.text import sentence_spans
 
-_COMMON = frozenset(
-    """
-    the of and to a in is that for it as was with be by on are or from at this an have not which its has had were may
-    can will their
-    """.split()  # noqa: SIM905
-)
 _AWAY, _CARRIES = 0.22, 0.6
 _ELSEWHERE = 0.7
 _CUT, _CARRIED, _REST = 0.9, 0.5, 0.4
@@ -117,8 +110,7 @@ def cut_out(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dic
 def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
     """Questions with what the passage says of something else: the right draft of another question, or a true claim.
 
-    A statement that has half the words of the question's own right draft may answer it, and is not used. A model that
-    drafts little better than by copying writes mostly such wrong drafts.
+    A model that drafts little better than by copying writes mostly such wrong drafts.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for item in items:
@@ -127,9 +119,8 @@ def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> I
     for own in groups.values():
         drafts = [item for item in own if "answer" in item]
         for item in drafts:
-            needed = _words(item["answer"])
             others = [str(other.get("claim") or other["answer"]) for other in own if other is not item]
-            free = [text for text in others if 2 * len(needed & _words(text)) < len(needed)]
+            free = about_something_else(item["answer"], others)
             if free and rng.random() < _ELSEWHERE:
                 yield {
                     **item,
@@ -144,12 +135,8 @@ def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> I
 
 def _share(item: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> float:
     """Share of a statement's words that stand in the chunks."""
-    needed = _words(item.get("claim") or f"{item['question']} {item.get('answer') or ''}")
-    return len(needed & _words(" ".join(chunk["text"] for chunk in chunks))) / max(1, len(needed))
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", text.casefold())) - _COMMON
+    needed = words_of(item.get("claim") or f"{item['question']} {item.get('answer') or ''}")
+    return len(needed & words_of(" ".join(chunk["text"] for chunk in chunks))) / max(1, len(needed))
 
 
 def _read(raw: Path, name: str) -> Iterator[dict[str, Any]]:

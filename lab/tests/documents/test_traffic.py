@@ -45,11 +45,18 @@ def test_what_is_supported_shows_its_passage_and_what_is_absent_no_copy_of_it() 
             assert item["label"] == 0 and not {PASSAGE["text"], COPY["text"]} & set(shown)
 
 
+def test_a_draft_that_answers_something_else_is_a_true_statement_beside_its_passage() -> None:
+    found = [item for item in items() if item["kind"] == "draft/elsewhere"]
+    assert found and all(item["label"] == 0 for item in found)
+    for item in found:
+        assert item["answer"].startswith("Frost number") and PASSAGE["text"] in [c["text"] for c in item["evidence"]]
+
+
 def test_each_task_has_the_stated_share_of_supported_items() -> None:
     found = items()
     for task in ("claim", "draft", "question"):
         labels = [item["label"] for item in found if item["kind"].startswith(f"{task}/")]
-        assert 0.5 < sum(labels) / len(labels) < 0.6
+        assert 0.45 < sum(labels) / len(labels) < 0.6
 
 
 def test_items_are_the_same_on_every_call_and_known_by_their_ids() -> None:
