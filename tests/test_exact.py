@@ -39,6 +39,11 @@ SAME = [
     ("25 euros more", "50 euros at once, 25 before, 75 in all"),
     ("80 centimetres wider", "1.8 m and 1 m; 180 cm and 100 cm"),
     ("all 1.0.1's files", "1.0.1"),
+    ("a million and a half people", "1.5 million people"),
+    ("In 430 B.C. it was delivered.", "delivered in 430"),
+    ("a temperature of 5,800 K", "5800 kelvin"),
+    ("half an hour to an hour and a half", "a window of 30 to 90 minutes"),
+    ("sixty to 120 minutes", "1–2 hours"),
 ]
 OTHER = [
     ("It cost 1,001 francs.", "one thousand francs"),
@@ -52,12 +57,16 @@ OTHER = [
     ("40 percent", "twenty percent"),
     ("in the 1940s", "in 1937"),
     ("for three quarters of an hour", "for half an hour"),
+    ("for 30 to 90 minutes", "for 30 to 90 hours"),
+    ("Eighty days passed, and Twenty-one left.", "It took ten days."),
 ]
 UNCHECKED = [
     "There are two reasons for that.",
     "It names five reasons, and a third one elsewhere [3] [4, 5].",
     "GPT-4, 37signals and B-52 are names.",
     "In the twelfth century, every 10th or one in 20 did.",
+    "In Around the World in Eighty Days, and near Ninety Mile Beach, draft-two needs two-factor login one-way.",
+    "Four fifths did, less than seven tenths; twenty-something people did not.",
     "1. The first item of a list.\n2. The second.",
 ]
 

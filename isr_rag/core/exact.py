@@ -18,14 +18,12 @@ from typing import Any
 from isr_rag._util.text import Span, well_formed
 from isr_rag.core.evidence import Chunk, one_line
 
-_SMALL = 12
-"""Whole numbers up to here without a unit are often counted by the writer ("two reasons")."""
+_SMALL = 12  # whole numbers up to here without a unit are often counted by the writer ("two reasons")
 
 BARE = 6
 """Words of the longest draft that is likely to be nothing but the answer."""
 
-_QUOTED_WORDS = 3
-"""Words of the shortest quotation: fewer in quotation marks are often a term or a title."""
+_QUOTED_WORDS = 3  # of the shortest quotation: fewer in quotation marks are often a term or a title
 
 _MARKS = re.compile(r"[*_`\\]|\[\^?\d[\d,; –-]*\]|【[^】]*】")
 _FOLDS = str.maketrans("“”„‟«»‘’‚‛‹›‐‑‒–—―−", '"' * 6 + "'" * 6 + "-" * 7)
@@ -43,16 +41,18 @@ _DATE = re.compile(
     r"|\b(?P<y5>[12]\d{3})-(?P<m5>0[1-9]|1[0-2])\b"
 )
 _VALUE = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)+|\d+"
-_NUMBER = re.compile(rf"(?<![\w.,:/-])(?P<value>{_VALUE})(?P<tail>(?:st|nd|rd|th|['’]?s)\b)?")
-_UNIT = re.compile(r"[ -]?(%|°\s?[CF]|[A-Za-zµ]+)")
+_NUMBER = re.compile(rf"(?<![\w.,:/-])(?P<value>{_VALUE})(?P<tail>(?:(?:st|nd|rd|th)s?|['’]?s)\b)?")
+_UNIT = re.compile(r"(?:(?: to | or |[-–])\d[\d.,]*)?[ -]?(%|°\s?[CF]|[A-Za-zµ]+)")
 _SHORT = re.compile(r"[km]g|[kcm]m|[gGlh%]|lb|oz|ft|mi|yd|hr|m[slA]|[KMGT]B|Hz|k[WV]|ha|°[CF]")
 _NO_UNIT = re.compile(r"(?:all|are|bar|point|unit|count|turn|degree|mil|drop|per|cup)s?", re.IGNORECASE)
 _ONE_UNIT = re.compile(r"\b(?:an?|one|1|each|every|per|the|past|last|next) ([a-z]{3,})\b", re.IGNORECASE)
-_PART_OF_NAME = re.compile(r"[A-Za-z°%]|-\w*\d|:\d")
+_PART_OF_NAME = re.compile(r"[A-Za-z°%]|-\w*\d|:\d| something")
+_WORDS = "one two three four five six seven eight nine ten eleven twelve hundred thousand million".split()  # noqa: SIM905
+_NAMED = re.compile(rf"(?<=[a-z,;]\s)(?:(?:{'|'.join(_WORDS).title()}|[A-Z]\w+t(?:y|een))\b[\s-]?)+")
 _SHARE_BEFORE = re.compile(
     r"(?:\bone|\d)(?: \w+){0,3} (?:in|out of|of|for) (?:every |each |an? )?$|\b(?:every|per|each) $"
 )
-_SHARE_AFTER = re.compile(r" (?:\w+ )?(?:in|out of|of) (?:every|each|\d)|[ -](?:quarters|halves|\d*(?:rd|th)s)\b")
+_SHARE_AFTER = re.compile(r" (?:\w+ )?(?:in|out of|of) (?:every|each|\d)|[ -](?:quarters?|halves|\d*(?:rd|th)s)\b")
 _HEDGE = re.compile(
     r"(?:\b(?:about|around|roughly|approximately|nearly|almost|some|over|under|than|least|most|up to|many as|few as|"
     r"on|to|past|above|below|exceed\w*|upwards of|quite|within|circa|ca?\.)\s|[~≈]\s?)(?:an? |the )?[$€£]?$",
@@ -72,13 +72,14 @@ _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] =
     (re.compile(r"(\d?) ?([¼½¾⅐-⅞])"), lambda m: f"{int(m[1] or 0) + unicodedata.numeric(m[2]):.4g}"),
     (re.compile(r"\b(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"), lambda m: f"{int(m[1] or 0) + int(m[2]) / int(m[3]):.4g}"),
     (re.compile(r"\b(?:hundreds|thousands|[a-z]*illions|dozens|tens|scores)\b", re.I), "many"),
+    (re.compile(r"\ba (hundred|thousand|[a-z]+illion) and a half\b"), r"1.5 \1"),
     (re.compile(r"(\w) and (?:a|one) half\b"), lambda m: f"{m[1]}.5" if m[1].isdigit() else f"{m[1]} point five"),
     (re.compile(rf"\bhalf (?=(?:an? )?(?:{_HALVED})\b)(?:an? )?", re.I), "0.5 "),
     (re.compile(r"\b(?:three|3) quarters of an? ", re.I), "0.75 "),
     (re.compile(r"\b(?:a|one) quarter of an? ", re.I), "0.25 "),
     (re.compile(r"\ba (?=dozen\b)", re.I), "1 "),
     (
-        re.compile(rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?)[ -]?({'|'.join(_SCALES)})\b"),
+        re.compile(rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b)[ -]?({'|'.join(_SCALES)})\b"),
         lambda m: f"{float(m[1].replace(',', '')) * _SCALES[m[2]]:.15g}",
     ),
 ]
@@ -133,12 +134,11 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
         question: what the text answers; None for a claim.
         bare: the text is nothing but an answer, so that small numbers count too.
     """
-    written = _digits(_MARKS.sub(" ", text))
+    written = _digits(_NAMED.sub("that ", _MARKS.sub(" ", text)))
     numbers = list(_NUMBER.finditer(written))
     if not numbers:
         return []
     known = _Numbers("\n".join([question or "", *(f"{chunk.title or ''}\n{chunk.text}" for chunk in evidence)]))
-    smallest = 0 if bare else _SMALL
     dates = list(_dates(written))
     computed = not bare and bool(_COMPUTED.search(written))
     missing = [written[slice(*span)] for span, date in dates if not known.date(*date)]
@@ -146,10 +146,10 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
         value, tail, (first, last) = match["value"], match["tail"] or "", match.span()
         before, after = written[max(0, first - 30) : first], written[last : last + 20]
         unit = _unit_at(written, last)
-        decade = tail.endswith("s") and value.isdigit()
-        named = (tail[:1].isalpha() and not tail.endswith("s")) or (unit is None and _PART_OF_NAME.match(after))
+        decade = tail.strip("'’") == "s" and value.isdigit()
+        named = (tail[:1].isalpha() and tail != "s") or (unit is None and _PART_OF_NAME.match(after))
         shared = _SHARE_BEFORE.search(before) or _SHARE_AFTER.match(after)
-        counted = unit is None and value.isdigit() and int(value) <= smallest
+        counted = unit is None and value.isdigit() and int(value) <= (0 if bare else _SMALL)
         dated = any(a <= first < b for (a, b), _ in dates)
         if named or shared or counted or dated:
             continue
@@ -169,10 +169,7 @@ def _digits(text: str, threshold: int = 3) -> str:
     return _DECIMAL_SCALED.sub(lambda m: f"{float(m[1]) * int(m[2]):.15g}", alpha2digit(text, "en", threshold))
 
 
-_Date = tuple[int | None, int, int | None]
-
-
-def _dates(text: str) -> Iterator[tuple[Span, _Date]]:
+def _dates(text: str) -> Iterator[tuple[Span, tuple[int | None, int, int | None]]]:
     """The dates in a text: year, month and day."""
     for match in _DATE.finditer(text):
         parts = {name[0]: part for name, part in match.groupdict("").items() if part and name != "_"}
@@ -228,18 +225,15 @@ class _Numbers:
                 self._values[float(match[0].replace(".", ""))].add(None)
         for first, last in re.findall(r"\b(\d\d)\d\d ?[-–/] ?(\d\d)\b", text):
             self._values[float(first + last)].add(None)
-        for year, _, day in self._dates:
-            self._values[float(year or day or 0)].add(None)
-            self._values[float(day or year or 0)].add(None)
+        for part in (part for year, _, day in self._dates for part in (year, day) if part):
+            self._values[float(part)].add(None)
         for match in _ONE_UNIT.finditer(text):
             if (unit := _unit(match[1])) is not None:
                 self._values[1.0].add(unit)
 
     def date(self, year: int | None, month: int, day: int | None) -> bool:
         """Whether the text has a date: its month with its day, and its year anywhere."""
-        if (year is not None and year not in self._values) or month not in self._months:
-            return False
-        return day is None or day in self._values
+        return month in self._months and all(part is None or part in self._values for part in (year, day))
 
     def decade(self, value: str) -> bool:
         """Whether it has a year of a decade or century ("the 1930s", "the 1800s"), or the century itself."""
@@ -264,13 +258,11 @@ class _Numbers:
                 converted = _registry().Quantity(one, own).to(unit).magnitude
                 if own != unit and abs(converted - wanted) <= max(rounding, 0.01 * wanted):
                     return True
-        years = [one for one in self._values if 1000 <= one <= 2100]
-        spans = unit is not None and str(unit) == "year"
-        return spans and any(abs(abs(a - b) - wanted) <= off for a in years for b in years)
+        years = [one for one in self._values if str(unit) == "year" and 1000 <= one <= 2100]
+        return any(abs(abs(a - b) - wanted) <= off for a in years for b in years)
 
     def computed(self, value: str) -> bool:
         """Whether a number is the sum or difference of two of the text."""
         wanted = -1.0 if value.count(".") > 1 else float(value.replace(",", ""))
-        return any(
-            abs(wanted - abs(a - b)) < 1e-6 or abs(wanted - a - b) < 1e-6 for a in self._values for b in self._values
-        )
+        pairs = [(a, b) for a in self._values for b in self._values]
+        return any(min(abs(wanted - abs(a - b)), abs(wanted - a - b)) < 1e-6 for a, b in pairs)
