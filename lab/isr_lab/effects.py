@@ -19,7 +19,7 @@ from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.prompt import Ordering
 from isr_rag.core.scorer import ScoreRequest
-from isr_rag.gate.gate import ISRGate
+from isr_rag.gate import ISRGate
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def measure(gate: ISRGate, audit: AnswerAudit) -> list[ChunkEffect]:
     It costs two passes per chunk and statement, and 2n + 6 more for a model that sees the order of n chunks.
 
     Examples:
+        >>> from isr_lab.effects import measure
         >>> from isr_rag import ISRGate
-        >>> from isr_rag.gate.effects import measure
         >>> from isr_rag.references import Oracle
         >>> from isr_rag.testing import FixedScorer
         >>> gate = ISRGate(FixedScorer([0.97]), Oracle(0.99), h_star=0.2)
