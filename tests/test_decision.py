@@ -123,26 +123,6 @@ def test_html_shows_a_dot_for_every_ordering() -> None:
     assert html.count("<circle") == 3 and "ANSWER" in html
 
 
-def test_plot_draws_every_ordering_and_the_three_levels() -> None:
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    decision = decided([0.9, 0.8, 0.7])
-    ax = decision.plot()
-    assert tuple(ax.lines[0].get_ydata()) == decision.q
-    assert [line.get_ydata()[0] for line in ax.lines[1:]] == pytest.approx([0.8, 0.7, 1.0, 0.95])
-    plt.close(ax.figure)  # type: ignore[arg-type]
-    crowded = dataclasses.replace(decision, q=(0.5,) * 48).plot()
-    assert len(crowded.get_xticks()) <= 14
-    plt.close(crowded.figure)  # type: ignore[arg-type]
-    one = dataclasses.replace(decision, q=(0.9,), settings=dataclasses.replace(decision.settings, layout="set")).plot()
-    assert [label.get_text() for label in one.get_xticklabels()] == ["every order, by construction"]
-    plt.close(one.figure)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="nothing"):
-        ISRGate(scorer=FixedScorer([0.5]), reference=Oracle(1)).decide([], claim="c").plot()
-
-
 def test_how_sure_this_very_case_is_stands_beside_the_share_of_surer_ones_where_they_differ() -> None:
     selective = dataclasses.replace(decided([0.9], 0.97), guarantee="selective", pointwise=0.78)
     assert "97% of the cases at least as sure as this one hold" in selective.explain()

@@ -9,19 +9,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from isr_rag._util import strict_json
 from isr_rag._util.files import write_atomically
+from isr_rag._util.pages import rendered
 from isr_rag._util.sealed import from_plain
 from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
 from isr_rag.audit.redaction import Redaction, redact, shortened
 from isr_rag.audit.statement import Citation, MarkerStatus, Statement, Verdict
 from isr_rag.core.evidence import Chunk
-from isr_rag.core.pictures import strip
 from isr_rag.errors import InvalidInputError
 
 SCHEMA_VERSION = 2
@@ -224,7 +223,8 @@ class AnswerAudit:
             if first >= at:
                 segments += [(self.answer[at:first], None), (self.answer[first:last], i)]
                 at = last
-        rendered = _template().render(
+        return rendered(
+            "audit/page.html",
             audit=self,
             whole=whole,
             names=_NAMES,
@@ -232,32 +232,7 @@ class AnswerAudit:
             released=self.releasable(),
             segments=[*segments, (self.answer[at:], None)],
             around=lambda chunk, cited: _around(self.evidence[chunk].text, cited),
-            strip=strip,
         )
-        return str(rendered).strip() + "\n"
-
-
-@lru_cache(maxsize=1)
-def _template() -> Any:
-    """`page.html`, which shows texts escaped, and without what would control a terminal or turn the writing around."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("isr_rag.audit", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: (
-            value if not isinstance(value, str) or hasattr(value, "__html__") else printable(value, None)
-        ),
-    )
-    environment.filters["line"] = _in_one_line
-    return environment.get_template("page.html")
-
-
-def _in_one_line(text: str) -> str:
-    return " ".join(printable(text, None).split())
 
 
 def _around(text: str, cited: Sequence[Citation]) -> list[tuple[str, bool]]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from isr_rag.errors import ISRError, MissingDependencyError
 
-_PACKAGES = {"scipy": "scipy", "sklearn": "scikit-learn", "venn_abers": "venn-abers", "matplotlib": "matplotlib"}
+_PACKAGES = {"scipy": "scipy", "sklearn": "scikit-learn", "venn_abers": "venn-abers"}
 
 
 class CalibrationError(ISRError, ValueError):

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isr_rag._util import strict_json
+from isr_rag._util.pages import rendered
 from isr_rag._util.sealed import from_plain
 from isr_rag._util.text import printable
 from isr_rag.core.bounds import Action as Action
 from isr_rag.core.bounds import DecidedBy as DecidedBy
 from isr_rag.core.bounds import Reason as Reason
 from isr_rag.core.evidence import Chunk, Focus, Nearest, one_line
-from isr_rag.core.pictures import plot, strip
 from isr_rag.core.settings import Settings
 from isr_rag.errors import ConfigurationError, InvalidInputError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SCHEMA_VERSION = 2
 _NO_RISK = 5e-5
@@ -220,32 +216,7 @@ class Decision:
 
     def _repr_html_(self) -> str:
         """A small table with a strip of the orderings' probabilities, for notebooks."""
-        colour = {Action.ANSWER: "#0072b2", Action.ABSTAIN: "#d55e00", Action.ACQUIRE: "#b58900"}[self.action]
-        rows = "".join(
-            f'<tr><th style="text-align:left;padding-right:1em">{html.escape(name)}</th>'
-            f'<td style="text-align:left">{html.escape(value)}</td></tr>'
-            for name, value in self._rows()
-        )
-        return (
-            f'<div style="border-left:4px solid {colour};padding-left:0.8em">'
-            f'<b style="color:{colour}">{self.action.name}</b> <code>{self.reason.value}</code>: '
-            f"{html.escape(self.explain())}{strip(self.q, self.p_star, self.p_ref, colour)}<table>{rows}</table></div>"
-        )
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Plot the model's probability for each ordering beside what is trusted (p_ref) and what is needed (p*).
-
-        Args:
-            ax: matplotlib axes to draw on; a new figure by default.
-
-        Raises:
-            InvalidInputError: if nothing was scored.
-            MissingDependencyError: if matplotlib is not installed.
-        """
-        if not self.q:
-            raise InvalidInputError("nothing was scored, so there is nothing to plot")
-        title = f"{self.action.name}: {_HEADLINES[self.reason]}"
-        return plot(self.q, self.p_star, self.p_ref, title, invariant=self.settings.invariant, ax=ax)
+        return rendered("core/decision.html", decision=self, rows=self._rows())
 
 
 _HEADLINES = {
@@ -263,7 +234,7 @@ _HEADLINES = {
     Reason.RETRIEVER_FAILED: "the retriever failed",
     Reason.SHIFTED: "live cases no longer look like those that the calibration was made on",
 }
-"""One clause that says why, for titles."""
+"""One clause that says why."""
 
 _CHANGES = {
     Reason.ORDER_SENSITIVE: "fewer chunks that distract from or contradict the one that carries it",
