@@ -56,7 +56,7 @@ ifdef HASHED
 else
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' $(patsubst %,--editable '%',$(patsubst server,server[dev],$(OTHERS)))
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' $(patsubst %,--editable '%',$(patsubst lab,lab[ray],$(patsubst server,server[dev],$(OTHERS))))
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(INTEGRATIONS:%=--editable '%[dev]')
 endif
 	touch $@

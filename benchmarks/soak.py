@@ -37,7 +37,8 @@ from measuring import COLOURS, MARKERS, machine
 from tasks import make_gate, write_items
 
 from isr_rag._util.files import write_json
-from isr_rag.io import check_file, check_file_on_ray
+from isr_rag.io import check_file
+from isr_rag_server.cluster import check_file_on_ray
 
 
 def main() -> None:

@@ -107,7 +107,6 @@ def test_without_evidence_nothing_is_checked(run) -> None:  # type: ignore[no-un
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("batch", "in.jsonl", "--out", "out.jsonl", "--workers", "2"), "--ray"),
         (("check", "--claim", "c", "-e", "f", "--dtype", "float16"), "--model"),
         (("check", "--claim", "c", "-e", "f", "--server", "http://a", "--device", "cuda"), "--server"),
         (("batch", "in.jsonl", "--server", "http://a", "--model", "m", "--dtype", "bfloat16"), "--server"),

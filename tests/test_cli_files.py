@@ -160,7 +160,7 @@ def test_the_summary_counts_what_was_answered_and_why_not(tmp_path: Path) -> Non
     running = _start(tmp_path, "Scorer = FixedScorer", "in.jsonl", "--out", "out.jsonl")
     _, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
-    assert "3 lines in " in err and "2 answered, 1 abstained (1 no_evidence), 0 bad" in err
+    assert "3 lines in " in err and "2 answered, 1 held back (1 no_evidence), 0 bad" in err
 
 
 def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(tmp_path: Path) -> None:

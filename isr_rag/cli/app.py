@@ -50,7 +50,7 @@ app.command(epilog=_examples(preparing.DOCTOR_EXAMPLES, preparing.DOCTOR_EXIT_CO
 
 COMMANDS = "isr_rag.commands"
 """Group of entry points by which other distributions add commands; each is called with `app` and `calibrating`."""
-ELSEWHERE = {"": ("serve", "mcp", "report", "compare"), "calibrate ": ("collect", "next", "label", "report")}
+ELSEWHERE = {"": ("serve", "mcp", "report", "compare", "ray"), "calibrate ": ("collect", "next", "label", "report")}
 """The commands that isr-rag-server adds."""
 
 

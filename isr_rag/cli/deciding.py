@@ -1,4 +1,4 @@
-"""`isr-rag check` and `batch` decide about one item or a file of them; `audit` judges whole answers."""
+"""`isr-rag check` decides about one item, `audit` judges a whole answer, and `batch` does so line by line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,13 +27,12 @@ CHECK_EXAMPLES = (
 BATCH_EXAMPLES = (
     "isr-rag batch in.jsonl --out out.jsonl",
     "isr-rag batch - < in.jsonl > out.jsonl",
-    "isr-rag batch in.jsonl --out out.jsonl --ray --workers 8",
+    "isr-rag batch answers.jsonl --out audits.jsonl --audit",
 )
 
 AUDIT_EXAMPLES = (
     'isr-rag audit --answer answer.md --evidence notes/ --question "What is known about the Seine?" --html report.html',
     "isr-rag audit --answer - -e report.pdf --json < answer.md",
-    "isr-rag audit --jsonl answers.jsonl --out audits.jsonl",
 )
 
 ConventionOption = Annotated[Convention, typer.Option(help="safe, or paper (the paper's literal rule).")]
@@ -86,10 +85,9 @@ def batch(
     ],
     out: Annotated[Path, typer.Option(callback=output_file, help="JSONL, or - for standard output.")] = STDIO,
     force: Force = False,
-    ray: Annotated[bool, typer.Option("--ray", help="Decide on a Ray cluster instead of in this process.")] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers of --ray. Default: one per GPU, else one per CPU.")
-    ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit", help='Audit the answer of each line: {"id", "answer", "question"?, "evidence"}.')
+    ] = False,
     options: GateOptions,
     convention: ConventionOption = "safe",
     cascade: Cascade = False,
@@ -98,9 +96,6 @@ def batch(
 
     What is done of a file is kept when a run stops, and the same command goes on from there.
     """
-    if workers is not None and not ray:
-        raise typer.BadParameter("--workers are those of --ray")
-    make_gate = options.gate_maker(rule=Rule(convention=convention), cascade=cascade, keep_states=False)
     with tempfile.TemporaryDirectory(prefix="isr-rag-") as folder:
         source, target = items, out
         if items == STDIO:  # a run reads its input more than once
@@ -110,17 +105,13 @@ def batch(
             target = Path(folder) / "decisions.jsonl"
 
         def run(progress: Callable[[int, int], None]) -> Summary:
-            from isr_rag.io import check_file, check_file_on_ray
+            from isr_rag.io import audit_file, check_file
 
-            if not ray:
-                return check_file(make_gate(), source, target, progress=progress, force=force)
-            gpus = options.model is not None and options.server is None
-            return check_file_on_ray(
-                make_gate, source, target, workers=workers, gpus=gpus, progress=progress, force=force
-            )
+            gate = options.gate(rule=Rule(convention=convention), cascade=cascade, keep_states=audit)
+            return (audit_file if audit else check_file)(gate, source, target, progress=progress, force=force)
 
         after = "nothing was written" if out == STDIO else "run the same command to resume"
-        code = over_file("deciding", run, _describe, after=after)
+        code = over_file("auditing" if audit else "deciding", run, after=after)
         errors = Path(f"{target}.errors.jsonl")
         if out == STDIO:
             with target.open(encoding="utf-8") as decisions:
@@ -131,40 +122,21 @@ def batch(
     raise typer.Exit(code)
 
 
-def _describe(summary: Summary) -> str:
-    """How many lines were answered, and abstained from and why, the most frequent reason first."""
-    counted = sorted(summary.abstained.items(), key=lambda one: (-one[1], one[0]))
-    reasons = ", ".join(f"{count} {reason}" for reason, count in counted)
-    abstained = sum(summary.abstained.values())
-    return f"{summary.answered} answered, {abstained} abstained{f' ({reasons})' if reasons else ''}"
-
-
 @with_option_groups
 def audit(
     *,
     answer: Annotated[
-        Path | None,
-        typer.Option(callback=input_file, help="The answer: a text or Markdown file, or - for standard input."),
-    ] = None,
+        Path, typer.Option(callback=input_file, help="The answer: a text or Markdown file, or - for standard input.")
+    ],
     evidence: Annotated[
-        list[str] | None,
+        list[str],
         typer.Option(
             "--evidence",
             "-e",
             help="Text, Markdown, HTML, PDF, JSON or JSONL, or a directory; repeatable. Its order is what [1] means.",
         ),
-    ] = None,
+    ],
     question: Annotated[str | None, typer.Option(help="The question that it answers.")] = None,
-    answers: Annotated[
-        Path | None,
-        typer.Option(
-            "--jsonl",
-            callback=input_file,
-            help='Audit every line of a file: {"id", "answer", "question"?, "evidence"}.',
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(callback=output_file, help="Output of --jsonl.")] = None,
-    force: Force = False,
     html: Annotated[
         Path | None,
         typer.Option(callback=output_file, help="Write the report to this file, to be opened in a browser."),
@@ -174,31 +146,17 @@ def audit(
 ) -> None:
     """Judge a whole answer, statement by statement: what holds, on what evidence, and what may go out.
 
-    --h-star is the error budget of the whole answer.
-    What is done of a file is kept when a run stops, and the same command goes on from there.
+    --h-star is the error budget of the whole answer. For a file of answers: isr-rag batch --audit.
     """
-    for wrong, message in (
-        (
-            (answers is None) == (answer is None) or (answers is None) != (out is None),
-            "give --answer for one audit, or --jsonl together with --out",
-        ),
-        (answer and not evidence, "--answer is judged against evidence: give --evidence"),
-        (answers and (evidence or question), "with --jsonl each line has its evidence and question: give neither here"),
-        (answers and (html or as_json), "--html and --json are for one answer; the output of --jsonl is JSON already"),
-        (STDIO in (answers, out, html), "only --answer can be - (standard input)"),
-        (force and not answers, "--force replaces the output of --jsonl"),
-        (answer == STDIO and "-" in (evidence or []), "standard input is either the answer or the evidence"),
-    ):
-        if wrong:
-            raise typer.BadParameter(message)
-    if answers is not None and out is not None:
-        _audit_file(options, answers, out, force=force)
-    assert answer is not None
+    if html == STDIO:
+        raise typer.BadParameter("--html names a file")
+    if answer == STDIO and "-" in evidence:
+        raise typer.BadParameter("standard input is either the answer or the evidence")
     from isr_rag.io.sources import read_evidence
 
     with console.status("reading the evidence") as status:
         text = _read_answer(answer)
-        chunks = read_evidence(evidence or [], note=note)
+        chunks = read_evidence(evidence, note=note)
         status.update("loading the model")
         gate = options.gate()
         status.update("auditing")
@@ -216,21 +174,3 @@ def _read_answer(path: Path) -> str:
         return (sys.stdin.buffer.read() if path == STDIO else path.read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-
-
-def _audit_file(options: GateOptions, source: Path, target: Path, *, force: bool) -> NoReturn:
-    from isr_rag.io import audit_file
-
-    gate = options.gate()
-
-    def run(progress: Callable[[int, int], None]) -> Summary:
-        return audit_file(gate, source, target, progress=progress, force=force)
-
-    def describe(summary: Summary) -> str:
-        whole, some, none = summary.answered, summary.abstained.get("trim", 0), summary.abstained.get("abstain", 0)
-        return f"{whole} may go out whole, {some} in part, {none} not"
-
-    code = over_file("auditing", run, describe, after="run the same command to resume")
-    if code:
-        note(f"bad lines with their errors: {target}.errors.jsonl")
-    raise typer.Exit(code)

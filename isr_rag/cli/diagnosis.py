@@ -19,14 +19,12 @@ _OPTIONAL = {
     "transformers": ("local models", "local"),
     "bitsandbytes": ("4-bit and 8-bit models", "quantized"),
     "diskcache": ("remembering scores", "cache"),
-    "matplotlib": ("plots", "plot"),
     "sklearn": ("calibrating", "calibrate"),
     "venn_abers": ("calibrating", "calibrate"),
     "typer": ("the command line", "cli"),
     "pypdf": ("evidence from PDF", "documents"),
     "trafilatura": ("evidence from HTML", "documents"),
     "openai": ("models behind a server", "server"),
-    "ray": ("deciding on a cluster", "ray"),
     "opentelemetry": ("telling OpenTelemetry of decisions", "otel"),
 }
 """Packages with what they are for and the extra that installs them."""

@@ -61,13 +61,10 @@ def columns(doing: str) -> tuple[ProgressColumn, ...]:
     return TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
 
 
-def over_file(
-    doing: str, run: Callable[[Callable[[int, int], None]], Summary], describe: Callable[[Summary], str], *, after: str
-) -> int:
+def over_file(doing: str, run: Callable[[Callable[[int, int], None]], Summary], *, after: str) -> int:
     """Work through a file behind a progress bar, print a summary, and return the exit code.
 
-    `run` gets a function to call with the number of lines done and of all lines; `describe` puts the good lines into
-    words; `after` says how to go on after Ctrl-C.
+    `run` gets a function to call with the number of lines done and of all lines; `after` says what follows Ctrl-C.
     """
     begun, bar = perf_counter(), Progress(*columns(doing), console=console)
     task = bar.add_task("", total=None)
@@ -79,7 +76,11 @@ def over_file(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     seconds, lines = perf_counter() - begun, summary.decided + summary.bad
     before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
-    tell(f"{lines} lines in {seconds:.1f} s{before}: {describe(summary)}, {summary.bad} bad")
+    counted = sorted(summary.abstained.items(), key=lambda one: (-one[1], one[0]))
+    held = f"{sum(summary.abstained.values())} held back"
+    if reasons := ", ".join(f"{count} {reason}" for reason, count in counted):
+        held += f" ({reasons})"
+    tell(f"{lines} lines in {seconds:.1f} s{before}: {summary.answered} answered, {held}, {summary.bad} bad")
     return EXIT_LINES if summary.bad else 0
 
 

@@ -1,4 +1,4 @@
-"""`isr-rag audit`: one answer, or a file of them."""
+"""`isr-rag audit` judges one answer, `isr-rag batch --audit` a file of them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     (tmp_path / "good.md").write_text(GOOD, "utf-8")
     (tmp_path / "bad.md").write_text(f"{GOOD} The Seine is deep.", "utf-8")
 
-    def invoke(*arguments: str, **more: Any) -> Any:
-        return CliRunner().invoke(app, ["audit", *(a.replace("TMP", str(tmp_path)) for a in arguments)], **more)
+    def invoke(*arguments: str, command: str = "audit", **more: Any) -> Any:
+        return CliRunner().invoke(app, [command, *(a.replace("TMP", str(tmp_path)) for a in arguments)], **more)
 
     return invoke
 
@@ -57,10 +57,8 @@ def test_json_and_report(run: Any, tmp_path: Path) -> None:
     [
         [],
         ["--answer", "TMP/good.md"],
-        ["--jsonl", "TMP/good.md"],
         ["--answer", "TMP/nothing.md", "-e", "TMP/evidence.jsonl"],
-        ["--jsonl", "TMP/good.md", "--out", "TMP/out.jsonl", "--json"],
-        ["--jsonl", "TMP/good.md", "--out", "TMP/out.jsonl", "-e", "TMP/evidence.jsonl"],
+        ["--answer", "TMP/good.md", "-e", "TMP/evidence.jsonl", "--html", "-"],
         ["--answer", "-", "-e", "-"],
     ],
 )
@@ -78,7 +76,7 @@ LINES = [
 
 def test_a_file_is_audited_line_by_line(run: Any, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES), "utf-8")
-    done = run("--jsonl", "TMP/in.jsonl", "--out", "TMP/out.jsonl", "--h-star", "0.2")
+    done = run("TMP/in.jsonl", "--audit", "--out", "TMP/out.jsonl", "--h-star", "0.2", command="batch")
     assert done.exit_code == 4, done.output
     out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
     assert [(row["id"], row["audit"]["action"]) for row in out] == [(1, "answer"), (3, "abstain")]

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from isr_lab.experiments.trials import Group, Score, ScoredTrial, Trial, TrialProgress, gather, score_group
 from isr_rag.core.scorer import Layout, Scorer, noise_floor_of
-from isr_rag.io.cluster import ClusterError, Pool, as_isr_error, on_one_thread, started
+from isr_rag_server.cluster import ClusterError, Pool, as_isr_error, on_one_thread, started
 
 MakeScorer = Callable[[], Scorer]
 """Makes a scorer; it is pickled, and called once in every worker."""

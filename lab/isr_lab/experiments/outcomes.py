@@ -58,4 +58,4 @@ def require_parquet() -> None:
         MissingDependencyError: if pyarrow is not installed.
     """
     if find_spec("pyarrow") is None:
-        raise MissingDependencyError("Parquet", "pyarrow", "ray")
+        raise MissingDependencyError("Parquet", "pyarrow", "ray", "isr-lab")

@@ -56,7 +56,7 @@ def _parquet(path: Path) -> Iterator[SliceItem]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise MissingDependencyError("Parquet", "pyarrow", "ray") from error
+        raise MissingDependencyError("Parquet", "pyarrow", "ray", "isr-lab") from error
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:

@@ -80,7 +80,7 @@ def long_items(tmp_path: Path) -> Path:
 def test_a_slice_in_parquet_gives_the_same_scores_and_its_outcomes_in_parquet(
     run: Run, fake: list[dict[str, Any]], long_items: Path, tmp_path: Path
 ) -> None:
-    pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install '.[ray]'")
+    pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install './lab[ray]'")
     pq = pytest.importorskip("pyarrow.parquet")
     rows = [json.loads(line) for line in long_items.read_text("utf-8").splitlines()]
     columns = tmp_path / "slice.parquet"

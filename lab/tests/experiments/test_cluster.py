@@ -28,13 +28,13 @@ from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, ScorerError
-from isr_rag.io.cluster import ClusterError
 from isr_rag.scorers.embedded import embedded_scorer, is_ready
 from isr_rag.testing import FixedScorer
+from isr_rag_server.cluster import ClusterError
 
 pytestmark = pytest.mark.slow
 
-ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install '.[ray]'")
+ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install './server[ray]'")
 
 HERE = sys.modules[__name__]
 

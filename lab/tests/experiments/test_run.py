@@ -381,7 +381,7 @@ if __name__ == "__main__":
 
 
 def test_the_outcomes_of_every_trial_are_written_as_lines_and_as_columns(tmp_path: Path) -> None:
-    pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow: pip install '.[ray]'")
+    pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow: pip install './lab[ray]'")
     items, scorer = load_sample()[:4], FixedScorer(probability, identity="fixed")
     assert not list(run_experiment(Means(), scorer, items, tmp_path).glob("outcomes*"))
     folder = run_experiment(Means(), scorer, items, tmp_path, outcomes="jsonl")

@@ -11,7 +11,7 @@ import pytest
 from isr_lab.slice import load_sample, read_items
 from isr_rag.errors import InvalidInputError
 
-pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install '.[ray]'")
+pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install './lab[ray]'")
 pq = pytest.importorskip("pyarrow.parquet")
 
 

@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server.tests import noting
 
 import isr_lab
 import isr_rag.cli
 from isr_rag import Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, ScorerError
-from isr_rag.io import check_file, check_file_on_ray
-from isr_rag.io.cluster import ClusterError, shares
+from isr_rag.io import check_file
 from isr_rag.io.items import BATCH
 from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import is_ready
 from isr_rag.testing import FixedScorer
-from tests.io import noting
+from isr_rag_server.cluster import ClusterError, check_file_on_ray, shares
 
 pytestmark = pytest.mark.slow
 
-ray = pytest.importorskip("ray", reason="the engine ray needs Ray: pip install '.[ray]'")
+ray = pytest.importorskip("ray", reason="a cluster needs Ray: pip install './server[ray]'")
 
 SAMPLE = Path(isr_lab.__file__).parent / "data" / "slice_sample.jsonl"
 HERE = sys.modules[__name__]
@@ -233,13 +233,13 @@ def test_the_embedded_model_gives_the_same_bits_on_two_workers(
             chunks = sample[i % BATCH]["chunks"][:2]  # the second batch asks about chunks of the first
             evidence = [{"text": chunk["text"], "title": chunk["title"]} for chunk in chunks]
             file.write(json.dumps({**asked, "evidence": evidence}) + "\n")
-    for target, engine in (("local", []), ("ray", ["--ray", "--workers", "2"])):
-        arguments = ["isr-rag", "batch", str(source), "--out", str(tmp_path / target), *engine]
+    for command, more in (("batch", []), ("ray", ["--workers", "2"])):
+        arguments = ["isr-rag", command, str(source), "--out", str(tmp_path / command), *more]
         monkeypatch.setattr(sys, "argv", arguments)
         with pytest.raises(SystemExit) as stop:
             isr_rag.cli.main()
         assert stop.value.code == 0
-    local, on_ray = decisions(tmp_path / "local"), decisions(tmp_path / "ray")
+    local, on_ray = decisions(tmp_path / "batch"), decisions(tmp_path / "ray")
     assert len(local) == BATCH + 2
     assert local == on_ray
     assert [decision.q for _, decision in local] == [decision.q for _, decision in on_ray]

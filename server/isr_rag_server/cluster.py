@@ -43,7 +43,7 @@ def check_file_on_ray(
     progress: ItemProgress = lambda done, items: None,
     force: bool = False,
 ) -> Summary:
-    """Decide about every item of a file as `check_file` does, on Ray; each engine can resume a run of the other.
+    """Decide about every item of a file as `isr_rag.io.check_file` does, on Ray; each can resume a run of the other.
 
     The cluster is the one that this process has joined, else the one that `RAY_ADDRESS` names (`auto`: the one on this
     machine), else a local one for the time of the run.
@@ -120,7 +120,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingDependencyError("the engine ray", error.name or "ray", "ray") from error
+        raise MissingDependencyError("a Ray cluster", error.name or "ray", "ray", "isr-rag-server") from error
     return ray
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from isr_rag import ISRGate
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import ScoreRequest, Scores
-from isr_rag.io import check_file_on_ray
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
+from isr_rag_server.cluster import check_file_on_ray
 
 
 def probability(prompt: Prompt, ordering: Ordering) -> float:
