@@ -29,5 +29,9 @@ def _environment() -> Any:
         undefined=StrictUndefined,
         finalize=shown,
     )
-    environment.filters["line"] = lambda text: " ".join(printable(text, None).split())
+    environment.filters["line"] = _in_one_line
     return environment
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(printable(text, None).split())
