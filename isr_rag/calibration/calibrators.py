@@ -54,6 +54,11 @@ class Steps:
             raise CalibrationError(f"a score must be a probability in [0, 1], not {score}")
         return self.values[bisect_right(self.breaks, score)]
 
+    def at_most(self, highest: float) -> Steps:
+        """The same, with a highest value."""
+        lower = sum(value < highest for value in self.values)
+        return self if lower == len(self.values) else Steps(self.breaks[:lower], (*self.values[:lower], highest))
+
     def threshold(self, target: float) -> float | None:
         """The lowest score with at least this value (up to rounding); None if there is none."""
         if self.values[0] >= target - TOLERANCE:
@@ -99,12 +104,6 @@ class Tail:
     Attributes:
         true: scores of items for which the predicate holds, ascending, in [0, 1].
         false: scores of items for which it does not, ascending, in [0, 1].
-
-    Examples:
-        >>> from isr_rag.calibration import Tail
-        >>> tail = Tail.fit([0.2] * 60 + [0.9] * 60, [0] * 60 + [1] * 60)
-        >>> round(tail.steps().at(0.93), 3)  # p_ref of a case with this score: 1 - 1 / 61
-        0.984
     """
 
     true: tuple[float, ...]
@@ -129,11 +128,7 @@ class Tail:
         return found[0].astype(np.int64), found[1].astype(np.int64)
 
     def steps(self, prevalence: float | None = None) -> Steps:
-        """p_ref as a function of the score.
-
-        Args:
-            prevalence: share of supported cases among those to decide, in (0, 1); None: as among the labelled items.
-        """
+        """p_ref by score, where this share of the cases to decide is supported (None: as of the labelled items)."""
         right, wrong = 1.0, 1.0
         if prevalence is not None:
             if not 0.0 < prevalence < 1.0:
@@ -160,12 +155,6 @@ class VennAbers:
     Attributes:
         p0: the lower probability.
         p1: the upper probability; unlike `p0` it rises only after each of its breaks.
-
-    Examples:
-        >>> from isr_rag.calibration import VennAbers
-        >>> calibration = VennAbers.fit([0.2] * 60 + [0.9] * 60, [0] * 60 + [1] * 60)
-        >>> round(calibration.lower(0.95), 3)
-        0.984
     """
 
     p0: Steps
@@ -265,11 +254,7 @@ class NoisyChannel:
         return cls(p_true_if_positive=low[1], p_true_if_negative=low[0])
 
     def lower(self, verdict: float) -> float:
-        """Lower bound on P(g = 1) given the verdict 0 or 1: p_ref.
-
-        Raises:
-            CalibrationError: if the verdict is anything else.
-        """
+        """Lower bound on P(g = 1) given the verdict: p_ref; CalibrationError if it is neither 0 nor 1."""
         if verdict not in (0, 1):
             raise CalibrationError(f"a channel takes a verdict of 0 or 1, not {verdict}")
         return self.p_true_if_positive if verdict == 1 else self.p_true_if_negative

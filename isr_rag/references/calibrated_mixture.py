@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from bisect import bisect_right
 
 from isr_rag._util.text import foreign_language, sample
 from isr_rag.calibration.artefact import (
@@ -15,7 +14,7 @@ from isr_rag.calibration.artefact import (
     LoopCalibration,
     PredicateCalibration,
 )
-from isr_rag.calibration.calibrators import VennAbers
+from isr_rag.calibration.calibrators import Steps, VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
 from isr_rag.core.bounds import TOLERANCE, mean
 from isr_rag.core.settings import Calibration, Case, Estimate, checked_calibration, out_of_reach, probability
@@ -99,7 +98,7 @@ class CalibratedMixture:
         self.delta = delta
         self.prevalence = prevalence
         self.min_errors = min_errors
-        self._rates: dict[tuple[str, int], Callable[[float], float]] = {}
+        self._rates: dict[tuple[str, int], Steps] = {}
 
     def __repr__(self) -> str:
         own = self.calibration
@@ -148,14 +147,14 @@ class CalibratedMixture:
                     f"delta={self.delta} and prevalence={self.prevalence}; isr_rag.acquire splits h* then"
                 )
             guarantee, source = "selective", f"{source}, of a loop of {rounds} rounds"
-            p_ref = min(loop.steps.at(score), self._p_ref(template, fitted, part, guarantee)(score))
+            p_ref = min(_value(loop.steps, score), _value(self._p_ref(template, fitted, part, guarantee), score))
         else:
             if self.delta is not None:
                 threshold = calibration.threshold(template, h_star, self.delta, chunks=case.read)
                 guaranteed, remark = threshold.allows(score), "" if threshold.value is not None else threshold.reason
-            p_ref = self._p_ref(template, fitted, part, guarantee)(score)
+            p_ref = _value(self._p_ref(template, fitted, part, guarantee), score)
             if self.prevalence is None or self.prevalence >= fitted.share:  # else too high for cases like this one
-                pointwise = part.calibrator.lower(score)
+                pointwise = _value(part.calibrator.p0, score)
         source += ", rate among the answered" if guarantee == "selective" else ", lower probability of cases like it"
         highest, lowest_h_star = self.ceiling(template, rounds=rounds), None
         if highest is not None and highest < 1.0 - h_star - TOLERANCE:
@@ -189,7 +188,7 @@ class CalibratedMixture:
         if fitted is None or (rounds > 1 and loop is None):
             return None
         guarantee = "selective" if loop is not None else self.guarantee_for(fitted)
-        single = max(self._p_ref(predicate, fitted, part, guarantee)(1.0) for part in fitted.bins)
+        single = max([self._p_ref(predicate, fitted, part, guarantee).values[-1] for part in fitted.bins])
         return single if loop is None else min(loop.steps.ceiling, single)
 
     def _given(self, case: Case) -> Fingerprint:
@@ -211,23 +210,20 @@ class CalibratedMixture:
         plain = self.guarantee != "pointwise" and self.delta is None and self.prevalence is None
         return fitted.loop(rounds) if plain else None
 
-    def _p_ref(
-        self, template: str, fitted: PredicateCalibration, part: BinCalibration, guarantee: Guarantee
-    ) -> Callable[[float], float]:
+    def _p_ref(self, template: str, fitted: PredicateCalibration, part: BinCalibration, guarantee: Guarantee) -> Steps:
         """p_ref by score for a bin; computed once."""
         if guarantee == "pointwise":
-            return part.calibrator.lower
+            return part.calibrator.p0
         key = template, part.first
         if key not in self._rates:
             tail = part.tail if self.delta is None or part.pilot is None else part.pilot
             highest = 1.0 if self.delta else fitted.ceiling(self.prevalence, min_errors=self.min_errors)
-            steps = tail.steps(self.prevalence)
-            self._rates[key] = partial(_at_most, highest, steps.at)
+            self._rates[key] = tail.steps(self.prevalence).at_most(highest)
         return self._rates[key]
 
 
-def _at_most(highest: float, rate: Callable[[float], float], score: float) -> float:
-    return min(rate(score), highest)
+def _value(steps: Steps, score: float) -> float:
+    return steps.values[bisect_right(steps.breaks, score)]
 
 
 def _outside(
