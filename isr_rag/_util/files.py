@@ -32,11 +32,7 @@ def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
 
 
 def write_json(path: Path, content: object, *, indent: int = 1) -> None:
-    """Write JSON atomically, with the keys in the order given.
-
-    Raises:
-        ValueError: for NaN or infinity; nothing is written then.
-    """
+    """Write JSON atomically, with the keys in the order given; ValueError for NaN or infinity."""
     write_atomically(path, json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from isr_rag.audit.audits import AuditItem, Audits
 from isr_rag.audit.calibration import AuditCalibration, Budget
-from isr_rag.audit.redaction import LeftOut, Redaction
+from isr_rag.audit.redaction import Redaction
 from isr_rag.audit.result import AnswerAudit, AuditAction
-from isr_rag.audit.statement import Citation, Kind, Marker, MarkerStatus, Probabilities, Statement, Verdict
+from isr_rag.audit.statement import Kind, MarkerStatus, Probabilities, Statement, Verdict
 
 __all__ = [
     "AnswerAudit",
@@ -15,10 +15,7 @@ __all__ = [
     "AuditItem",
     "Audits",
     "Budget",
-    "Citation",
     "Kind",
-    "LeftOut",
-    "Marker",
     "MarkerStatus",
     "Probabilities",
     "Redaction",

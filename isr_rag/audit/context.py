@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from isr_rag.audit.cutting import Part
 from isr_rag.core.work import Item
 
-_FEW = 4
-"""Words of the longest text that is read as a bare answer to the question."""
+_FEW = 4  # words of the longest text that is read as a bare answer to the question
 
-_FRAGMENT = 6
-"""Words of the longest list item that is read as the end of the words that introduce the list."""
+_FRAGMENT = 6  # words of the longest list item that is read as the end of the words that introduce the list
 
 _PRONOUN = re.compile(
     r"^(?P<before>(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"

@@ -45,8 +45,7 @@ _GREETING = re.compile(
     r"(?:according to|based on) (?:the |your )?(?:\w+ ){0,2}(?:context|evidence|documents?|passages?|sources?)\W*$)",
     re.IGNORECASE,
 )
-_GREETING_WORDS = 14
-"""A longer sentence that begins like a greeting may go on to state a fact."""
+_GREETING_WORDS = 14  # a longer sentence that begins like a greeting may go on to state a fact
 
 _REFUSAL = re.compile(
     r"\bi(?: do not| don['’]t| can['’]t| cannot| can not| could not| couldn['’]t| am unable| am not able| am not sure|"

@@ -36,20 +36,16 @@ CARRIES = 0.5
 CLOSE_FROM = 0.3
 """Statements from this probability on are read against single chunks too, if the calibration asks for it."""
 
-_CHUNKS = 3
-"""Most chunks, the nearest by their words, that are read alone for a statement, besides those that it cites."""
+_CHUNKS = 3  # most chunks, the nearest by their words, that are read alone for a statement, besides those that it cites
 
 _SENTENCES, _FIRST_SENTENCES = 5, 2
 """Most sentences of a chunk that are read alone, and how many of them before the others."""
 
-_CITED = 3
-"""Most sentences that are cited for a statement."""
+_CITED = 3  # most sentences that are cited for a statement
 
-_NOTHING = Chunk("…")
-"""What is read if nothing is left of the evidence."""
+_NOTHING = Chunk("…")  # what is read if nothing is left of the evidence
 
-_UNUSED = Oracle(0.5)
-"""The reference of questions whose probability alone matters."""
+_UNUSED = Oracle(0.5)  # the reference of questions whose probability alone matters
 
 _FAILED = frozenset({Reason.SCORER_FAILED, Reason.REFERENCE_FAILED})
 
@@ -332,12 +328,7 @@ class Inquiry:
     # The result.
 
     def statement(self, answer: str, *, cites: bool) -> Statement:
-        """The statement with everything that was found.
-
-        Args:
-            answer: the whole answer.
-            cites: whether the answer has citation markers at all.
-        """
+        """The statement with everything that was found; `cites`: the answer has citation markers."""
         (reason, absent), decision = self._absent(), self._decision
         if absent:
             decision = replace(decision, action=Action.ABSTAIN, reason=reason)

@@ -38,12 +38,7 @@ class Piece:
 
 
 class Pieces:
-    """The evidence of one answer.
-
-    Args:
-        chunks: the evidence.
-        budget: most words to read for one statement; None for all.
-    """
+    """The evidence of one answer, of which at most `budget` words are read for one statement (None: all)."""
 
     def __init__(self, chunks: Sequence[Chunk], budget: int | None) -> None:
         self.chunks = tuple(chunks)
@@ -67,9 +62,7 @@ class Pieces:
     def read(self, query: str, first: Collection[int] = ()) -> tuple[int, ...]:
         """Indices of the pieces to read for a query, in the order of the evidence.
 
-        Args:
-            query: the words to match.
-            first: chunks whose nearest piece is chosen before all others.
+        The nearest piece of each chunk in `first` is chosen before all others.
         """
         if self._budget is None:
             return tuple(range(len(self.pieces)))

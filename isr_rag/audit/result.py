@@ -31,8 +31,7 @@ _NAMES = {
     Verdict.NOT_ENOUGH: "not enough information",
     Verdict.NOT_JUDGED: "not judged",
 }
-_AROUND = 600
-"""Characters of a chunk shown on either side of a cited sentence."""
+_AROUND = 600  # characters of a chunk shown on either side of a cited sentence
 
 
 class AuditAction(StrEnum):

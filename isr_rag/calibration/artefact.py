@@ -190,13 +190,6 @@ class CalibrationArtefact:
         fingerprint: the settings that it was fitted for.
         predicates: id of the predicate's template -> calibration.
         created_by: program and version that fitted it.
-
-    Examples:
-        >>> from isr_rag.calibration import CalibrationArtefact
-        >>> from isr_rag.scorers.adjudicators import STANDARD
-        >>> artefact = CalibrationArtefact.load(STANDARD.directory / "calibration.json")
-        >>> artefact.fingerprint.max_words
-        600
     """
 
     fingerprint: Fingerprint

@@ -39,10 +39,6 @@ def calibration_card(
         kinds: id -> kind of case, for as many as are known.
         resamples: bootstrap resamples.
         seed: their seed.
-
-    Examples:
-        >>> from isr_rag.calibration.card import calibration_card, card_text
-        >>> print(card_text(calibration_card(records, [r.q_bar for r in records])))  # doctest: +SKIP
     """
     s, y = np.asarray(scores, dtype=np.float64), np.array([record.label == 1 for record in records])
     names, owner = np.unique(groups_of(records), return_inverse=True)

@@ -25,11 +25,7 @@ REFUSED_OF_A_CLASS = 10
 
 
 def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Scores as float64 and labels as bool, shape (n,) each; all code that reads labelled scores begins with it.
-
-    Args:
-        scores: in [0, 1], shape (n,).
-        labels: 1 where the predicate holds, 0 where it does not, shape (n,).
+    """Scores in [0, 1] as float64 and labels, 0 or 1, as bool, shape (n,) each; all code that reads them begins here.
 
     Raises:
         CalibrationError: for values that are not numbers, unequal lengths, NaN, scores outside [0, 1], or labels other

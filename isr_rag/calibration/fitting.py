@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag._util.text import languages_of
-from isr_rag.calibration.artefact import (
-    BinCalibration,
-    CalibrationArtefact,
-    Fingerprint,
-    PredicateCalibration,
-    joined,
-)
+from isr_rag.calibration.artefact import BinCalibration, CalibrationArtefact, Fingerprint, PredicateCalibration, joined
 from isr_rag.calibration.calibrators import Tail, VennAbers
 from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
@@ -97,12 +91,6 @@ def fit_artefact(
 
     Warns:
         CalibrationWarning: under 50 items of a class.
-
-    Examples:
-        >>> from isr_rag.calibration import CalibrationRecord, Fingerprint, fit_artefact
-        >>> items = [CalibrationRecord(str(i), "supported-claim/1", 0.1 + 0.8 * (i % 2), i % 2) for i in range(400)]
-        >>> artefact = fit_artefact(items, fingerprint=Fingerprint("my model", None, None), created_by="my project")
-        >>> path = artefact.save("calibration/calibration.json")  # doctest: +SKIP
     """
     settings = FitSettings() if settings is None else settings
     items = sorted(records, key=lambda record: (record.predicate, record.id))

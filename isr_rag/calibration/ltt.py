@@ -72,14 +72,6 @@ class LearnThenTest:
     Attributes:
         h_star: target hallucination rate in (0, 1).
         delta: tolerated probability of exceeding it, in (0, 1).
-
-    Examples:
-        >>> from isr_rag.calibration import LearnThenTest
-        >>> test = LearnThenTest(h_star=0.05, delta=0.1)
-        >>> test.fewest
-        45
-        >>> test.fit([0.2] * 60 + [0.9] * 60, [0] * 60 + [1] * 60, thresholds=[0.8, 0.1]).value
-        0.8
     """
 
     h_star: float
@@ -96,21 +88,15 @@ class LearnThenTest:
         return math.ceil(math.log(self.delta) / math.log1p(-self.h_star))
 
     def plan(
-        self,
-        scores: ArrayLike,
-        labels: ArrayLike,
-        *,
-        items: int,
-        answerable: ArrayLike | None = None,
-        size: int = 100,
+        self, scores: ArrayLike, labels: ArrayLike, *, items: int, answerable: ArrayLike | None = None, size: int = 100
     ) -> Floats:
         """Descending thresholds for `fit`, from pilot items disjoint from those that will be tested; shape (k,).
 
         Args:
-            scores: of the pilot items, in [0, 1], shape (n,).
-            labels: of the pilot items, shape (n,).
+            scores: of the pilot items, like `labels` and `answerable` as in `fit`.
+            labels: see `scores`.
             items: number of items (groups) that will be tested, >= 1.
-            answerable: of the pilot items, as in `fit`.
+            answerable: see `scores`.
             size: thresholds at most; candidates are the pilot scores' quantiles.
         """
         s, y, may = _checked(scores, labels, answerable)

@@ -29,8 +29,7 @@ LOGGER = "isr_rag.decisions"
 """The logger that has a line at INFO for each decision."""
 
 _logger = logging.getLogger(LOGGER)
-_TEXTS = {"nearest", "detail", "question"}
-"""What of a decision may quote the evidence or the question."""
+_TEXTS = {"nearest", "detail", "question"}  # what of a decision may quote the evidence or the question
 
 ScoresOrError: TypeAlias = Scores | ISRError
 """What came of one request."""

@@ -94,11 +94,8 @@ def _kl(p: Float, q: Float, eps: float = EPS) -> Float:
 def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
     """The largest p with KL(Ber(p) || Ber(q_bar)) <= budget, in [q_bar, 1]: the inverse of EDFL (Theorem 4, Box 1).
 
-    Solved to 1e-12 by Newton's method, all elements at once. It is 1 where budget >= -ln q_bar, and 0 where q_bar is 0.
-
-    Args:
-        budget: information budget in nats, >= 0 (infinity allowed), any shape.
-        q_bar: prior mass, broadcast against budget.
+    Solved to 1e-12 by Newton's method, all elements at once. It is 1 where budget (in nats, infinity allowed) is at
+    least -ln q_bar, and 0 where q_bar is 0.
     """
     b, q = np.broadcast_arrays(checked_at_least(budget, "budget", 0.0), _probability(q_bar, "q_bar"))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -119,12 +116,8 @@ def p_max(budget: ArrayLike, q_bar: ArrayLike) -> Float:
 def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
     """u_k = KL(Ber(p_ref) || Ber(q_k)), clipped above at `clip` nats (Algorithm 1, lines 4 and 7); shape (..., m).
 
-    The terms are never negative, so only the upper side acts. A.6 clips the log-ratio: less where 0 < p_ref < 1.
-
-    Args:
-        p_ref: reference probability, shape (...), without the axis of orderings.
-        q: probabilities of g = 1, shape (..., m).
-        clip: B in nats, above 0.
+    p_ref has shape (...), q has shape (..., m). The terms are never negative, so only the upper side acts. A.6 clips
+    the log-ratio: less where 0 < p_ref < 1.
     """
     limit = checked_at_least(clip, "clip", 0.0, strict=True)
     terms = _kl(np.expand_dims(_probability(p_ref, "p_ref"), -1), checked_orderings(q, "q"))
@@ -132,13 +125,7 @@ def budget_terms(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
 
 
 def budget(p_ref: ArrayLike, q: ArrayLike, *, clip: float = 6.0) -> Float:
-    """The information budget: mean over orderings of `budget_terms`, in nats, shape (...).
-
-    Examples:
-        >>> from isr_rag.core.bounds import budget
-        >>> print(budget(0.95, [0.9, 0.8, 0.6]).round(3))
-        0.148
-    """
+    """The information budget: mean over orderings of `budget_terms`, in nats, shape (...)."""
     return np.asarray(budget_terms(p_ref, q, clip=clip).mean(axis=-1))
 
 

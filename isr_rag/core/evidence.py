@@ -48,11 +48,9 @@ _CONTROL_TOKENS = re.compile(
     r"|\](?=~!?b[\[\]])|\[(?=e~\[)"  # MiniMax: ]~b]
 )
 
-_LONGEST = 60
-"""Words after which text without a sentence end (tables, code) is cut all the same."""
+_LONGEST = 60  # words after which text without a sentence end (tables, code) is cut all the same
 
-_MOST_LACKING = 6
-"""Most words of a claim that are shown as lacking in the nearest sentence."""
+_MOST_LACKING = 6  # most words of a claim that are shown as lacking in the nearest sentence
 
 # Scripts written without spaces (Thai to Khmer, kana, Han): each character counts. Elsewhere a run of more than 24
 # characters without a space (an encoded file, a long address) counts as several words.
@@ -302,13 +300,8 @@ def _joined(sentences: list[str], kept: list[int]) -> str:
 def nearest(query: str, claim: str | None, chunks: Sequence[Chunk], places: Sequence[int]) -> Nearest | None:
     """The sentence that shares most words with what is judged, the shortest of equals; None where no word is shared.
 
-    A title counts with each sentence of its chunk; words such as “the” and “was” do not count.
-
-    Args:
-        query: what is judged.
-        claim: whose lacking words may be shown; None for a draft, whose words stay out of decisions.
-        chunks: what was read of the evidence.
-        places: the index of each of them in the caller's evidence.
+    A title counts with each sentence of its chunk; words such as “the” and “was” do not count. `claim` is what may be
+    shown of the query (None for a draft), `places` has the index of each chunk in the caller's evidence.
     """
     wanted = _keys(query).keys()
     best: tuple[tuple[int, int, str], int, set[str]] | None = None

@@ -37,11 +37,6 @@ def draw_orderings(
 
     Raises:
         ConfigurationError: for a bad n, m, bands or family, or an exhaustive family larger than m.
-
-    Examples:
-        >>> from isr_rag.core.orderings import draw_orderings
-        >>> draw_orderings(3, 6)
-        ((0, 1, 2), (0, 2, 1), (1, 2, 0), (2, 1, 0), (1, 0, 2), (2, 0, 1))
     """
     if n < 1 or m < 1 or bands < 1:
         raise ConfigurationError(f"need n, m and bands of at least 1, got n={n}, m={m}, bands={bands}")

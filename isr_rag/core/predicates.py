@@ -131,8 +131,6 @@ class Supported(_Binary):
         >>> from isr_rag import Supported
         >>> Supported(claim="The Seine flows through Paris.").template
         'supported-claim/1'
-        >>> Supported(question="Which river?", answer="The Seine.").query
-        'Which river? The Seine.'
     """
 
     question: str | None = None

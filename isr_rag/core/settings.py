@@ -32,13 +32,6 @@ class Orderings:
         seed: seed of the draw, >= 0.
         cascade: score 3 orderings first and go on to 6 and m only near the boundary (Appendix E); stop at once when no
             remaining ordering could bring ISR to 1.
-
-    Examples:
-        >>> from isr_rag import ISRGate
-        >>> from isr_rag.core.settings import Orderings
-        >>> from isr_rag.references import Oracle
-        >>> from isr_rag.testing import FixedScorer
-        >>> gate = ISRGate(FixedScorer([0.9]), Oracle(1.0), orderings=Orderings(m=12, family="banded"))
     """
 
     m: int = 6
@@ -232,9 +225,7 @@ class CalibratedReference(Reference, Protocol):
     def ceiling(self, predicate: str | None, *, rounds: int = 1) -> float | None:
         """The highest p_ref that any evidence can bring; None where that is not known, or the loop was not calibrated.
 
-        Args:
-            predicate: template of the predicate; None: the best of all that were calibrated.
-            rounds: most rounds of the loop of acquisition; 1: a single decision.
+        `predicate` is its template (None: the best of all), `rounds` the most of the loop (1: a single decision).
         """
         ...
 
@@ -258,12 +249,7 @@ def checked_calibration(calibration: object) -> None:
 
 
 def consult(reference: Reference, case: Case) -> Estimate:
-    """A reference's estimate, checked.
-
-    Raises:
-        ReferenceFailedError: if the reference raises, or returns no probability or a label that is not there.
-        ISRError: the package's own errors pass as they are.
-    """
+    """A reference's estimate, checked: whatever else it raises or returns becomes a ReferenceFailedError."""
     name = type(reference).__name__
     try:
         given = cast(object, reference.estimate(case))

@@ -61,13 +61,7 @@ class CheckedItem:
 
 
 def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> CheckedItem:
-    """Check an item.
-
-    Raises:
-        InvalidInputError: for unknown, missing, empty or contradictory arguments.
-        InvalidTypeError: for arguments of the wrong type.
-        NoReferenceError: if neither the item nor the default is a reference.
-    """
+    """Check an item; the errors are those of `isr_rag.ISRGate.decide`."""
     if not isinstance(item, Mapping):
         raise InvalidTypeError(f"an item is a mapping of the arguments of decide(), not {type(item).__name__}")
     unknown = sorted(set(item) - set(Item.__annotations__))
@@ -264,8 +258,7 @@ class Work:
     ) -> Decision:
         """The decision with every number that is known; only `SUFFICIENT` is an answer.
 
-        `verdict` is None where nothing was weighed; `m` is by default the number of orderings that the settings ask
-        for.
+        `verdict` is None where nothing was weighed; `m` is by default that of the settings.
         """
         item, reading, settings, estimate = self.item, self.reading, self.settings, self.estimate
         claim = self.predicate.claim if isinstance(self.predicate, Supported) else None  # no draft

@@ -87,13 +87,9 @@ def require_answerable(gate: ISRGate, rounds: int = 1, *, before: bool = False, 
 
 
 def gate_of_round(gate: ISRGate, rounds: int, predicate: str, reference: Reference | None = None) -> ISRGate:
-    """The gate that decides at each round of a loop, with the share of h* that `share_of_round` says.
+    """The gate that decides at each round of a loop, with the share of the gate's h* that `share_of_round` says.
 
-    Args:
-        gate: its `h_star` is the budget of the whole loop.
-        rounds: most rounds of the loop, >= 1.
-        predicate: template of the predicate that is asked.
-        reference: overrides the gate's own.
+    `predicate` is the template of what is asked, and `reference` overrides the gate's own.
     """
     check_count("rounds", rounds, 1)
     if rounds == 1:

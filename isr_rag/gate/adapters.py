@@ -15,14 +15,7 @@ from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.core.settings import OnError, Settings, check_count, check_on_error
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, ReferenceFailedError, ScorerError
 from isr_rag.gate import ISRGate
-from isr_rag.gate.acquisition import (
-    SUFFICIENT,
-    SUPPORTED,
-    abstain,
-    gate_of_round,
-    require_answerable,
-    share_of_round,
-)
+from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, abstain, gate_of_round, require_answerable, share_of_round
 from isr_rag.gate.defaults import AFTER_DRAFTING, BEFORE_DRAFTING, default_reference
 from isr_rag.references.calibrated_mixture import CalibratedMixture
 
@@ -79,14 +72,7 @@ def core_gate(value: object) -> ISRGate:
 
 
 def default_h_star(place: Place, h_star: float | None = None, *, on_error: OnError = "raise", rounds: int = 1) -> float:
-    """The h* of a gate made by default, checked without loading its model.
-
-    Args:
-        place: where it decides.
-        h_star: the user's own target; by default what `isr_rag.gate.defaults` says for the place.
-        on_error: checked likewise.
-        rounds: most rounds of its loop, >= 1.
-    """
+    """The h* of the default gate of `gate_for`, with its arguments and errors, without loading the model."""
     check_on_error(on_error)
     check_count("rounds", rounds, 1)
     target = Settings(h_star=_DEFAULT_H_STAR[place] if h_star is None else h_star).h_star
@@ -140,11 +126,6 @@ def stands_alone(question: str) -> bool:
 
     It cannot where it begins as a continuation ("and when ...", "what about ..."), holds nothing but small words, or
     has a pronoun before anything in the question that the pronoun could stand for.
-
-    Examples:
-        >>> from isr_rag.gate.adapters import stands_alone
-        >>> stands_alone("When did the war end, and who won it?"), stands_alone("And when did it end?")
-        (True, False)
     """
     text = one_line(question)
     words = _WORD.findall(text)
@@ -163,11 +144,7 @@ def stands_alone(question: str) -> bool:
 
 
 def not_alone(gate: ISRGate, question: str, answer: str | None = None) -> Decision | None:
-    """The abstention about a question that only an earlier one would explain; None where it stands alone.
-
-    Raises:
-        ISRError: as `isr_rag.gate.acquisition.abstain`.
-    """
+    """The abstention about a question that only an earlier one would explain; None where it stands alone."""
     if stands_alone(question):
         return None
     detail = "the question refers to what was said before it: rewrite it as one that stands alone before searching"
@@ -191,13 +168,9 @@ def asked(decision: Decision, question: str, draft: str | None = None) -> Decisi
 
 @contextmanager
 def unquoted(*drafts: str | None) -> Generator[None, None, None]:
-    """What is raised inside reaches the caller without what it quotes of a draft: the kind of failure alone.
+    """What is raised inside reaches the caller without what it quotes of `drafts`: the kind of failure alone.
 
-    Args:
-        *drafts: what is judged inside; None where the evidence alone is.
-
-    Raises:
-        ISRError: as raised inside, with another message and no cause if it has a word of a draft.
+    An ISRError that has a word of a draft is raised with another message, and without its cause.
     """
     try:
         yield

@@ -65,13 +65,7 @@ class ISRGate:
         InvalidTypeError: for an object that is not a scorer or not a reference.
 
     Examples:
-        With the judge of this package, after `isr-rag setup`:
-
         >>> from isr_rag import ISRGate
-        >>> gate = ISRGate()  # doctest: +SKIP
-
-        With given probabilities in place of a model:
-
         >>> from isr_rag.references import Oracle
         >>> from isr_rag.testing import FixedScorer
         >>> gate = ISRGate(FixedScorer([0.97]), Oracle(1.0))
@@ -132,10 +126,6 @@ class ISRGate:
             CalibrationCorruptError: if a file was altered, or the files do not belong together.
             CalibrationMismatchError: if the scorer is not the one that was calibrated.
             ConfigurationError: if the calibration cannot reach `h_star`.
-
-        Examples:
-            >>> from isr_rag import ISRGate
-            >>> gate = ISRGate.load("calibration", h_star=0.1)  # doctest: +SKIP
         """
         from isr_rag.gate.reader import Reader
         from isr_rag.references.calibrated_mixture import CalibratedMixture

@@ -74,11 +74,7 @@ def score_labelled(
 
 
 def check_labelled(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
-    """The key (`item_key`) and the chunks' texts of each item.
-
-    Raises:
-        CalibrationError: for what no calibration can be fitted on; see `score_labelled`.
-    """
+    """The key (`item_key`) and the chunks' texts of each item; CalibrationError as `score_labelled`."""
     texts: list[tuple[str, list[str]]] = []
     ids: list[str] = []
     seen: list[str] = []

@@ -125,11 +125,6 @@ def bundled_items() -> list[dict[str, Any]]:
 
     Returns:
         Items as `read_labelled` gives them; `source` is the document, `group` the passage that an item is about.
-
-    Examples:
-        >>> from isr_rag.io.items import bundled_items
-        >>> len(bundled_items())
-        1574
     """
     data = resources.files("isr_rag.calibration").joinpath("data")
     chunks, items = (

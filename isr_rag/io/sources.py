@@ -16,11 +16,9 @@ from isr_rag.io.documents import SECONDS, DocumentReader, check_size
 CHUNK_WORDS = 120
 """Most words of a chunk that is cut out of running text, unless one paragraph has more."""
 
-_LONGEST_PARAGRAPH = 600
-"""Words of the longest paragraph that stays whole."""
+_LONGEST_PARAGRAPH = 600  # words of the longest paragraph that stays whole
 
-_LARGEST = 64 * 2**20
-"""Bytes of the largest file that is read."""
+_LARGEST = 64 * 2**20  # bytes of the largest file that is read
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _SUFFIXES = (".txt", ".md", ".rst", *_HTML_SUFFIXES, ".pdf", ".json", ".jsonl")
@@ -146,7 +144,7 @@ def _chunks(raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> 
     if not raw.strip():
         raise InvalidInputError(f"{path} is empty")
     if raw.startswith(b"%PDF-"):
-        yield from _pdf(raw, path, reader, deadline)
+        yield from _document("PDF", raw, path, reader, deadline)
         return
     if suffix == ".pdf":
         raise InvalidInputError(f"{path} is not a PDF file")
@@ -157,7 +155,7 @@ def _chunks(raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> 
             f"{path} is not UTF-8 text, nor a PDF: convert it first ({error.reason} at byte {error.start})"
         ) from error
     if suffix in _HTML_SUFFIXES:
-        yield from _html(text, path, reader, deadline)
+        yield from _document("HTML", text.encode(), path, reader, deadline)
     elif suffix in (".json", ".jsonl"):
         chunks = _json_list(text, str(path)) if suffix == ".json" else None
         yield from _json_lines(text, str(path)) if chunks is None else chunks
@@ -201,27 +199,16 @@ def _json_lines(text: str, name: str) -> Iterator[Chunk]:
                 raise InvalidInputError(f"{name}, line {number}: {error}") from error
 
 
-def _html(text: str, path: Path, reader: DocumentReader, deadline: float) -> Iterator[Chunk]:
-    """The main text of a page, without menus and footers."""
-    lines, title = _parsed("HTML", text.encode(), path, reader, deadline)
-    if not any(map(one_line, lines)):
-        raise InvalidInputError(f"{path} has no text that could be read")
-    yield from chunk_text("\n\n".join(lines), title or path.stem)
-
-
-def _pdf(raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> Iterator[Chunk]:
-    """The text of every page, cut between sentences because a PDF does not mark paragraphs."""
-    sentences, _ = _parsed("PDF", raw, path, reader, deadline)
-    if not any(map(one_line, sentences)):
-        raise InvalidInputError(f"the PDF {path} holds no text: pages that are pictures need text recognition first")
-    yield from chunk_text("\n\n".join(sentences), path.stem)
-
-
-def _parsed(kind: str, raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> tuple[list[str], str | None]:
+def _document(kind: str, raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> Iterator[Chunk]:
+    """The main text of a page, or the sentences of a PDF, which does not mark paragraphs."""
     try:
-        return reader.read(kind, raw, max(deadline - time.monotonic(), 0.0))
+        texts, title = reader.read(kind, raw, max(deadline - time.monotonic(), 0.0))
     except InvalidInputError as error:
         raise InvalidInputError(f"the {kind} {path}: {error}") from error
+    if not any(map(one_line, texts)):
+        why = "pages that are pictures need text recognition first" if kind == "PDF" else "it may be made by scripts"
+        raise InvalidInputError(f"the {kind} {path} holds no text: {why}")
+    yield from chunk_text("\n\n".join(texts), title or path.stem)
 
 
 def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:

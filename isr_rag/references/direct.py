@@ -144,13 +144,7 @@ class Verifier:
 
 
 class MinReference:
-    """Several references at once, two or more: the lowest p_ref counts.
-
-    Examples:
-        >>> from isr_rag.references import MinReference, Oracle, Verifier
-        >>> MinReference(Oracle(0.97), Oracle(1.0))
-        MinReference(Oracle(0.97), Oracle(1.0))
-    """
+    """Several references at once, two or more: the lowest p_ref counts."""
 
     def __init__(self, *references: Reference) -> None:
         if len(references) < 2:

@@ -127,10 +127,6 @@ class CrossEncoder(PairScorer):
         ConfigurationError: if no supporting label can be found, or a loaded model has no tokenizer.
         ModelNotFoundError: if the model is not there.
         MissingDependencyError: if transformers is not installed.
-
-    Examples:
-        >>> from isr_rag.scorers.pairs import CrossEncoder
-        >>> scorer = CrossEncoder("MoritzLaurer/DeBERTa-v3-base-mnli")  # doctest: +SKIP
     """
 
     def __init__(

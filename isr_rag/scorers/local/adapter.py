@@ -54,12 +54,7 @@ class Adapter:
 
 
 def read_adapter(directory: Path) -> Adapter:
-    """Read an adapter's description and check its weights.
-
-    Raises:
-        ModelNotFoundError: if a file is missing.
-        ModelCorruptError: if a file is damaged, or the weights are not those that were shipped.
-    """
+    """Read an adapter's description and check its weights; ModelNotFoundError or ModelCorruptError where that fails."""
     for name in (WEIGHTS, CONFIG, CARD):
         if not (directory / name).is_file():
             raise ModelNotFoundError(f"the adapter in {directory} has no {name}: install the package again")

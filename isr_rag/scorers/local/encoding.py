@@ -44,11 +44,9 @@ def fingerprint(around: Callable[[str], Around]) -> str:
     return hashlib.sha256("\0".join(around("\1")).encode()).hexdigest()[:12]
 
 
-_KEPT = 2**25
-"""Bytes of texts and their ids that are kept: a chunk is tokenised once for all questions about it."""
+_KEPT = 2**25  # bytes of texts and their ids that are kept: a chunk is tokenised once for all questions about it
 
-_LONGEST_KEPT = 2**16
-"""Characters of the longest text that is kept."""
+_LONGEST_KEPT = 2**16  # characters of the longest text that is kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from isr_rag.scorers.local.states import StateCache, States
 
 PROBE = tuple(range(3, 27))
 """Token ids that ways to compute are compared on."""
-_SAME = 1e-4
-"""Largest difference of a float32 probe's hidden states that counts as rounding."""
+_SAME = 1e-4  # largest difference of a float32 probe's hidden states that counts as rounding
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,7 @@ from typing import Any
 
 
 class FastTokenizer:
-    """The part of a transformers tokenizer that encodes prompts.
-
-    Args:
-        folder: with `tokenizer.json`, `tokenizer_config.json` and, for a chat model, `chat_template.jinja`.
-    """
+    """The part of a transformers tokenizer that encodes prompts, from a folder with its files."""
 
     def __init__(self, folder: Path) -> None:
         import jinja2.sandbox

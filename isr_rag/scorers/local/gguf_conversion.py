@@ -18,11 +18,7 @@ def convert(gguf: Path, folder: Path) -> None:
     """Write `model.safetensors` (bfloat16), `config.json` and the tokenizer's files into an existing folder.
 
     transformers reads the weights. It would write another configuration and tokenizer from release to release, so
-    these come from this package and from the file itself.
-
-    Raises:
-        ModelCorruptError: if the file cannot be read.
-        MissingDependencyError: if gguf is not installed.
+    these come from this package and from the file itself. ModelCorruptError if the file cannot be read.
     """
     with loading(str(gguf)):
         from gguf import GGUFReader

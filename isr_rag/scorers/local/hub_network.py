@@ -12,12 +12,7 @@ from isr_rag.scorers.local.packed.pack import Pack
 
 
 class HubNetwork:
-    """Any causal language model that transformers loads.
-
-    Args:
-        model: the loaded model; its attention function is switched while a packed sequence is computed.
-        device: where it is.
-    """
+    """A causal language model of transformers; its attention function is switched while a pack is computed."""
 
     def __init__(self, model: Any, device: torch.device) -> None:
         self.model: Any = model.eval()
@@ -89,15 +84,9 @@ class HubNetwork:
 
 
 def label_logits(model: Any, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
-    """Logits of some tokens at one hidden state, in float32, without the rest of the vocabulary.
+    """Logits of some tokens, in float32 and shape (ids,) or (batch, ids), without the rest of the vocabulary.
 
-    Args:
-        model: a causal language model.
-        hidden: final hidden state after the last norm, shape (hidden,) or (batch, hidden).
-        ids: token ids.
-
-    Returns:
-        Logits, shape (len(ids),) or (batch, len(ids)).
+    `hidden` are final states after the last norm, shape (hidden,) or (batch, hidden).
     """
     head = model.get_output_embeddings()
     rows = head.weight[torch.tensor(list(ids), device=head.weight.device)].float()

@@ -108,22 +108,9 @@ def load_model(
     quantization: Quantization | None = None,
     classifier: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal language model and its tokenizer; weights from safetensors or GGUF only, no remote code.
+    """A causal language model, or a classifier, and its tokenizer; from safetensors or GGUF only, no remote code.
 
-    Args:
-        model: a Hub name, a folder or a `.gguf` file.
-        device: a torch device; `auto`: CUDA when there is one, else the CPU; `all`: spread over all GPUs by accelerate.
-        dtype: `auto` (bfloat16 on CUDA, or float16 where the hardware lacks it; float32 elsewhere) or a dtype's name.
-        revision: revision of a Hub model.
-        quantization: `nf4` or `int8` through bitsandbytes.
-        classifier: load a sequence classification model instead.
-
-    Raises:
-        ConfigurationError: if there is no such dtype or device.
-        ModelNotFoundError: if the model is not there.
-        ModelCorruptError: if its files cannot be read.
-        MemoryBudgetError: if memory does not suffice for it.
-        MissingDependencyError: if bitsandbytes or accelerate is needed and missing.
+    Arguments and errors are those of `isr_rag.scorers.transformers.TransformersScorer`.
     """
     from transformers import (
         AutoConfig,

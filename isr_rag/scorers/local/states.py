@@ -27,11 +27,7 @@ class States:
 
 
 class StateCache:
-    """Keeps chunk states in memory; the least recently used go first.
-
-    Args:
-        memory: bytes; the adjudicator takes 25 kB per token, so 256 MiB hold some 10,900 tokens.
-    """
+    """Keeps chunk states in `memory` bytes; the least recently used go first. The judge takes 25 kB per token."""
 
     def __init__(self, *, memory: int = 2**28) -> None:
         self._limit = memory

@@ -57,11 +57,7 @@ class ServerClient:
         key = _key(key_env)
         self._key: Callable[[], str] = lambda: key  # not an attribute, which a report of an error could show
         self._client = openai.AsyncOpenAI(
-            base_url=self.url,
-            api_key=key or "none",
-            max_retries=retries,
-            timeout=timeout,
-            http_client=BoundedClient(),
+            base_url=self.url, api_key=key or "none", max_retries=retries, timeout=timeout, http_client=BoundedClient()
         )
         # The client fills these from variables that belong to one vendor.
         self._client.organization = self._client.project = None
@@ -88,8 +84,7 @@ class ServerClient:
     async def send(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Send a POST request, or GET without a body, within the client's loop; for a POST the caller holds a slot.
 
-        Raises:
-            ServerError: if it failed for good, took longer than the deadline, or the reply is not a JSON object.
+        ServerError if it failed for good, took longer than the deadline, or the reply is not a JSON object.
         """
         # The client's exceptions hold the request and with it the key, so ours must not be chained to them.
         failure: ServerError | None = None

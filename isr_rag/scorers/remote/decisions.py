@@ -31,8 +31,7 @@ _SETTINGS: dict[str, Any] = {
     "deadline": 120.0,
     "key_env": "ISR_RAG_API_KEY",
 }
-_OTHER_FORM = (400, 404, 405, 422)
-"""Status codes after which another wire is tried."""
+_OTHER_FORM = (400, 404, 405, 422)  # status codes after which another wire is tried
 
 
 class DecisionScorer:
@@ -47,10 +46,6 @@ class DecisionScorer:
     Raises:
         ConfigurationError: for an invalid setting, or a model that the server does not have.
         ServerError: if the server cannot be reached, or speaks none of these wires.
-
-    Examples:
-        >>> from isr_rag.scorers.remote.decisions import DecisionScorer
-        >>> scorer = DecisionScorer("http://127.0.0.1:8000/v1", model="typesafe/jev-1.13")  # doctest: +SKIP
     """
 
     layout: Layout = "full"

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 QUESTION = ScoreRequest(Supported(claim="Two and two make four.").render([Chunk("Two and two make four.")]), ((0,),))
 """What a server is asked when a scorer is made for it."""
 
-_FINAL = (401, 403, 408, 429, 502, 503, 504)
-"""Status codes that no other form of the same request would change."""
+_FINAL = (401, 403, 408, 429, 502, 503, 504)  # status codes that no other form of the same request would change
 
 
 def remote_scorer(

@@ -64,12 +64,7 @@ class _Part:
         return self._indices[device]
 
     def mask(self, positions: NDArray[np.int64], window: int | None) -> Tensor:
-        """Who sees whom, bool, shape (queries, keys).
-
-        Args:
-            positions: of the given tokens and the sequence.
-            window: sliding window in positions; None for none.
-        """
+        """Who sees whom, bool, shape (queries, keys), where `positions` are of the given tokens and the sequence."""
         first = self._runs[0].start
         sees = np.zeros((self.rows, len(self.seen)), dtype=np.bool_)
         place = np.empty(int(self.seen.max()) + 1, dtype=np.int64)

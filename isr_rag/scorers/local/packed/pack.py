@@ -189,11 +189,8 @@ def pack_invariant(prompts: Sequence[EncodedPrompt], given: Iterable[Evidence] =
 
     Chunks are laid out in an order of their own (by their tokens): two orderings of one prompt give the
     very same sequence. A chunk that several prompts with the same head share is computed once, and a chunk that
-    repeats within a prompt counts once: saying a thing twice is no more evidence.
-
-    Args:
-        prompts: one at least.
-        given: heads and chunks whose keys and values are known, in the order in which they will be passed.
+    repeats within a prompt counts once: saying a thing twice is no more evidence. `given` are heads and chunks whose
+    keys and values are known, in the order in which they will be passed.
     """
     builder = _Builder()
     builder.lay_out(prompts, given)
