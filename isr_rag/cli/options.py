@@ -55,29 +55,17 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
 def input_file(path: Path | None) -> Path | None:
     """Check that an input is a file, or `STDIO`; a typer.BadParameter otherwise."""
     if path is not None and path != STDIO and not _is(path, Path.is_file):
-        raise typer.BadParameter(f"{_shown(path)} is a folder" if _is(path, Path.is_dir) else f"no file {_shown(path)}")
+        raise typer.BadParameter(f"there is no file {printable(str(path), 200)}")
     return path
 
 
 def output_file(path: Path | None) -> Path | None:
     """Check that an output can be a file there, or is `STDIO`; a typer.BadParameter otherwise."""
-    if path is None or path == STDIO:
-        return path
-    if _is(path, Path.is_dir):
-        raise typer.BadParameter(f"{_shown(path)} is a folder: name a file in it")
-    if not _is(path.parent, Path.is_dir) or (path.is_symlink() and not _is(path, Path.is_file)):
-        raise typer.BadParameter(f"{_shown(path)} cannot be written: there is no folder {_shown(path.parent)}")
-    return path
-
-
-def folder(path: Path | None) -> Path | None:
-    """Check that a folder exists or can be made; a typer.BadParameter otherwise."""
-    try:
-        first = path and next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
-    except OSError as error:
-        raise typer.BadParameter(f"{_shown(path)}: {error.strerror}") from error
-    if first and not _is(first, Path.is_dir):
-        raise typer.BadParameter(f"{_shown(first)} is not a folder")
+    if path is not None and path != STDIO:
+        in_folder = _is(path.parent, Path.is_dir) and not _is(path, Path.is_dir)
+        if not in_folder or (path.is_symlink() and not _is(path, Path.is_file)):
+            shown = printable(str(path), 200)
+            raise typer.BadParameter(f"{shown} cannot be written: name a file, in a folder that is there")
     return path
 
 
@@ -86,10 +74,6 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
         return kind(path)
     except OSError:  # such as a name that is too long
         return False
-
-
-def _shown(path: Path | None) -> str:
-    return printable(str(path), 200)
 
 
 Force = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.options import Force, ReadingOptions, folder, input_file, with_option_groups
+from isr_rag.cli.options import Force, ReadingOptions, input_file, with_option_groups
 from isr_rag.cli.terminal import EXIT_BAD, columns, console, say, tell
 
 CALIBRATE_EXAMPLES = (
@@ -30,7 +30,7 @@ DOCTOR_EXIT_CODES = "Exit codes: 0 healthy; 1 something is missing or wrong; 2 b
 def calibrate(
     *,
     context: typer.Context,
-    out: Annotated[Path | None, typer.Option(callback=folder, help="Folder for the calibration and its card.")] = None,
+    out: Annotated[Path | None, typer.Option(file_okay=False, help="Folder for the calibration and its card.")] = None,
     items: Annotated[
         Path | None,
         typer.Option(

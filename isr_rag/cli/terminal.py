@@ -27,7 +27,7 @@ EXIT_STOPPED = 5
 EXIT_INTERRUPTED = 130
 """Stopped from the keyboard, as shells count it."""
 
-_WRONG_PATH = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_WRONG_PATH = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EEXIST, errno.ENAMETOOLONG)
 
 
 class _PlainConsole(Console):

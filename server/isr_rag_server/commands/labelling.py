@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.prompt import Prompt
 
-from isr_rag.cli.options import ReadingOptions, folder, input_file, output_file, with_option_groups
+from isr_rag.cli.options import ReadingOptions, input_file, output_file, with_option_groups
 from isr_rag.cli.terminal import EXIT_LINES, columns, console, note, say, tell
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def report(
     log: LogFile,
     out: Annotated[
         Path,
-        typer.Option(callback=folder, help="Folder for report.html, report.json and, once released, calibration.json."),
+        typer.Option(file_okay=False, help="Folder for report.html, report.json and, once released, calibration.json."),
     ],
     h_star: HStar = None,
     delta: Delta = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isr_rag.cli.options import folder, input_file, output_file
+from isr_rag.cli.options import input_file, output_file
 from isr_rag.cli.terminal import note, say, tell
 
 EXAMPLES = """[bold]Examples[/bold]
@@ -58,7 +58,7 @@ def report(
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of `isr-rag calibrate`, two at least.")],
-    out: Annotated[Path | None, typer.Option(callback=folder, help="Folder for compare.md and compare.png.")] = None,
+    out: Annotated[Path | None, typer.Option(file_okay=False, help="Folder for compare.md and compare.png.")] = None,
 ) -> None:
     """Put calibrated readers side by side: ranking, coverage at equal risk, time."""
     from isr_rag_server.comparing import compare_readers
