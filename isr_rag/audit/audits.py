@@ -69,13 +69,7 @@ class AuditOptions(TypedDict, total=False):
 
 
 class Audits:
-    """The audits of some answers under way, by a gate with these settings and reference.
-
-    Raises:
-        ConfigurationError: if the calibration does not belong to the scorer and focus, or h* is out of reach.
-        InvalidInputError: for an empty answer, or unknown or missing arguments.
-        InvalidTypeError: for arguments of the wrong type.
-    """
+    """The audits of some answers under way; arguments and errors are those of `isr_rag.ISRGate.audit_batch`."""
 
     def __init__(
         self,

@@ -14,7 +14,6 @@ from isr_rag.audit.cutting import Part
 from isr_rag.core.work import Item
 
 _FEW = 4  # words of the longest text that is read as a bare answer to the question
-
 _FRAGMENT = 6  # words of the longest list item that is read as the end of the words that introduce the list
 
 _PRONOUN = re.compile(

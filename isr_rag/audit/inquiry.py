@@ -42,11 +42,8 @@ _SENTENCES, _FIRST_SENTENCES = 5, 2
 """Most sentences of a chunk that are read alone, and how many of them before the others."""
 
 _CITED = 3  # most sentences that are cited for a statement
-
 _NOTHING = Chunk("…")  # what is read if nothing is left of the evidence
-
 _UNUSED = Oracle(0.5)  # the reference of questions whose probability alone matters
-
 _FAILED = frozenset({Reason.SCORER_FAILED, Reason.REFERENCE_FAILED})
 
 Place = tuple[int, Span]

@@ -36,7 +36,6 @@ _WORKS = re.compile(
 _WORK = re.compile(rf"(?P<author>{_SURNAME})[^;]*?(?P<year>{_YEAR})")
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _ENTRY = re.compile(r"\s*(?:[-*+]\s+)?\[\^?(?P<number>\d{1,4})\](?::|\s)\s*(?P<rest>\S.*)")
-
 _LONGEST_TITLE = 120  # characters of the longest title that is looked for in a list of sources
 
 

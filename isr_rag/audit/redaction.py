@@ -22,7 +22,6 @@ _HEADING = re.compile(r"^#{1,6}(?=\s)")
 _STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
 _INDENT = 200  # characters before a heading in which the beginning of its line is looked for
-
 _SHOWN = 90  # characters of a statement on one line of a terminal
 
 

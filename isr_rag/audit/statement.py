@@ -189,10 +189,9 @@ class Statement:
     def masked(self, mask: str) -> Statement:
         """The same without its words, each character of its text replaced by one."""
         decision = self.decision
-        if decision is not None and decision.nearest is not None:
-            decision = dataclasses.replace(decision, nearest=dataclasses.replace(decision.nearest, lacking=()))
         if decision is not None:
-            decision = dataclasses.replace(decision, detail="")
+            nearest = decision.nearest and dataclasses.replace(decision.nearest, lacking=())
+            decision = dataclasses.replace(decision, nearest=nearest, detail="")
         text = mask * len(self.text)
         return dataclasses.replace(self, text=text, claim="", absent=(), detail="", markers=(), decision=decision)
 

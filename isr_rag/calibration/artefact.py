@@ -28,7 +28,6 @@ MIN_ERRORS = 5
 """Wrong labelled items from a threshold up below which the rate of errors there counts as unknown."""
 
 _EPS = 1e-6
-
 _ORDERED = ("orderings", "m", "bands", "seed")
 
 
@@ -232,13 +231,9 @@ class CalibrationArtefact:
         fitted = self.predicates.get(predicate)
         part = None if fitted is None else fitted.bins[0] if chunks is None else fitted.bin(chunks)
         known = () if part is None else part.thresholds
-        for threshold in known:
-            if (
-                threshold.scope == scope
-                and math.isclose(threshold.h_star, h_star)
-                and math.isclose(threshold.delta, delta)
-            ):
-                return threshold
+        for one in known:
+            if one.scope == scope and math.isclose(one.h_star, h_star) and math.isclose(one.delta, delta):
+                return one
         named = ", ".join(f"({c.h_star:g}, {c.delta:g}, {c.scope})" for c in known) or "none"
         raise CalibrationMismatchError(
             f"no Learn-then-Test threshold was fitted for {predicate!r} at (h_star, delta, scope) = "

@@ -167,13 +167,9 @@ class VennAbers:
 
     @classmethod
     def fit(cls, scores: ArrayLike, labels: ArrayLike) -> VennAbers:
-        """Fit on scores in [0, 1] and labels, shape (n,) each; the result does not depend on the order of the items.
+        """Fit on scores in [0, 1] and labels, shape (n,) each; refused and warned of as by `labelled_scores`.
 
-        Raises:
-            CalibrationError: for bad scores or labels, one class only, or fewer than 10 items of a class.
-
-        Warns:
-            CalibrationWarning: under 50 items of a class.
+        The result does not depend on the order of the items.
         """
         s, y = labelled_scores(scores, labels)
         # importing the library changes numpy's error state for the whole process, so both stay inside
@@ -216,12 +212,6 @@ class NoisyChannel:
     Attributes:
         p_true_if_positive: lower bound on P(g = 1 | verdict 1).
         p_true_if_negative: lower bound on P(g = 1 | verdict 0).
-
-    Examples:
-        >>> from isr_rag.calibration import NoisyChannel
-        >>> channel = NoisyChannel.fit([1] * 100 + [0] * 100, [1] * 98 + [0] * 102)
-        >>> round(channel.lower(1), 3)
-        0.938
     """
 
     p_true_if_positive: float
@@ -231,11 +221,7 @@ class NoisyChannel:
     def fit(cls, verdicts: ArrayLike, labels: ArrayLike, *, confidence: float = 0.95) -> NoisyChannel:
         """From verdicts and labels of the same items, 0 or 1, shape (n,) each.
 
-        Raises:
-            CalibrationError: for other values, one class only, or a confidence outside (0, 1).
-
-        Warns:
-            CalibrationWarning: under 50 items of a class.
+        CalibrationError for other values, one class only, or a confidence outside (0, 1); a warning under 50 of one.
         """
         v, y = scored_labels(verdicts, labels)
         if not ((v == 0.0) | (v == 1.0)).all():

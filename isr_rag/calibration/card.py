@@ -37,8 +37,7 @@ def calibration_card(
         records: labelled items of one predicate, of both classes.
         scores: their calibrated scores, shape (n,).
         kinds: id -> kind of case, for as many as are known.
-        resamples: bootstrap resamples.
-        seed: their seed.
+        resamples: bootstrap resamples, drawn by `seed`.
     """
     s, y = np.asarray(scores, dtype=np.float64), np.array([record.label == 1 for record in records])
     names, owner = np.unique(groups_of(records), return_inverse=True)

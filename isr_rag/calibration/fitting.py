@@ -87,10 +87,7 @@ def fit_artefact(
 
     Raises:
         CalibrationError: for repeated ids or texts, leakage from training, bad scores or labels, or too few of a
-            class or too few groups.
-
-    Warns:
-        CalibrationWarning: under 50 items of a class.
+            class or too few groups. Under 50 items of a class a CalibrationWarning is given.
     """
     settings = FitSettings() if settings is None else settings
     items = sorted(records, key=lambda record: (record.predicate, record.id))

@@ -100,9 +100,8 @@ def plan_all(works: Sequence[Work]) -> list[ScoreRequest]:
 def decide_all(works: Sequence[Work], results: Sequence[ScoresOrError], on_error: OnError) -> None:
     """Take in what came of the requests, in their order, and decide the items that need no more.
 
-    Raises:
-        ISRError: for the first item that cannot be decided, with a note of its position. With `on_error="abstain"` a
-            scorer or reference that fails makes an abstention instead.
+    The first item that cannot be decided raises, with a note of its position; with `on_error="abstain"` a scorer or
+    reference that fails makes an abstention instead.
     """
     remaining = iter(results)
     for position, work in enumerate(works):

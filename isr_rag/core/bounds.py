@@ -137,12 +137,6 @@ def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True)
         q_lo: lowest probability over the orderings, broadcast against p_star.
         one_sided: 0 where q_lo >= p* (this project's convention, and Appendix F's last row); False for the paper's
             literal rule.
-
-    Examples:
-        >>> from isr_rag.core.bounds import bits_to_trust, budget, information_sufficiency_ratio
-        >>> needed = bits_to_trust(0.95, 0.6)
-        >>> print(needed.round(3), information_sufficiency_ratio(budget(0.97, [0.9, 0.8, 0.6]), needed).round(3))
-        0.333 0.556
     """
     target, low = _probability(p_star, "p_star"), _probability(q_lo, "q_lo")
     needed = _kl(target, low)
@@ -304,12 +298,9 @@ def hopeless(
 ) -> bool:
     """Whether no value of the remaining orderings could bring the verdict to ANSWER: the exact stop.
 
-    A remaining term adds at most B to the budget's sum, and q_lo can only fall, so B2T can only rise.
-
-    Args:
-        q: probabilities scored so far; `q_high`, like `p_ref` and `settings`, is as for `weigh`.
-        drawn: number of orderings that would be scored in all.
-        ceiling: the highest p_ref that the remaining orderings could bring; None if it does not depend on them.
+    A remaining term adds at most B to the budget's sum, and q_lo can only fall, so B2T can only rise. The arguments are
+    those of `weigh`, for the orderings scored so far of all that are `drawn`; `ceiling` is the highest p_ref that the
+    others could bring (None if it does not depend on them).
     """
     highest = p_ref if ceiling is None else ceiling
     if settings.rule.convention == "safe" and highest < settings.p_star - TOLERANCE:

@@ -22,9 +22,7 @@ from isr_rag.errors import ConfigurationError, InvalidInputError
 
 SCHEMA_VERSION = 2
 _NO_RISK = 5e-5  # a lower bound on the risk that four digits would print as 0, which reads like a promise
-
 _WIDER = (0.1, 0.2, 0.3)  # targets that an abstention may suggest where the case would reach them
-
 _MORE_EVIDENCE = "evidence that states it more directly"
 
 

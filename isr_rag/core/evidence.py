@@ -49,7 +49,6 @@ _CONTROL_TOKENS = re.compile(
 )
 
 _LONGEST = 60  # words after which text without a sentence end (tables, code) is cut all the same
-
 _MOST_LACKING = 6  # most words of a claim that are shown as lacking in the nearest sentence
 
 # Scripts written without spaces (Thai to Khmer, kana, Han): each character counts. Elsewhere a run of more than 24
@@ -222,13 +221,9 @@ def words(text: str) -> int:
 
 
 def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
-    """Choose what to read: the sentences nearest to a query.
+    """Choose what to read: the sentences nearest to a query, of at most `budget` words with titles (None: no limit).
 
-    Args:
-        chunks: the evidence; read only.
-        query: what the evidence must be about.
-        budget: words to read over all chunks, titles included; None for no limit. A chunk of which not even the best
-            sentence fits is left out, unless none fits at all: then the best sentence is cut.
+    A chunk of which not even the best sentence fits is left out, unless none fits at all: then that sentence is cut.
     """
     everything = Reading(tuple(chunks), tuple(range(len(chunks))))
     if budget is None:

@@ -24,12 +24,10 @@ BARE = 6
 """Words of the longest draft that is likely to be nothing but the answer."""
 
 _QUOTED_WORDS = 3  # of the shortest quotation: fewer in quotation marks are often a term or a title
-
 _MARKS = re.compile(r"[*_`\\]|\[\^?\d[\d,; –-]*\]|【[^】]*】")
 _FOLDS = str.maketrans("“”„‟«»‘’‚‛‹›‐‑‒–—―−", '"' * 6 + "'" * 6 + "-" * 7)
 _QUOTED = re.compile(r"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“”]+[“”]|«[^«»]+»|(?<!\w)‘[^‘’]+’(?!\w)""")
 _OMITTED = re.compile(r"\[[^\[\]]*\]|\.\.\.|…")
-
 _MONTHS = {name: i for i in range(1, 13) for name in (calendar.month_name[i], calendar.month_abbr[i])} | {"Sept": 9}
 _MONTH = rf"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
@@ -128,11 +126,8 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
     Not checked are ordinals, shares ("one in twenty"), numbers that are part of a name (GPT-4), markers of citations,
     and small whole numbers without a unit, which writers count themselves.
 
-    Args:
-        text: what was stated.
-        evidence: where its numbers must be.
-        question: what the text answers; None for a claim.
-        bare: the text is nothing but an answer, so that small numbers count too.
+    `question` is what the text answers (None for a claim); `bare`: it is nothing but an answer, so that small numbers
+    count too.
     """
     written = _digits(_NAMED.sub("that ", _MARKS.sub(" ", text)))
     numbers = list(_NUMBER.finditer(written))

@@ -189,11 +189,6 @@ class Choice:
     Raises:
         InvalidInputError: if the question or an option is empty, or there are not 2 to 26 distinct options.
         InvalidTypeError: if a text is not a string.
-
-    Examples:
-        >>> from isr_rag import Choice
-        >>> Choice("Which river flows through Paris?", ["Seine", "Loire"]).template
-        'choice-2/1'
     """
 
     question: str
@@ -322,11 +317,7 @@ class Custom:
 def predicate_for(
     *, question: str | None = None, answer: str | None = None, claim: str | None = None
 ) -> Supported | Sufficient:
-    """`Supported` for `claim` alone or `question` with `answer`; `Sufficient` for `question` alone.
-
-    Raises:
-        InvalidInputError: for any other combination.
-    """
+    """`Supported` for `claim` alone or `question` with `answer`; `Sufficient` for `question` alone."""
     if claim is None and answer is None and question is not None:
         return Sufficient(question)
     if claim is None and question is None:

@@ -58,11 +58,7 @@ _loading = threading.Lock()
 
 
 def core_gate(value: object) -> ISRGate:
-    """A value, if it is a gate of `isr_rag`.
-
-    Raises:
-        InvalidTypeError: if it is anything else, such as the adapter's own component of the same name.
-    """
+    """A value, if it is a gate of `isr_rag`; InvalidTypeError for anything else, such as an adapter's own."""
     if isinstance(value, ISRGate):
         return value
     kind = f"{type(value).__module__}.{type(value).__name__}"
@@ -89,11 +85,6 @@ def gate_for(
     rounds: int = 1,
 ) -> ISRGate:
     """The gate of an adapter, checked for what it is going to be asked.
-
-    ```python
-    gate = gate_for("after", gate, rounds=2)  # gate: what the user gave, or None
-    trail = acquire(gate, retrieve, question=question, answer=draft, rounds=2)
-    ```
 
     Args:
         place: where it decides.

@@ -48,23 +48,16 @@ def calibrate_reader(
     `card.json` and `scores.jsonl`. A predicate with fewer than 10 items of a class is left out, and with fewer than 50
     no threshold for `target` is looked for.
 
+    Gate, items and errors are those of `isr_rag.gate.labelled.score_labelled`, `force` and `progress` those of
+    `isr_rag.io.check_file`.
+
     Args:
-        gate: whose scorer, orderings and number of words are to be calibrated; its reference is not asked.
         scorer: arguments of `isr_rag.scorers.load.load_scorer` that gave the gate's scorer.
-        items: as for `isr_rag.gate.labelled.score_labelled`.
-        out: the folder.
         limit: score so many items only, rounded up to whole batches of 16.
         target: (h*, delta) of the Learn-then-Test threshold.
-        force: drop what a run with another gate or other items scored.
-        progress: see `ItemProgress`.
 
     Returns:
         What the card says first: where it was measured, the cost, and the line that builds the gate.
-
-    Raises:
-        CalibrationError: if the items cannot carry a calibration; the message says why.
-        OutputError: if the folder holds scores of another gate or other items.
-        ISRError: as the gate's `decide`.
     """
     refuse_duplicates(str(item["id"]) for item in items)
     known = {str(item["id"]): (item, *text) for item, text in zip(items, check_labelled(items), strict=True)}
@@ -108,18 +101,12 @@ def calibrate_reader(
         reasons = [threshold.reason for one in part.bins for threshold in one.thresholds]
         cards[name]["thresholds"] = list(dict.fromkeys(reasons))  # with and without the gate's rule, often the same
         scores |= {f"{name} {record.id}": score for record, score in zip(by_predicate[name], joined, strict=True)}
-    lines = [
-        {
-            "id": record.id,
-            "predicate": record.predicate,
-            "label": record.label,
-            "group": record.group or record.id,
-            "score": scores[f"{record.predicate} {record.id}"],
-            "seconds": row["seconds"],
-        }
-        for record, row in zip(records, rows, strict=True)
-        if record.predicate in enough
-    ]
+    lines: list[dict[str, Any]] = []
+    for record, row in zip(records, rows, strict=True):
+        if record.predicate in enough:
+            line = {name: getattr(record, name) for name in ("id", "predicate", "label")}
+            line |= {"group": record.group or record.id, "score": scores[f"{record.predicate} {record.id}"]}
+            lines.append(line | {"seconds": row["seconds"]})
     write_atomically(out / SCORES, (json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     artefact.save(out / CALIBRATION)
     settings = gate.settings

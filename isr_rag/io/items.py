@@ -106,8 +106,7 @@ def parse(number: int, text: str, more: Sequence[str] = ()) -> ItemLine:
 def read_labelled(path: Path) -> list[dict[str, Any]]:
     """Labelled items: `{"id", "label", "question"?, "answer"?, "claim"?, "evidence", "group"?, "source"?, "kind"?}`.
 
-    Raises:
-        InvalidInputError: if the file is missing, or for the first bad line, with its number.
+    InvalidInputError if the file is missing, or for the first bad line, with its number.
     """
     items: list[dict[str, Any]] = []
     for line in Items(path, LABELLED):

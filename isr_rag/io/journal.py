@@ -29,9 +29,7 @@ class Journal:
     On exit the file stays if it holds batches, unless `finish` was called. `done` has their numbers. Batches of a run
     with other `settings` (what the records depend on) are not continued, and `force` deletes them.
 
-    Raises:
-        OutputError: if another process has the file open, or it belongs to a run with other settings.
-        OSError: if it cannot be written.
+    OutputError if another process has the file open, or it belongs to a run with other settings.
     """
 
     def __init__(self, path: Path, settings: str, *, force: bool = False) -> None:

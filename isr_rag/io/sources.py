@@ -17,9 +17,7 @@ CHUNK_WORDS = 120
 """Most words of a chunk that is cut out of running text, unless one paragraph has more."""
 
 _LONGEST_PARAGRAPH = 600  # words of the longest paragraph that stays whole
-
 _LARGEST = 64 * 2**20  # bytes of the largest file that is read
-
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _SUFFIXES = (".txt", ".md", ".rst", *_HTML_SUFFIXES, ".pdf", ".json", ".jsonl")
 
@@ -43,14 +41,6 @@ def read_evidence(
     Raises:
         InvalidInputError: if a place does not exist, cannot be read or holds no text, or a line is not a chunk.
         MissingDependencyError: for HTML or PDF without the extra "documents".
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from isr_rag.io.sources import read_evidence
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "seine.txt"
-        >>> _ = path.write_text("The Seine flows through Paris.")
-        >>> read_evidence([str(path)])
-        (Chunk(text='The Seine flows through Paris.', title='seine'),)
     """
     with DocumentReader() as reader:
         return tuple(chunk for place in places for chunk in _read(place, note, skip, reader))

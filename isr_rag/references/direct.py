@@ -61,15 +61,6 @@ class ToolReference:
 
     Args:
         tool: gives the right option, as its text or its index, for a `Case`; or that option itself.
-
-    Examples:
-        >>> from isr_rag import Choice, ISRGate
-        >>> from isr_rag.references import ToolReference
-        >>> from isr_rag.testing import FixedScorer
-        >>> gate = ISRGate(scorer=FixedScorer([0.9]), reference=ToolReference("Seine"))
-        >>> rivers = Choice("Which river flows through Paris?", ["Seine", "Loire"])
-        >>> gate.decide(["The Seine flows through Paris."], predicate=rivers).reference
-        'tool: Seine'
     """
 
     needs_scores = False

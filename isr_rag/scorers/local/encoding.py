@@ -45,7 +45,6 @@ def fingerprint(around: Callable[[str], Around]) -> str:
 
 
 _KEPT = 2**25  # bytes of texts and their ids that are kept: a chunk is tokenised once for all questions about it
-
 _LONGEST_KEPT = 2**16  # characters of the longest text that is kept
 
 
@@ -84,12 +83,7 @@ class EncodedPrompt:
 
 
 class PromptEncoder:
-    """Encodes prompts for one tokenizer.
-
-    Args:
-        tokenizer: a Hugging Face tokenizer.
-        chat: use the tokenizer's chat template; None: if it has one. Without it the prompt is plain text.
-    """
+    """Encodes prompts for one tokenizer, by its chat template (None: if it has one) or as plain text."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | FastTokenizer, *, chat: bool | None = None) -> None:
         self._tokenizer = tokenizer
@@ -124,12 +118,9 @@ class PromptEncoder:
         return fingerprint(self.around)
 
     def encode(self, prompt: Prompt, *, window: int | None = None, beside: bool = False) -> EncodedPrompt:
-        """Token ids of a prompt.
+        """Token ids of a prompt within a window of tokens (None: no limit).
 
-        Args:
-            prompt: the segments.
-            window: context window in tokens; None for no limit.
-            beside: the chunks are beside one another, so only the longest counts against the window.
+        With `beside` the chunks are beside one another, so only the longest counts against the window.
 
         Raises:
             LabelError: if the labels are not single tokens, or share one.

@@ -70,9 +70,6 @@ class Engine:
 
     What this machine and network can do is measured once, on a short probe.
 
-    Args:
-        network: the loaded model.
-
     Attributes:
         medium: whether float32 products go through oneDNN, which is exact here.
         packs: whether the packed path reproduces the plain one; else prompts are padded batches.

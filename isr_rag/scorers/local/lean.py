@@ -52,11 +52,10 @@ def computes_bfloat16() -> bool:
 
 
 def prepacks(dtype: torch.dtype) -> bool:
-    """Whether weights can be laid out once as oneDNN reads them.
+    """Whether weights can be laid out once as oneDNN reads them, by operations that are private to torch.
 
-    The operations that do so are private to torch and may change with a release. They are therefore tried on a small
-    product before a network is built; where they are missing or compute something else, `torch.nn.functional.linear`
-    takes their place. It gives the same result but lays every weight out anew in each pass.
+    They are tried on a small product before a network is built; where they are missing or compute something else,
+    `torch.nn.functional.linear` takes their place, which lays every weight out anew in each pass.
     """
     if not has_onednn(dtype):
         return False

@@ -34,11 +34,7 @@ _NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "cublasCreate(handl
 
 
 def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 elsewhere; or the dtype of that name.
-
-    Raises:
-        ConfigurationError: if there is no such floating dtype.
-    """
+    """`auto`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 elsewhere; or the dtype of that name."""
     if name == "auto":
         if device.type != "cuda":
             return torch.float32
@@ -50,11 +46,7 @@ def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def as_device(name: str) -> torch.device:
-    """The device of a name; `auto`: CUDA when there is one, else the CPU.
-
-    Raises:
-        ConfigurationError: if there is no such device.
-    """
+    """The device of a name (`auto`: CUDA when there is one, else the CPU); ConfigurationError if there is none."""
     cuda = torch.cuda.is_available()
     try:
         device = torch.device(("cuda" if cuda else "cpu") if name == "auto" else name)

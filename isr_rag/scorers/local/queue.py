@@ -35,10 +35,8 @@ class ScoringQueue:
     tasks of event loops share one worker thread. A request whose caller was cancelled is dropped. Requests that fail
     together are scored again one by one, so an error reaches its own caller only. In a fork the queue begins anew.
 
-    Args:
-        score: scores requests; never called by two threads at a time.
-        waiting: callers that may wait in line; later ones are refused at once.
-        forked: called in a fork before anything else, to renew what the parent's threads may have held.
+    `score` is never called by two threads at a time. Of `waiting` callers in line, later ones are refused at once.
+    `forked` is called in a fork before anything else, to renew what the parent's threads may have held.
     """
 
     def __init__(

@@ -50,8 +50,7 @@ class FirstToken:
 def read_reply(reply: object) -> FirstToken:
     """Read the first token of a completion or a chat completion, a JSON object of any OpenAI-compatible server.
 
-    Raises:
-        ServerReplyError: if there are no logprobs, or values that are not log-probabilities.
+    ServerReplyError if there are no logprobs, or values that are not log-probabilities.
     """
     choices = reply.get("choices") if isinstance(reply, Mapping) else None
     if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):

@@ -162,14 +162,11 @@ def attend(
     Args:
         q: queries, shape (heads, T, D), rotated.
         k: keys of the given tokens and the sequence, shape (key-value heads, G + T, D), rotated.
-        v: values, shape as `k` (its last dimension may differ).
+        v: values, shape as `k` (its last dimension may differ); the result has shape (T, heads, this dimension).
         plan: who sees whom.
         scale: factor on the scores.
         window: sliding window in positions; None for none.
         softcap: Gemma 2's cap on the scores; None for none.
-
-    Returns:
-        Shape (T, heads, last dimension of v).
     """
     heads, kv_heads = len(q), len(k)
     q = q.unflatten(0, (kv_heads, heads // kv_heads))
