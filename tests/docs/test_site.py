@@ -12,8 +12,8 @@ from isr_rag import Reason
 from isr_rag.io.items import read_labelled
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-WITH_MODEL = ("index", "coverage", "audit")
-WITHOUT = ("frameworks", "references")
+WITH_MODEL = ("index", "coverage", "audit", "evaluation", "frameworks")
+WITHOUT = ("references",)
 
 
 def run(name: str) -> None:

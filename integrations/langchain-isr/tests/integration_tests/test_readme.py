@@ -14,7 +14,7 @@ pytestmark = pytest.mark.model
 
 def test_every_block_is_of_a_kind_that_is_run_here() -> None:
     kinds = {kind for kind, _ in BLOCKS}
-    assert kinds == {"python", "console"}
+    assert kinds == {"python", "console", "text"}
     (install,) = (block for kind, block in BLOCKS if kind == "console")
     assert install.startswith("$ pip install") and "langchain-isr[agents,local]" in install
 
@@ -26,5 +26,8 @@ def test_the_python_blocks_run_from_top_to_bottom(capsys: pytest.CaptureFixture[
     for number, block in enumerate(blocks):
         exec(compile(block, f"README block {number}", "exec"), namespace)
     printed = capsys.readouterr().out
-    assert "answer" in printed
-    assert "abstain" in printed
+    (shown,) = (block for kind, block in BLOCKS if kind == "text")
+    assert printed.startswith(shown)
+    assert "2 answer" in printed
+    assert "27 days -> 27 days" in printed and "30 days -> I cannot answer" in printed
+    assert "27 days 2 answered" in printed
