@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from isr_rag.cli.options import folder
 from isr_rag.cli.terminal import columns, console
 
 
 def answers(
     data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder with the data sets.")],
     out: Annotated[
-        Path, typer.Option(callback=folder, help="Folder for rows, audit.json, answers.json and answers.md.")
+        Path, typer.Option(file_okay=False, help="Folder for rows, audit.json, answers.json and answers.md.")
     ],
     limit: Annotated[int | None, typer.Option(min=3, help="Most answers of a source. Default: all.")] = None,
     only: Annotated[list[str] | None, typer.Option("--only", help="Score only this source now; repeatable.")] = None,
