@@ -173,7 +173,7 @@ class TestOrderings:
         assert d.settings.invariant and d.passes == 1 and d.m == 6 and d.q == (0.9,)
 
     def test_only_the_late_layout_leaves_the_claim_out_of_the_head(self) -> None:
-        for layout, there in (("full", True), ("set", True), ("late", False)):
+        for layout, there in (("full", True), ("row", False), ("set", True), ("late", False)):
             scorer = FixedScorer([0.9], layout=layout)  # type: ignore[arg-type]
             gate(scorer=scorer).decide(EVIDENCE, claim="unicorn")
             assert ("unicorn" in scorer.requests[0].prompt.prefix) is there

@@ -19,7 +19,7 @@ from isr_rag.errors import InvalidInputError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.acquisition import acquire
 from isr_rag.references import Oracle
-from isr_rag.scorers.embedded import embedded_scorer, permuted_scorer
+from isr_rag.scorers.embedded import base_scorer, embedded_scorer
 
 QUESTION = "Where did Python come from?"
 SUPPORTED = "Python was created in the early 1990s by Guido van Rossum."
@@ -100,7 +100,7 @@ def _show(console: Console, draft: str, decision: Decision) -> None:
 def _show_orders(console: Console, evidence: Sequence[Chunk]) -> None:
     """The judge's base model, which reads paragraphs in a row as models usually do, then the judge itself."""
     asked = Asked(question=ORDERED_QUESTION, answer=ORDERED_DRAFT)
-    in_a_row = ISRGate(permuted_scorer(), Oracle(1.0), orderings=Orderings(m=6, family="exhaustive"))
+    in_a_row = ISRGate(base_scorer(), Oracle(1.0), orderings=Orderings(m=6, family="exhaustive"))
     read = in_a_row.decide(evidence, **asked)
     console.print(f"question: {ORDERED_QUESTION}\ndraft:    {ORDERED_DRAFT}")
     for number, chunk in enumerate(evidence, start=1):

@@ -14,7 +14,7 @@ import typer
 from isr_rag._util.text import printable
 from isr_rag.core.orderings import Family
 from isr_rag.core.settings import Orderings
-from isr_rag.scorers.adjudicators import BASELINES, DEFAULT, STANDARD
+from isr_rag.scorers.adjudicators import BASELINES, NAMES, STANDARD
 
 if TYPE_CHECKING:
     from isr_rag.core.scorer import Scorer
@@ -82,9 +82,9 @@ Force = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="A model of transformers: Hub name, folder or .gguf file. permuted: the base of the model of this "
-        "package, which sees the order of the chunks. bm25, overlap: baselines. Default: the model of this package. "
-        "With --server: the name it is served under."
+        help="A model of transformers: Hub name, folder or .gguf file. standard (the default): the model of this "
+        "package. permuted: the same, reading the chunks in their order. base: its base model. bm25, overlap: "
+        "baselines. With --server: the name it is served under."
     ),
 ]
 Server = Annotated[str | None, typer.Option("--server", help="URL of an OpenAI-compatible server.")]
@@ -122,7 +122,7 @@ class ScorerOptions:
         served = self.server is not None or self.decisions is not None
         if served and self.device != "auto":
             raise typer.BadParameter("--device is for a model that is loaded here: give no --server")
-        loaded = self.model not in (None, DEFAULT, *BASELINES) or self.cross_encoder is not None
+        loaded = self.model not in (None, *NAMES, *BASELINES) or self.cross_encoder is not None
         if (served or not loaded) and (self.dtype, self.quantization) != ("auto", None):
             raise typer.BadParameter("--dtype and --quantization load --model: give it, and no --server")
 

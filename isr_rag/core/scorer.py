@@ -15,14 +15,19 @@ from numpy.typing import NDArray
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ISRError, ScorerError
 
-Layout = Literal["full", "set", "late"]
+Layout = Literal["full", "row", "set", "late"]
 """How a model sees the evidence.
 
 `full`  one causal sequence, so the order of the chunks matters (every ordinary language model);
+`row`   as `full`, with the claim or question after the evidence only, so that several share what was read;
 `set`   every chunk attends to the instruction, the claim and itself, all chunks are at the same positions, and
           only the closing part attends to everything: exactly invariant to order;
 `late`  as `set`, with the claim only in the closing part: a chunk's state depends on the chunk alone.
 """
+ORDERED: frozenset[Layout] = frozenset({"full", "row"})
+"""Layouts in which the order of the chunks matters."""
+TOPIC_LAST: frozenset[Layout] = frozenset({"row", "late"})
+"""Layouts in which the claim or question stands after the evidence only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class Scorer(Protocol):
     """Anything that turns prompts and orderings into label probabilities.
 
     `identity` names everything that a score depends on beyond the request (model, revision, adapter, dtype, chat
-    template): calibrations and caches are tied to it. `layout` other than `"full"` promises scores that do not depend
+    template): calibrations and caches are tied to it. A `layout` not among `ORDERED` promises scores that do not depend
     on the ordering at all.
 
     Further members are optional: `focus_words`, the words of evidence to read with `max_words="auto"`; `noise_floor`,

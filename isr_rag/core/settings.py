@@ -13,7 +13,7 @@ from typing import Literal, Protocol, cast, get_args, runtime_checkable
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import FAMILIES, Family
 from isr_rag.core.predicates import Predicate
-from isr_rag.core.scorer import Layout
+from isr_rag.core.scorer import ORDERED, Layout
 from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError
 
 Convention = Literal["safe", "paper"]
@@ -109,7 +109,7 @@ class Settings:
     @property
     def invariant(self) -> bool:
         """Whether the model cannot see the order of the evidence."""
-        return self.layout != "full"
+        return self.layout not in ORDERED
 
 
 def check_on_error(on_error: object) -> None:

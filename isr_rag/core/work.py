@@ -18,7 +18,7 @@ from isr_rag.core.exact import BARE, missing_numbers, missing_quotes, quotations
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import Predicate, Supported, predicate_for
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.scorer import Scorer, ScoreRequest, Scores, noise_floor_of
+from isr_rag.core.scorer import TOPIC_LAST, Scorer, ScoreRequest, Scores, noise_floor_of
 from isr_rag.core.settings import Case, CloseReference, Estimate, Reference, Settings, consult
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError, ScorerError
 
@@ -182,7 +182,7 @@ class Work:
         if not n:
             self.decision = self.decided(Reason.NO_EVIDENCE)
             return
-        self.prompt: Prompt = self.predicate.render(reading.chunks, topic_first=self.settings.layout != "late")
+        self.prompt: Prompt = self.predicate.render(reading.chunks, topic_first=self.settings.layout not in TOPIC_LAST)
         if self.settings.invariant:
             self.orderings = (tuple(range(n)),)
         else:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from isr_rag.calibration.artefact import CalibrationArtefact, Guarantee
-from isr_rag.errors import ConfigurationError, ModelNotFoundError, NoReferenceError
+from isr_rag.errors import ConfigurationError, ModelNotFoundError
 from isr_rag.references.calibrated_mixture import CalibratedMixture
 from isr_rag.scorers.adjudicators import PERMUTED, STANDARD
 
@@ -62,14 +62,7 @@ def default_reference(
 
 
 def shipped_reference(scorer: str) -> CalibratedMixture:
-    """The calibration that a scorer by name comes with.
-
-    Raises:
-        NoReferenceError: for one that comes without; the message has the command that makes one.
-    """
+    """The calibration of a scorer that is known by name: `standard`, or `permuted` for six orderings."""
     if scorer == PERMUTED:
-        raise NoReferenceError(
-            f"the scorer {scorer!r} comes without a calibration. Make one: isr-rag calibrate --model {scorer} --out "
-            f'{scorer}/. Then use ISRGate.load("{scorer}/"), or the command --calibration {scorer}/'
-        )
+        return CalibratedMixture(CalibrationArtefact.load(STANDARD.directory / "permuted.json"))
     return default_reference()

@@ -40,10 +40,10 @@ class ISRGate:
     """Decides whether evidence carries an answer, whatever its order (Algorithm 1).
 
     Args:
-        scorer: gives label probabilities: the judge that comes with the package (`"standard"`), its base model, which
-            sees the order of the chunks and is asked for m orderings (`"permuted"`), or a scorer.
-        reference: gives p_ref. `"standard"` comes with one; for `"permuted"` make one with `isr-rag calibrate`. May be
-            given per item to a gate whose scorer was not given by name.
+        scorer: gives label probabilities: the judge that comes with the package (`"standard"`), the judge reading the
+            chunks in a row, so that it sees their order and is asked for m orderings (`"permuted"`), or a scorer.
+        reference: gives p_ref. The first two come with one. May be given per item to a gate whose scorer was not given
+            by name.
         h_star: target hallucination rate h* in (0, 1); the target reliability is p* = 1 - h*.
         orderings: which orderings of the evidence are scored.
         rule: how the numbers become a decision.
@@ -98,7 +98,8 @@ class ISRGate:
 
             named = f"there is no scorer {scorer!r}; there are {' and '.join(NAMES)}, or give one of isr_rag.scorers"
             require(scorer in NAMES, named)
-            reference, scorer = reference or shipped_reference(scorer), load_scorer(scorer)
+            reference = reference or shipped_reference(scorer)
+            scorer = load_scorer(scorer)
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
         words = focus_words_of(scorer) if max_words == "auto" else words

@@ -17,6 +17,7 @@ from isr_rag.core.bounds import weigh
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import as_chunks
 from isr_rag.core.predicates import predicate_for
+from isr_rag.core.scorer import ORDERED
 from isr_rag.gate import ISRGate
 from isr_rag.references.direct import Oracle
 from isr_rag.scorers.adjudicators import STANDARD
@@ -98,7 +99,7 @@ class ReadingAlone(Oracle):
 
     def __init__(self, gate: ISRGate) -> None:
         super().__init__(1.0)
-        self._closely = gate.scorer.layout != "full" and not isinstance(gate.scorer, PairScorer)
+        self._closely = gate.scorer.layout not in ORDERED and not isinstance(gate.scorer, PairScorer)
 
     def reads_alone(self, predicate: str) -> bool:
         """Whether each chunk is read alone."""
@@ -158,7 +159,7 @@ def calibrate(
 def shipped_hashes(scorer: str) -> TrainingHashes | None:
     """Hashes of what the adjudicator was trained on, by its scorer's identity; None for any other scorer."""
     own = CalibrationArtefact.load(STANDARD.directory / "calibration.json").fingerprint.scorer
-    if own.split("/")[:3] != scorer.split("/")[:3]:  # the same base and adapter, on whatever device
+    if own.split("/")[:3] != scorer.split("/")[:3]:  # the same base and adapter, on whatever device and in any layout
         return None
     return TrainingHashes.load(STANDARD.directory / "trained.u64")
 

@@ -1,7 +1,7 @@
 """The judge that comes with the package: its base model, where that may be fetched, and its own folder.
 
 It is a small language model (the base), fetched once by `isr-rag setup`, and an adapter that this package carries
-with its calibration and its model card. Only the standard library is imported here.
+with its calibrations and its model card. Only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ DEFAULT = "standard"
 """Name of the adjudicator."""
 
 PERMUTED = "permuted"
-"""Name of the base model without an adapter, which sees the order of the chunks."""
+"""Name of the same model, reading the chunks one after the other: it sees their order, and is asked for several."""
 
 NAMES = (DEFAULT, PERMUTED)
-"""The scorers that a gate and the commands know by name."""
+"""The scorers that a gate and the commands know by name, each with a calibration."""
+
+BASE = "base"
+"""Name of the base model without an adapter."""
 
 BASELINES = ("bm25", "overlap")
 """Readers without a model that the commands know by name, to compare with."""

@@ -134,13 +134,17 @@ def verify() -> Path:
 _loading = Lock()
 
 
-def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True, device: str = "cpu") -> LocalScorer:
+def embedded_scorer(
+    adapter: Path | None = None, *, keep_states: bool = True, device: str = "cpu", in_a_row: bool = False
+) -> LocalScorer:
     """The adjudicator as a scorer, loaded once per process.
 
     Args:
         adapter: folder of an adapter trained on the same base model; by default that of this package.
         keep_states: keep the states of chunks for further questions, up to `STATES_MEMORY` bytes. Without, the last
             bits of a score do not depend on what was asked before.
+        in_a_row: read the chunks one after the other, as language models do, so that their order matters; by default
+            as the adapter was trained, which for that of this package is side by side.
         device: torch device. Off the CPU it computes in float32, 2 GB of weights, with the same calibration.
 
     Raises:
@@ -156,14 +160,12 @@ def embedded_scorer(adapter: Path | None = None, *, keep_states: bool = True, de
     """
     with _loading:  # without the lock, threads that come together would each load it
         try:
-            return _load(adapter or adjudicators.STANDARD.directory, keep_states, device)
+            return _load(adapter or adjudicators.STANDARD.directory, keep_states, device, in_a_row)
         except ModuleNotFoundError as error:
             raise MissingDependencyError("the adjudicator", error.name or "torch", "local") from error
 
 
-def permuted_scorer(
-    *, device: str = "auto", dtype: str = "auto", quantization: Quantization | None = None
-) -> LocalScorer:
+def base_scorer(*, device: str = "auto", dtype: str = "auto", quantization: Quantization | None = None) -> LocalScorer:
     """The adjudicator's base model without an adapter: it reads the chunks in their order, and is asked for several.
 
     The arguments are those of `isr_rag.scorers.transformers.TransformersScorer`, the errors those of `embedded_scorer`.
@@ -176,7 +178,7 @@ def permuted_scorer(
 
 
 @lru_cache(maxsize=2)
-def _load(adapter: Path, keep_states: bool, device: str) -> LocalScorer:
+def _load(adapter: Path, keep_states: bool, device: str, in_a_row: bool) -> LocalScorer:
     from isr_rag.scorers.local.loading import as_device, torch  # first: it says what to install where torch is missing
 
     wanted = adjudicators.STANDARD
@@ -196,26 +198,27 @@ def _load(adapter: Path, keep_states: bool, device: str) -> LocalScorer:
     network = LeanNetwork(config, weights, dtype) if place.type == "cpu" else HubNetwork.of(config, weights, place)
     del stored, weights
     give_back_freed_memory()
+    layout = "row" if in_a_row else change.layout
     scorer = LocalScorer(
         network,
         PromptEncoder(FastTokenizer(directory)),
         # Named by the hashes of its two files: merged weights differ in their last bits between processors.
         name=f"{wanted.base}/{wanted.sha256[:12]}/{change.fingerprint[:12]}/{PRECISION}",
-        layout=change.layout,
+        layout=layout,
         window=int(config["max_position_embeddings"]),
         focus_words=FOCUS_WORDS,
-        states=StateCache(memory=STATES_MEMORY) if keep_states and change.layout == "late" else None,
+        states=StateCache(memory=STATES_MEMORY) if keep_states and layout == "late" else None,
     )
     # In float32 every device gives the CPU's scores up to their noise: one calibration holds for all of them.
     scorer.identity = scorer.identity.replace(f"/{place.type}/", "/cpu/")
     own = adapter == wanted.directory  # which may lie elsewhere in another process
-    scorer.made_by = _again, (None if own else adapter, keep_states, device, scorer.identity)
+    scorer.made_by = _again, (None if own else adapter, keep_states, device, in_a_row, scorer.identity)
     return scorer
 
 
-def _again(adapter: Path | None, keep_states: bool, device: str, identity: str) -> LocalScorer:
+def _again(adapter: Path | None, keep_states: bool, device: str, in_a_row: bool, identity: str) -> LocalScorer:
     """The scorer of a pickle; ModelCorruptError if another model, adapter or precision is installed here."""
-    scorer = embedded_scorer(adapter, keep_states=keep_states, device=device)
+    scorer = embedded_scorer(adapter, keep_states=keep_states, device=device, in_a_row=in_a_row)
     if scorer.identity != identity:
         raise ModelCorruptError(
             f"the pickle was made with {identity}, and here {scorer.identity} is installed: another version of "

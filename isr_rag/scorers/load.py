@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from isr_rag.core.scorer import Scorer
 from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.adjudicators import BASELINES, DEFAULT, PERMUTED
+from isr_rag.scorers.adjudicators import BASE, BASELINES, DEFAULT, NAMES, PERMUTED
 
 if TYPE_CHECKING:
     from isr_rag.scorers.local.loading import Quantization
@@ -29,12 +29,12 @@ def load_scorer(
 ) -> Scorer:
     """The scorer that these settings describe; by default the judge of this package.
 
-    `model` is `"standard"` (the judge), `"permuted"` (its base model, which sees the order of the chunks), `"bm25"` or
-    `"overlap"` (baselines without a model), a Hub name, a folder, a `.gguf` file, or with `server` the name it is
-    served under. `cross_encoder` is a name or folder for `isr_rag.scorers.pairs.CrossEncoder`, `decisions` a URL for
-    `isr_rag.scorers.remote.decisions.DecisionScorer`. `device`, `dtype` and `quantization` are as for
-    `isr_rag.scorers.transformers.TransformersScorer`; the judge takes a device only, by default the CPU. `tokenizer` is
-    for `isr_rag.scorers.remote.remote_scorer`, `adapter` and `keep_states` for
+    `model` is `"standard"` (the judge), `"permuted"` (the judge, reading the chunks in a row), `"base"` (its base
+    model), `"bm25"` or `"overlap"` (baselines without a model), a Hub name, a folder, a `.gguf` file, or with `server`
+    the name it is served under. `cross_encoder` is a name or folder for `isr_rag.scorers.pairs.CrossEncoder`,
+    `decisions` a URL for `isr_rag.scorers.remote.decisions.DecisionScorer`. `device`, `dtype` and `quantization` are
+    as for `isr_rag.scorers.transformers.TransformersScorer`; the judge takes a device only, by default the CPU.
+    `tokenizer` is for `isr_rag.scorers.remote.remote_scorer`, `adapter` and `keep_states` for
     `isr_rag.scorers.embedded.embedded_scorer`. `cache` is a directory that remembers every score.
 
     Raises:
@@ -57,16 +57,19 @@ def load_scorer(
         from isr_rag.scorers.pairs import Bm25Score, WordOverlap
 
         scorer = Bm25Score() if model == "bm25" else WordOverlap()
-    elif model is None or model == DEFAULT:
+    elif model is None or model in NAMES:
         if (dtype, quantization) != ("auto", None):
-            raise ConfigurationError(f"dtype and quantization are for a model of your own; {DEFAULT!r} has its own")
+            raise ConfigurationError(
+                f"dtype and quantization are for a model of your own; {model or DEFAULT!r} has its own"
+            )
         from isr_rag.scorers.embedded import embedded_scorer
 
-        scorer = embedded_scorer(adapter, keep_states=keep_states, device="cpu" if device == "auto" else device)
-    elif model == PERMUTED:
-        from isr_rag.scorers.embedded import permuted_scorer
+        where, in_a_row = "cpu" if device == "auto" else device, model == PERMUTED
+        scorer = embedded_scorer(adapter, keep_states=keep_states, device=where, in_a_row=in_a_row)
+    elif model == BASE:
+        from isr_rag.scorers.embedded import base_scorer
 
-        scorer = permuted_scorer(device=device, dtype=dtype, quantization=quantization)
+        scorer = base_scorer(device=device, dtype=dtype, quantization=quantization)
     else:
         from isr_rag.scorers.transformers import TransformersScorer
 

@@ -16,6 +16,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import Choice, Custom, Predicate, Sufficient, Supported
-from isr_rag.core.scorer import AsyncScorer, Scorer, ScoreRequest, Scores
+from isr_rag.core.scorer import ORDERED, TOPIC_LAST, AsyncScorer, Layout, Scorer, ScoreRequest, Scores
 from isr_rag.core.settings import Case, Orderings, Reference, Settings, consult
 from isr_rag.core.work import checked_probabilities
 
@@ -41,7 +42,7 @@ def _requests(layout: str) -> list[ScoreRequest]:
         Custom("river", topic="Rivers.", ask="Is a river named? Answer 1 or 0."),
     ]
     return [
-        ScoreRequest(predicate.render(chunks, topic_first=layout != "late"), draw_orderings(len(chunks), 4))
+        ScoreRequest(predicate.render(chunks, topic_first=layout not in TOPIC_LAST), draw_orderings(len(chunks), 4))
         for predicate in asked
         for chunks in ([Chunk(_TEXTS[0])], [Chunk(text, "River") for text in _TEXTS])
     ]
@@ -66,7 +67,7 @@ class ScorerContract:
         one, two = self.scorer(), self.scorer()
         _check(isinstance(one, Scorer), "it needs identity, layout and score()")
         _check(bool(one.identity) and one.identity == two.identity, f"{one.identity!r} is not {two.identity!r}")
-        _check(one.layout in ("full", "set", "late"), f"{one.layout!r} is not a layout")
+        _check(one.layout in get_args(Layout), f"{one.layout!r} is not a layout")
 
     def test_scores_are_distributions_over_the_labels(self) -> None:
         """One row per ordering and one column per label, in the order of the requests."""
@@ -99,7 +100,7 @@ class ScorerContract:
     def test_an_invariant_layout_cannot_see_the_order(self) -> None:
         """A layout other than `full` promises the same scores for every ordering."""
         scorer = self.scorer()
-        if scorer.layout != "full":
+        if scorer.layout not in ORDERED:
             for scores in scorer.score(_requests(scorer.layout)):
                 same = np.broadcast_to(scores.logprobs[:1], scores.logprobs.shape)
                 self._check_rows(scores.logprobs, same, "another ordering")

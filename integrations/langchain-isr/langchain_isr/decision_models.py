@@ -21,7 +21,7 @@ from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import BINARY_LABELS, Choice, Custom, Predicate
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.scorer import Layout, Scorer, ScoreRequest, Scores
+from isr_rag.core.scorer import ORDERED, TOPIC_LAST, Layout, Scorer, ScoreRequest, Scores
 from isr_rag.errors import InvalidInputError, ScorerError
 from isr_rag.scorers.embedded import embedded_scorer
 
@@ -94,7 +94,7 @@ class ISRDecisionModel(BaseDecisionModel):
         chunks = _chunks(state)
         orderings = draw_orderings(len(chunks), self._orderings(), family="auto", seed=self.seed)
         predicates = {name: _predicate(question) for name, question in questions.items()}
-        prompts = [p.render(chunks, topic_first=self.scorer.layout != "late") for p in predicates.values()]
+        prompts = [p.render(chunks, topic_first=self.scorer.layout not in TOPIC_LAST) for p in predicates.values()]
         scores = self.scorer.score([ScoreRequest(prompt, orderings) for prompt in prompts])
         means = [np.exp(one.logprobs).mean(axis=0) for one in scores]
         answers = {
@@ -104,7 +104,7 @@ class ISRDecisionModel(BaseDecisionModel):
         return ClassifierResponse.model_validate({"model": self.model, "answers": answers})
 
     def _orderings(self) -> int:
-        return 1 if self.scorer.layout != "full" else self.m
+        return 1 if self.scorer.layout not in ORDERED else self.m
 
 
 def _asked(prompt: Prompt, ordering: Ordering) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.predicates import Supported
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.scorer import Layout, ScoreRequest, Scores
+from isr_rag.core.scorer import ORDERED, TOPIC_LAST, Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError, ScorerError
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.local.engine import Engine, Network
@@ -64,8 +64,8 @@ class LocalScorer:
         if network.device.type == "cpu":
             use_no_more_threads_than_cores()
         self.engine = Engine(network)
-        if layout != "full" and not self.engine.packs:
-            raise ConfigurationError(f"{name}: {self.engine.unpacked_because}; only the layout 'full' works")
+        if layout not in ORDERED and not self.engine.packs:
+            raise ConfigurationError(f"{name}: {self.engine.unpacked_because}; only the layouts 'full' and 'row' work")
         if not self.engine.packs:
             warnings.warn(
                 f"{name}: prompts are scored one by one in padded batches, which computes what orderings share again "
@@ -133,7 +133,7 @@ class LocalScorer:
         None where the short probe does not fit into the context window or the memory allowed.
         """
         try:
-            plain = [self._score_plain] if self.layout == "full" else []
+            plain = [self._score_plain] if self.layout in ORDERED else []
             moved = [partial(self._score_moved, by) for by in _MOVED] if self.engine.network.rotary else []
             return _noise(self, *plain, *moved)
         except (PromptTooLongError, MemoryBudgetError):
@@ -160,7 +160,7 @@ class LocalScorer:
         if self._unusable:
             raise ScorerError(self._unusable)
         encoded = [
-            self.encoder.encode(request.prompt, window=self.window, beside=self.layout != "full")
+            self.encoder.encode(request.prompt, window=self.window, beside=self.layout not in ORDERED)
             for request in requests
         ]
         self._check_memory(encoded)
@@ -168,14 +168,14 @@ class LocalScorer:
         work = [
             (i, k)
             for i, request in enumerate(requests)
-            for k in (range(len(request.orderings)) if self.layout == "full" else (0,))
+            for k in (range(len(request.orderings)) if self.layout in ORDERED else (0,))
         ]
         with self.engine.computing():
             for batch in self._batches(work, requests, encoded):
                 for (i, k), state in zip(batch, self._states(batch, requests, encoded), strict=True):
                     row = self._label_logprobs(state, encoded[i].labels)
-                    results[i][k if self.layout == "full" else slice(None)] = row
-        passes = [len(request.orderings) if self.layout == "full" else 1 for request in requests]
+                    results[i][k if self.layout in ORDERED else slice(None)] = row
+        passes = [len(request.orderings) if self.layout in ORDERED else 1 for request in requests]
         return [Scores(result, passes=spent) for result, spent in zip(results, passes, strict=True)]
 
     def _score_plain(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
@@ -191,7 +191,7 @@ class LocalScorer:
         states: list[torch.Tensor] = []
         with self._queue.turn, self.engine.computing():
             for one, request in zip(encoded, requests, strict=True):
-                full = self.layout == "full"
+                full = self.layout in ORDERED
                 pack = pack_full([one], [request.orderings[:1]]) if full else pack_invariant([one])
                 states += self.engine.packed(replace(pack, position_ids=pack.position_ids + by))
             return self._rows(states, encoded)
@@ -280,7 +280,7 @@ class LocalScorer:
         prompts = [encoded[i] for i in wanted]
         if self.states is not None:
             return self.engine.packed_with_states(prompts, pack_invariant, self.states, self.identity)
-        if self.layout != "full":
+        if self.layout not in ORDERED:
             return self.engine.packed(pack_invariant(prompts))
         return self.engine.packed(
             pack_full(prompts, [[requests[i].orderings[k] for j, k in batch if j == i] for i in wanted])
@@ -324,7 +324,8 @@ def _noise(scorer: LocalScorer, *others: Callable[[Sequence[ScoreRequest]], list
     claim = Supported(claim="Port 1 lies by the sea.")
     requests = [
         ScoreRequest(
-            claim.render([Chunk(text) for text in texts[:n]], topic_first=scorer.layout != "late"), (tuple(range(n)),)
+            claim.render([Chunk(text) for text in texts[:n]], topic_first=scorer.layout not in TOPIC_LAST),
+            (tuple(range(n)),),
         )
         for n in (1, 3, 9)
     ]

@@ -116,7 +116,9 @@ def train(
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Training time over all resumes.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the data instead.")] = None,
-    layout: Annotated[Literal["full", "set", "late"] | None, typer.Option(help="How the model sees evidence.")] = None,
+    layout: Annotated[
+        Literal["full", "row", "set", "late"] | None, typer.Option(help="How the model sees evidence.")
+    ] = None,
     fixed_order: Annotated[bool, typer.Option("--fixed-order", help="Keep every item's own chunk order.")] = False,
     nf4: Annotated[bool, typer.Option("--nf4", help="Base model in 4 bits, on CUDA.")] = False,
     start: Annotated[Path | None, typer.Option(help="Folder of an adapter to go on from.")] = None,

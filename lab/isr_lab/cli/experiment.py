@@ -18,7 +18,6 @@ from rich.progress import Progress, TaskID, TextColumn
 from isr_rag.cli.options import ScorerOptions, with_option_groups
 from isr_rag.cli.terminal import EXIT_BAD, columns, console
 from isr_rag.errors import InvalidInputError
-from isr_rag.scorers.adjudicators import PERMUTED
 
 if TYPE_CHECKING:
     from isr_lab.experiments.cluster import MakeScorer
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from isr_lab.experiments.trials import TrialProgress, TrialScorer
     from isr_lab.slice.schema import SliceItem
     from isr_rag.core.scorer import Scorer
-
-BASE = "base"
-"""What `--model` also calls the embedded model without its adapter, `permuted`."""
 
 HELP = {
     "dispersion": "Experiment 1: how far order moves the answer, and what averaging over orders gains.",
@@ -121,8 +117,7 @@ def experiment_scorer(*, model: str | None, adapter: Path | None = None, **optio
     """
     from isr_rag.scorers.load import load_scorer
 
-    name = PERMUTED if model == BASE and not options.get("server") else model
-    return load_scorer(name, adapter=adapter, keep_states=False, **options)
+    return load_scorer(model, adapter=adapter, keep_states=False, **options)
 
 
 def _items(slices: list[Path]) -> list[SliceItem]:

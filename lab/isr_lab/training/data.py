@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.core.evidence import Chunk
-from isr_rag.core.scorer import Layout
+from isr_rag.core.scorer import TOPIC_LAST, Layout
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 
 _COUNTS = (1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 6, 8, 10, 14, 20)
@@ -51,7 +51,7 @@ def data_hash(items: Sequence[SliceItem]) -> str:
 def segments(item: SliceItem, chunks: Sequence[SliceChunk], encoder: PromptEncoder, layout: Layout) -> EncodedPrompt:
     """The item's prompt with these chunks, in this order."""
     shown = [Chunk(chunk.text, chunk.title) for chunk in chunks]
-    found = encoder.encode(predicate(item).render(shown, topic_first=layout != "late"))
+    found = encoder.encode(predicate(item).render(shown, topic_first=layout not in TOPIC_LAST))
     return found
 
 
@@ -132,14 +132,16 @@ def passes(
     unmarked = unmarked_sources(items)
     batch: list[Example] = []
     pool: dict[str, list[SliceChunk]] = {}
-    known: set[tuple[int, ...]] = set()
+    known: set[tuple[tuple[int, ...], ...]] = set()
     used = 0
     for item in (item for piece in _pieces(items, rng) for item in piece):
         own = f"{item.source}/{item.group}"
         others = [chunk for name, chunks in pool.items() if name != own for chunk in chunks]
         whole = item.source in unmarked
         chosen = shown_chunks(item, rng, seed, others if layout == "late" else (), whole=whole)
-        if not fixed:
+        if layout == "row" and not fixed:  # one order for all items about the same chunks, which are computed once
+            chosen.sort(key=lambda chunk: _priority(chunk.text, seed + 1))
+        elif not fixed:
             rng.shuffle(chosen)
         made = segments(item, chosen, encoder, layout)
         if sum(map(len, made.chunks)) > longest:
@@ -149,14 +151,16 @@ def passes(
             made = segments(item, chosen, encoder, layout)
             if sum(map(len, made.chunks)) > longest:
                 continue
-        new = {ids for ids in made.chunks if layout != "late" or ids not in known}
-        cost = sum(map(len, new)) + len(made.tail) + (len(made.head) // 3 if layout != "late" else 0)
+        evidence = [made.chunks] if layout == "row" else [(ids,) for ids in made.chunks]
+        new = {ids for ids in evidence if layout in ("full", "set") or ids not in known}
+        cost = sum(len(ids) for chunks in new for ids in chunks) + len(made.tail)
+        cost += len(made.head) // 3 if layout not in TOPIC_LAST else 0
         if batch and used + cost > tokens:
             yield batch
             batch, pool, known, used = [], {}, set(), 0
         batch.append(Example(item, made))
         pool.setdefault(own, []).extend(chunk for chunk in chosen if chunk in item.chunks)
-        known.update(made.chunks)
+        known.update(evidence)
         used += cost
     if batch:
         yield batch

@@ -15,7 +15,7 @@ from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.data import unmarked_sources
 from isr_rag.core.evidence import Chunk
-from isr_rag.core.scorer import Scorer, ScoreRequest
+from isr_rag.core.scorer import TOPIC_LAST, Scorer, ScoreRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _score(
     for item in items:
         evidence = shown(item, most(item))
         parts = [evidence, *([chunk] for chunk in evidence if alone and len(evidence) > 1)]
-        prompts = [predicate(item).render(part, topic_first=scorer.layout != "late") for part in parts]
+        prompts = [predicate(item).render(part, topic_first=scorer.layout not in TOPIC_LAST) for part in parts]
         requests += [ScoreRequest(prompt, (tuple(range(len(prompt.chunks))),)) for prompt in prompts]
         counts.append(len(prompts))
     found = iter(zip(requests, scorer.score(requests), strict=True))

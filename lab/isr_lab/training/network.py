@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from isr_rag._util.files import sha256_of, write_atomically, write_json
-from isr_rag.core.scorer import Layout
+from isr_rag.core.scorer import ORDERED, Layout
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.scorers.embedded import model_directory
@@ -194,7 +194,7 @@ def write_description(folder: Path, layout: Layout, base: Path) -> None:
     source = STANDARD.sha256 if base == model_directory() else sha256_of(base / "model.safetensors")
     description = {
         "layout": layout,
-        "positions": POSITIONS if layout != "full" else "as in the assembled prompt",
+        "positions": POSITIONS if layout not in ORDERED else "as in the assembled prompt",
         "templates": TEMPLATES,
         "base_sha256": source,
         "adapter_sha256": sha256_of(folder / "adapter_model.safetensors"),

@@ -33,7 +33,7 @@ from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
 from isr_lab.training.mixture import Drawn, Mixture, pieces, twins
 from isr_lab.training.network import PeftNetwork, write_description
 from isr_rag._util.files import write_json
-from isr_rag.core.scorer import Layout
+from isr_rag.core.scorer import ORDERED, Layout
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant
@@ -76,7 +76,7 @@ class TrainResult:
 def build_pack(examples: list[Example], layout: Layout) -> Pack:
     """The examples as one packed sequence, one read each."""
     prompts = [example.segments for example in examples]
-    if layout == "full":
+    if layout in ORDERED:
         return pack_full(prompts, [[tuple(range(len(p.chunks)))] for p in prompts])
     return pack_invariant(prompts)
 

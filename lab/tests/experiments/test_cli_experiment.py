@@ -177,20 +177,22 @@ def test_a_served_model_and_an_adapter_reach_their_scorers(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=remote_scorer))
     for model in ("m", "base"):
         assert experiment_scorer(model=model, server="http://a").identity == f"{model} at http://a"
-    loaded: list[tuple[Path | None, bool]] = []
+    loaded: list[tuple[Path | None, bool, str, bool]] = []
     monkeypatch.setattr(
         "isr_rag.scorers.embedded.embedded_scorer",
-        lambda adapter, *, keep_states, device: loaded.append((adapter, keep_states, device)) or FixedScorer([0.5]),
+        lambda adapter, *, keep_states, device, in_a_row: (
+            loaded.append((adapter, keep_states, device, in_a_row)) or FixedScorer([0.5])
+        ),
     )
     experiment_scorer(model=None)
     experiment_scorer(model=None, adapter=tmp_path, device="cuda:1")
-    assert loaded == [(None, False, "cpu"), (tmp_path, False, "cuda:1")]
+    experiment_scorer(model="permuted")
+    assert loaded == [(None, False, "cpu", False), (tmp_path, False, "cuda:1", False), (None, False, "cpu", True)]
     how = {"device": "cuda:1", "dtype": "float16", "quantization": "nf4"}
     found: list[dict[str, str]] = []
-    monkeypatch.setattr("isr_rag.scorers.embedded.permuted_scorer", lambda **how: found.append(how))
+    monkeypatch.setattr("isr_rag.scorers.embedded.base_scorer", lambda **how: found.append(how))
     experiment_scorer(model="base", **how)
-    experiment_scorer(model="permuted", **how)
-    assert found == [how, how]
+    assert found == [how]
 
 
 @pytest.mark.model

@@ -115,7 +115,7 @@ def losses(out: Path) -> list[float]:
     return [entry["loss"] for entry in entries if entry["kind"] == "train"]
 
 
-@pytest.mark.parametrize("layout", ["late", "set", "full"])
+@pytest.mark.parametrize("layout", ["late", "set", "row", "full"])
 def test_a_toy_task_is_learnt_in_every_layout(base: Path, data: Path, tmp_path: Path, layout: Any) -> None:
     result = train(settings(base, data, tmp_path / "run", layout=layout))
     found = losses(tmp_path / "run")

@@ -21,6 +21,7 @@ from isr_rag.core.bounds import mean
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import EvidenceLike, as_chunks
 from isr_rag.core.predicates import predicate_for
+from isr_rag.core.scorer import ORDERED
 from isr_rag.errors import ConfigurationError, InvalidInputError, OutputError
 from isr_rag.gate import ISRGate
 from isr_rag_server.labels.release import CLIP, ScoredBy
@@ -403,7 +404,7 @@ def draw_one_of_each(
 
 def scored_by(gate: ISRGate) -> ScoredBy:
     """The settings of a gate that its scores depend on."""
-    if gate.scorer.layout != "full":
+    if gate.scorer.layout not in ORDERED:
         return ScoredBy(gate.scorer.identity, focus=gate.settings.max_words)
     bands = gate.settings.orderings.bands if gate.settings.orderings.family == "banded" else None
     return ScoredBy(

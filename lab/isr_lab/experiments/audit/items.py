@@ -14,7 +14,7 @@ from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import Family
 from isr_rag.core.prompt import Ordering
-from isr_rag.core.scorer import Layout, ScoreRequest
+from isr_rag.core.scorer import TOPIC_LAST, Layout, ScoreRequest
 
 _WITHOUT = "without evidence/"
 
@@ -103,7 +103,7 @@ def item_trials(
     item: SliceItem, chunks: Sequence[SliceChunk], seeds: Sequence[int], family: Family, layout: Layout
 ) -> list[Trial]:
     """The trials of one item: its evidence in the retriever's order and in each seed's; for test items, none at all."""
-    n, question, topic_first = len(chunks), predicate(item), layout != "late"
+    n, question, topic_first = len(chunks), predicate(item), layout not in TOPIC_LAST
     drawn = [orderings_from_seeds(n, [seed], family=family)[0] for seed in seeds]
     orderings: tuple[Ordering, ...] = tuple(dict.fromkeys((tuple(range(n)), *drawn)))
     facts = {

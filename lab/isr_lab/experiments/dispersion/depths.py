@@ -13,7 +13,7 @@ from isr_lab.slice.schema import SliceItem
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import Family, draw_orderings
 from isr_rag.core.prompt import Ordering
-from isr_rag.core.scorer import Layout, ScoreRequest
+from isr_rag.core.scorer import TOPIC_LAST, Layout, ScoreRequest
 from isr_rag.errors import InvalidInputError
 
 Placed = tuple[SliceItem, int]
@@ -129,7 +129,7 @@ def trials(
     for item, n in placed:
         shown = cut(item, n)
         chunks = [Chunk(chunk.text, chunk.title) for chunk in shown.chunks]
-        prompt = predicate(shown).render(chunks, topic_first=layout != "late")
+        prompt = predicate(shown).render(chunks, topic_first=layout not in TOPIC_LAST)
         for family in families:
             orderings = draw_orderings(n, m, family=family, seed=seed, bands=bands)
             facts = _facts(shown, family, orderings)

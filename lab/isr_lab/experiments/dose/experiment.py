@@ -37,7 +37,7 @@ from isr_lab.slice.text import contains, digest, fold, generator
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.prompt import Ordering
-from isr_rag.core.scorer import Layout, ScoreRequest
+from isr_rag.core.scorer import TOPIC_LAST, Layout, ScoreRequest
 from isr_rag.errors import ConfigurationError, InvalidInputError
 
 LENGTH = 4
@@ -104,7 +104,7 @@ class Dose:
     def _trial(self, item: SliceItem, dose: int, layout: Layout, orderings: tuple[Ordering, ...]) -> Trial:
         question = predicate(item)
         chunks = [Chunk(chunk.text, chunk.title) for chunk in arm(item, dose, self.seed)]
-        prompt = question.render(chunks, topic_first=layout != "late")
+        prompt = question.render(chunks, topic_first=layout not in TOPIC_LAST)
         facts: dict[str, Fact] = {
             "item": item.id,
             "group": item.group,

@@ -17,6 +17,7 @@ from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.core.bounds import far_from_boundary, hopeless, stages, weigh
+from isr_rag.core.scorer import ORDERED
 from isr_rag.core.settings import Settings
 
 WANTED = 0.6
@@ -102,7 +103,7 @@ def judge(outcomes: Sequence[ScoredTrial], settings: Settings) -> dict[str, list
     Each half of the items is judged by the mixture that is calibrated on the other one. Where the scorer cannot see
     the order, the gate draws one ordering and so does this.
     """
-    q = [[float(p) for p in (o.q if o.facts["layout"] == "full" else o.q[:1])] for o in outcomes]
+    q = [[float(p) for p in (o.q if o.facts["layout"] in ORDERED else o.q[:1])] for o in outcomes]
     labels, sides = [int(o.facts["label"] or 0) for o in outcomes], halves(outcomes)
     found: dict[str, list[Judged] | str] = {
         "oracle": [_judged(o, one, oracle(y), settings) for o, one, y in zip(outcomes, q, labels, strict=True)]
@@ -134,7 +135,7 @@ def analyse_cascades(outcomes: Sequence[ScoredTrial], settings: Settings) -> Ana
         settings: h* and the rule.
     """
     judged = judge(outcomes, settings)
-    invariant = all(outcome.facts["layout"] != "full" for outcome in outcomes)
+    invariant = all(outcome.facts["layout"] not in ORDERED for outcome in outcomes)
     figures: dict[str, Any] = {"h_star": settings.h_star, "clip": settings.rule.clip, "references": {}}
     rows: list[list[Cell]] = []
     plotted: dict[str, dict[int, dict[str, Any]]] = {}

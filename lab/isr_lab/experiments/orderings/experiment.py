@@ -18,7 +18,7 @@ from isr_lab.experiments.trials import Fact, ScoredTrial, Trial
 from isr_lab.slice.schema import SliceItem
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.scorer import Layout, ScoreRequest
+from isr_rag.core.scorer import TOPIC_LAST, Layout, ScoreRequest
 from isr_rag.core.settings import Rule, Settings
 from isr_rag.errors import ConfigurationError, InvalidInputError
 
@@ -135,7 +135,7 @@ class OrderingStudy:
             sizes = sorted({n for n, _ in (*self.family_items, *self.wording_items, *self.practice_items)})
             raise InvalidInputError(f"the study of orderings needs items with {sizes} chunks, and there are none")
         drawn = {n: self.drawing.draws(n).orderings for n in {len(item.chunks) for item in compared}}
-        first = layout != "late"
+        first = layout not in TOPIC_LAST
         trials = [
             self._trial(FAMILIES, item, layout, shipped_prompt(item, topic_first=first), drawn[len(item.chunks)])
             for item in compared
@@ -148,7 +148,7 @@ class OrderingStudy:
         return trials
 
     def _worded(self, item: SliceItem, layout: Layout) -> list[Trial]:
-        first = layout != "late"
+        first = layout not in TOPIC_LAST
         orderings = draw_orderings(len(item.chunks), self.wording_orderings, family="uniform", seed=self.seed)
         trials = [
             self._trial(
