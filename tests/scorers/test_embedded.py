@@ -35,7 +35,7 @@ def test_threads_that_come_together_load_one_model(monkeypatch: pytest.MonkeyPat
     barrier = threading.Barrier(4)
 
     @lru_cache(maxsize=1)
-    def load(adapter: Path, keep_states: bool, device: str) -> object:
+    def load(adapter: Path, keep_states: bool, device: str, in_a_row: bool) -> object:
         threading.Event().wait(0.05)
         return object()
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from isr_rag import ISRGate, Orderings
+from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.errors import ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import is_ready
@@ -57,13 +58,29 @@ def test_the_permuted_gate_sees_the_order_of_the_chunks() -> None:
             "text": "Orders over 50 euros are delivered free of charge. Delivery takes two to four working days.",
         },
     ]
-    claim = "Unused items can be returned within 30 days of delivery."
     gate = ISRGate(scorer="permuted", reference=Oracle(0.9), h_star=0.1)
-    whole = gate.decide(evidence, claim=claim)
-    assert len(whole.q) == 6 and whole.q_bar is not None and whole.q_lo is not None and whole.js_certificate is not None
-    assert whole.q_lo < whole.q_bar - 0.02 and whole.js_certificate > 0  # far above the noise of float32
-    assert whole.reason == "order_sensitive"
-    scorer, sure = gate.scorer, Oracle(1.0)
+    apart = ["The Seine is a river in northern France.", "It flows through Paris."]
+    sensitive = gate.decide(apart, claim="The Seine flows through Paris.")
+    assert sensitive.orderings == ((0, 1), (1, 0)) and sensitive.q[0] > sensitive.q[1] + 0.3
+    assert sensitive.reason == "order_sensitive" and sensitive.js_certificate is not None
+    assert sensitive.js_certificate > 0.1
+    scorer, sure, claim = gate.scorer, Oracle(1.0), "Limescale is not covered by the warranty."
     plain = ISRGate(scorer, sure).decide(evidence, claim=claim)
     quick = ISRGate(scorer, sure, orderings=Orderings(cascade=True)).decide(evidence, claim=claim)
     assert plain.answered and quick.answered and (plain.passes, quick.passes) == (6, 3)
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
+def test_the_permuted_gate_comes_with_a_calibration_of_its_own() -> None:
+    with pytest.raises(ConfigurationError, match=r"h_star >= 0\.08"):
+        ISRGate(scorer="permuted")
+    gate = ISRGate(scorer="permuted", h_star=0.2)
+    evidence = ["The pump must be drained before the first frost.", "The hose may stay outside all year."]
+    asked = {"question": "When must the pump be drained?"}
+    right = gate.decide(evidence, answer="before the first frost", **asked)
+    wrong = gate.decide(evidence, answer="in the middle of summer", **asked)
+    assert right.answered and len(right.q) == 2 and not wrong.answered
+    with pytest.raises(CalibrationMismatchError, match="m: fitted for 6, not 3"):
+        ISRGate(scorer="permuted", h_star=0.2, orderings=Orderings(m=3)).decide(evidence, claim="The pump is drained.")
