@@ -55,7 +55,8 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
 def input_file(path: Path | None) -> Path | None:
     """Check that an input is a file, or `STDIO`; a typer.BadParameter otherwise."""
     if path is not None and path != STDIO and not _is(path, Path.is_file):
-        raise typer.BadParameter(f"there is no file {printable(str(path), 200)}")
+        shown = printable(str(path), 200)
+        raise typer.BadParameter(f"{shown} is a folder" if _is(path, Path.is_dir) else f"there is no file {shown}")
     return path
 
 

@@ -189,6 +189,11 @@ class Choice:
     Raises:
         InvalidInputError: if the question or an option is empty, or there are not 2 to 26 distinct options.
         InvalidTypeError: if a text is not a string.
+
+    Examples:
+        >>> from isr_rag import Choice
+        >>> Choice("Which river flows through Paris?", ["Seine", "Loire"]).template
+        'choice-2/1'
     """
 
     question: str
