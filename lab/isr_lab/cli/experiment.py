@@ -18,6 +18,7 @@ from rich.progress import Progress, TaskID, TextColumn
 from isr_rag.cli.options import ScorerOptions, with_option_groups
 from isr_rag.cli.terminal import EXIT_BAD, columns, console
 from isr_rag.errors import InvalidInputError
+from isr_rag.scorers.adjudicators import NAMES
 
 if TYPE_CHECKING:
     from isr_lab.experiments.cluster import MakeScorer
@@ -84,12 +85,12 @@ def _command(names: list[str]) -> Callable[..., None]:
     ) -> None:
         if workers is not None and engine != "ray":
             raise typer.BadParameter("--workers are those of --engine ray")
-        if adapter is not None and (options.model is not None or options.server is not None):
-            raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
+        if adapter is not None and (options.model not in (None, *NAMES) or options.server is not None):
+            raise typer.BadParameter(f"--adapter is one of {' and '.join(NAMES)}: give no other --model, no --server")
         make_scorer = partial(experiment_scorer, adapter=adapter, **asdict(options))
         settings = {name: value for name, value in {"limit": limit, "seed": seed, "m": m}.items() if value is not None}
         items = _items(slices or [])
-        asked = options.model is not None if options.device == "auto" else options.device != "cpu"
+        asked = options.model not in (None, *NAMES) if options.device == "auto" else options.device != "cpu"
         gpus = asked and not options.server
         with _engine(make_scorer, on_ray=engine == "ray", workers=workers, gpus=gpus) as scorer:
             run_one = partial(_run, scorer=scorer, items=items, out=out, outcomes=outcomes, alone=len(names) == 1)

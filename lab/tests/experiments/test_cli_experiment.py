@@ -113,6 +113,15 @@ def test_the_options_become_settings_of_the_registered_run(
     assert code == 2 and "settings.limit is 3 there and 4 now" in said and "Traceback" not in said
 
 
+def test_the_judge_in_a_row_takes_an_adapter(
+    run: Run, fake: list[dict[str, Any]], long_items: Path, tmp_path: Path
+) -> None:
+    given = ("--slice", str(long_items), "--limit", "3", "--out", str(tmp_path / "out"))
+    code, said = run("dose", *given, "--model", "permuted", "--adapter", str(tmp_path))
+    assert code == 0, said
+    assert fake == [{**asdict(ScorerOptions()), "model": "permuted", "adapter": tmp_path}]
+
+
 def test_slices_are_put_together_and_items_of_one_name_refused(
     run: Run, fake: list[dict[str, Any]], long_items: Path, tmp_path: Path
 ) -> None:
@@ -146,6 +155,7 @@ def test_all_goes_on_where_the_slice_lacks_something_and_says_so(
         (("--workers", "2"), "--engine ray"),
         (("--tokenizer", "t"), "--server"),
         (("--adapter", "a", "--model", "m"), "--adapter"),
+        (("--adapter", "a", "--model", "base"), "--adapter"),
         (("--dtype", "float16"), "--model"),
         (("--limit", "0"), "--limit"),
     ],
