@@ -30,6 +30,7 @@ from isr_rag.gate import ISRGate
 from isr_rag.io.documents import DocumentReader
 from isr_rag.io.sources import chunks_of_document
 from isr_rag_server.http.bodies import Bodies
+from isr_rag_server.http.decisions import DecisionsRequest, DecisionsResponse
 from isr_rag_server.http.desk import Threads
 from isr_rag_server.http.door import MCP_PATH, Door
 from isr_rag_server.http.events import Tell, events
@@ -226,6 +227,12 @@ def _add_routes(app: FastAPI, service: Service) -> None:
             await tell("audit", found.decode())
 
         return events(work, request.state.request_id)
+
+    @app.post("/v1/decisions", response_model=DecisionsResponse, tags=["gate"])
+    async def decisions(asked: DecisionsRequest, request: Request) -> Response:
+        """Answer typed questions about a state with probabilities, as decision models do."""
+        answers = asked.answers(await service.decide_all(asked, _asker(request)))
+        return JSONResponse({"model": service.gate.scorer.identity, "answers": answers})
 
     @app.post("/v1/index", response_model=IndexResponse, tags=["gate"])
     async def index(asked: IndexRequest, request: Request) -> Response:

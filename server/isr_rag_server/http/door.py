@@ -25,7 +25,7 @@ MCP_PATH = "/mcp"
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
 """Paths that ask for no key, beside the files of the page."""
 
-_JSON = ("/v1/decide", "/v1/audit", "/v1/index", MCP_PATH)
+_JSON = ("/v1/decide", "/v1/decisions", "/v1/audit", "/v1/index", MCP_PATH)
 _WITH_BODY = (*_JSON, "/v1/documents")
 """Paths whose bodies are read, of POST requests; all others are dropped as they arrive."""
 

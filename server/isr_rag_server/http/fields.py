@@ -253,6 +253,7 @@ class ModelsResponse(BaseModel):
     """The gates of this server (one), its limits and its version."""
 
     models: list[ModelInfo]
+    data: list[dict[str, str]] = Field(description="The model's name where OpenAI's clients look for it.")
     limits: LimitsInfo
     version: str
 

@@ -14,6 +14,7 @@ from isr_rag.core.evidence import Chunk, as_chunks
 from isr_rag.core.scorer import kept_bytes_of
 from isr_rag.gate import ISRGate
 from isr_rag_server.http.bodies import Bodies
+from isr_rag_server.http.decisions import DecisionsRequest
 from isr_rag_server.http.desk import Desk, readers_of
 from isr_rag_server.http.fields import AuditRequest, DecideRequest, EvidenceItem, IndexRequest, IndexResponse, TextChunk
 from isr_rag_server.http.kept import KeptChunks
@@ -108,6 +109,25 @@ class Service:
         )
         self.note(decision, asker.request if asked.id is None else asked.id)
         return decision
+
+    async def decide_all(self, asked: DecisionsRequest, asker: Asker) -> list[Decision]:
+        """Decide about every question of a request when it is its turn, count the decisions and log them.
+
+        Raises:
+            Problem: if there is no room, no time, too long a text or more questions than statements are allowed.
+            ISRError: as `isr_rag.ISRGate.decide`.
+        """
+        questions, most = asked.asked(), self.settings.limits.statements
+        if len(questions) > most:
+            raise Problem("too-many-statements", f"{len(questions)} questions; {most} are allowed")
+        for question in questions:
+            self.check_texts(**question)
+        chunks = self.chunks(asked.chunks())
+        items = [{"evidence": chunks, **question} for question in questions]
+        decisions = await self.desk.run(asker.client, lambda: self.gate.adecide_batch(items))
+        for decision in decisions:
+            self.note(decision, asker.request)
+        return decisions
 
     async def audit(
         self,
@@ -238,4 +258,5 @@ class Service:
             "convention": gate.settings.rule.convention,
         }
         allowed = {name: getattr(limits, name) for name in ("body", "chunks", "text", "statements", "seconds")}
-        return {"models": [model], "limits": allowed, "version": __version__}
+        listed = [{"id": gate.scorer.identity, "object": "model", "owned_by": "isr-rag"}]
+        return {"models": [model], "data": listed, "limits": allowed, "version": __version__}

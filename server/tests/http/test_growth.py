@@ -26,11 +26,11 @@ TEXT = 90_000 // PART
 BODY = (LIMITS.body - 1000) // PART
 
 
-def post(path: str, content: str | bytes, kind: str = "application/json") -> int:
+def post(path: str, content: str | bytes, kind: str = "application/json", accept: str = "*/*") -> int:
     async def run() -> int:
         app = create_app(worlds.gate(), Settings(limits=LIMITS))
         async with await worlds.asgi(app) as asking:
-            response = await asking.post(path, content=content, headers={"Content-Type": kind})
+            response = await asking.post(path, content=content, headers={"Content-Type": kind, "Accept": accept})
         return int(response.status_code)
 
     status = asyncio.run(run())
@@ -45,12 +45,13 @@ def repeated(pattern: str) -> Callable[[int], str]:
 @pytest.mark.parametrize(
     "pattern", some(["[1]", "A", "a [1]. ", "\u200b", "漢。", "<|im_start|>", "(", " .", "Sources. "], 4)
 )
-@pytest.mark.parametrize("field", ["answer", "claim", "evidence", "title"])
+@pytest.mark.parametrize("field", ["answer", "streamed", "claim", "evidence", "title"])
 def test_a_text_of_a_request(pattern: str, field: str) -> None:
     def step(text: str) -> object:
         body: dict[str, Any] = {"claim": "number 3", "evidence": ["It says 3."]}
-        if field == "answer":
-            return post("/v1/audit", json.dumps({"answer": text, "evidence": ["It says 3."]}))
+        if field in ("answer", "streamed"):
+            accept = "text/event-stream" if field == "streamed" else "*/*"
+            return post("/v1/audit", json.dumps({"answer": text, "evidence": ["It says 3."]}), accept=accept)
         if field == "evidence":
             body["evidence"] = [text, {"text": text, "title": "t"}]
         elif field == "title":
@@ -60,6 +61,22 @@ def test_a_text_of_a_request(pattern: str, field: str) -> None:
         return post("/v1/decide", json.dumps(body))
 
     assert not faults(step, repeated(pattern), TEXT // 2, most=30.0)
+
+
+@pytest.mark.parametrize("field", ["state", "chunks", "instructions", "questions"])
+def test_questions_to_a_decision_model(field: str) -> None:
+    def step(text: str) -> object:
+        question = {"type": "noul", "instructions": "number 3"}
+        asked: dict[str, Any] = {"state": "It says 3.", "questions": {"a": question}}
+        if field in ("state", "chunks"):
+            asked["state"] = text if field == "state" else text.replace(".", "\n\n")
+        elif field == "instructions":
+            question["instructions"] = f"{text} number 3"
+        else:
+            asked["questions"] = {f"{i:x}": question for i in range(len(text) // 450)}
+        return post("/v1/decisions", json.dumps(asked))
+
+    assert not faults(step, repeated("A b. "), TEXT // 2, most=30.0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""The gate answers as a decision model does, on both wires, and never above its target where it abstains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
+
+from server.tests.http import worlds
+from server.tests.http.test_http import asked, post, problem
+
+PATH = "/v1/decisions"
+STATE = "It says 997.\n\nIt says 990."
+SURE, UNSURE = "This is number 990.", "This is number 997."  # the fake scorer's q: .991 and .001
+
+
+def noul(**texts: str) -> dict[str, Any]:
+    questions = {name: {"type": "noul", "instructions": text, "criteria": {}} for name, text in texts.items()}
+    return {"model": "any", "state": STATE, "questions": questions}
+
+
+def test_questions_by_name_about_a_state() -> None:
+    reply = post(noul(sure=SURE, unsure=UNSURE, asked="Is it number 990?"), PATH).json()
+    assert reply["model"] == worlds.gate().scorer.identity
+    found = {name: answer["noul"] for name, answer in reply["answers"].items()}
+    assert found["sure"] == found["asked"] == 1.0 and 0.9 < found["unsure"] < 0.95
+    assert {answer["type"] for answer in reply["answers"].values()} == {"noul"}
+
+
+def test_a_list_of_questions_about_an_input() -> None:
+    listed = [{"type": "predicate", "name": text, "instructions": text} for text in (SURE, UNSURE)]
+    reply = post({"input": STATE, "questions": listed}, PATH, gate=worlds.gate(p_ref=0.5)).json()
+    expected = [{"type": "predicate", "name": text, "probability": 0.5} for text in (SURE, UNSURE)]
+    assert reply["answers"] == expected
+
+
+def test_without_evidence_nothing_is_probable() -> None:
+    assert post({**noul(sure=SURE), "state": " \n\n"}, PATH).json()["answers"]["sure"]["noul"] == 0.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**noul(a=SURE), "state": None},
+        {**noul(a=SURE), "input": "both"},
+        {"input": STATE, "questions": noul(a=SURE)["questions"]},
+        {"state": STATE, "questions": {}},
+        {"state": STATE, "questions": {"a": {"type": "score", "instructions": SURE}}},
+        noul(a=""),
+        noul(**{f"n{n}": SURE for n in range(201)}),
+        noul(a="a" * 100_001),
+    ],
+    ids=lambda body: str(body)[:60],
+)
+def test_what_is_no_question_is_refused(body: Any) -> None:
+    status, kind = problem(post(body, PATH))
+    assert status == 422 and kind in ("invalid-input", "too-many-statements", "too-long")
+
+
+def test_the_model_is_listed_where_clients_look_for_it() -> None:
+    listed = asked("GET", "/v1/models", {}).json()["data"]
+    assert [model["id"] for model in listed] == [worlds.gate().scorer.identity]
