@@ -30,22 +30,24 @@ class DeepeningRetriever:
 class FunctionGenerator:
     """A chat generator; it streams word by word where it is given a callback."""
 
-    def __init__(self, write: Callable[[str], str]) -> None:
-        self.write = write
+    def __init__(
+        self, write: Callable[[str], str], reply: Callable[[str], ChatMessage] = ChatMessage.from_assistant
+    ) -> None:
+        self.write, self.reply = write, reply
 
     @component.output_types(replies=list[ChatMessage])
     def run(self, messages: list[ChatMessage], streaming_callback: Any = None) -> dict[str, Any]:
         text = self.write(messages[-1].text or "")
         for piece in text.split(" ") if streaming_callback else ():
             streaming_callback(StreamingChunk(f"{piece} "))
-        return {"replies": [ChatMessage.from_assistant(text)]}
+        return {"replies": [self.reply(text)]}
 
     @component.output_types(replies=list[ChatMessage])
     async def run_async(self, messages: list[ChatMessage], streaming_callback: Any = None) -> dict[str, Any]:
         text = await asyncio.to_thread(self.write, messages[-1].text or "")
         for piece in text.split(" ") if streaming_callback else ():
             await streaming_callback(StreamingChunk(f"{piece} "))
-        return {"replies": [ChatMessage.from_assistant(text)]}
+        return {"replies": [self.reply(text)]}
 
 
 def gated_before(gate: Any, search: Callable[[str, int], list[Document]], write: Callable[[str], str]) -> Pipeline:
@@ -55,7 +57,9 @@ def gated_before(gate: Any, search: Callable[[str, int], list[Document]], write:
     return pipeline
 
 
-def gated_after(gate: Any, search: Callable[[str, int], list[Document]], write: Callable[[str], str]) -> Pipeline:
+def gated_after(
+    gate: Any, search: Callable[[str, int], list[Document]], write: Callable[[str], str] | FunctionGenerator
+) -> Pipeline:
     """Retrieve, draft, gate, look again or let the draft out."""
     pipeline = _loop(gate, search, write)
     pipeline.connect("retriever.documents", "prompt.documents")
@@ -70,14 +74,16 @@ def gated_inside(gate: Any, search: Callable[[str, int], list[Document]]) -> Pip
     return pipeline
 
 
-def _loop(gate: Any, search: Callable[[str, int], list[Document]], write: Callable[[str], str] | None) -> Pipeline:
+def _loop(
+    gate: Any, search: Callable[[str, int], list[Document]], write: Callable[[str], str] | FunctionGenerator | None
+) -> Pipeline:
     pipeline = Pipeline()
     pipeline.add_component("ask", BranchJoiner(str))
     pipeline.add_component("retriever", DeepeningRetriever(search))
     pipeline.add_component("gate", gate)
     pipeline.add_component("prompt", ChatPromptBuilder(TEMPLATE, required_variables="*"))
     if write is not None:
-        pipeline.add_component("llm", FunctionGenerator(write))
+        pipeline.add_component("llm", write if isinstance(write, FunctionGenerator) else FunctionGenerator(write))
     pipeline.connect("ask.value", "retriever.query")
     pipeline.connect("ask.value", "gate.query")
     pipeline.connect("ask.value", "prompt.query")

@@ -7,10 +7,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from haystack import Document, Pipeline
+from haystack.dataclasses import ChatMessage, ChatRole, FileContent, ReasoningContent, TextContent, ToolCall
 from hs_parts import FunctionGenerator, gated_after, gated_before, gated_inside
 
 from haystack_integrations.components.routers.isr import ISRChatGenerator, ISRDraftGate, ISRGate
-from isr_rag_conformance.suite import Conformance, Outcome, Passage, Setup
+from isr_rag_conformance.suite import HIDDEN, Conformance, Outcome, Passage, Setup, Shape
+
+SHAPES: tuple[Shape, ...] = ("parts", "hidden", "call", "content")
+"""Further ones, which are other pipelines, are in test_canary_matrix.py."""
+
+
+def drafting(setup: Setup) -> FunctionGenerator:
+    """A generator whose replies have the shape that is asked for."""
+
+    def reply(text: str) -> ChatMessage:
+        texts = [TextContent(f"{word} ") for word in text.split()] if setup.shape == "parts" else [TextContent(text)]
+        beside: dict[str | None, Any] = {
+            "hidden": ReasoningContent(HIDDEN),
+            "call": ToolCall("search", {"query": HIDDEN}),
+            "content": FileContent("aGk=", "application/pdf", HIDDEN),
+        }
+        meta = {"note": HIDDEN} if setup.shape == "hidden" else {}
+        more = [beside[setup.shape]] if setup.shape in beside else []
+        return ChatMessage(_role=ChatRole.ASSISTANT, _content=[*texts, *more], _meta=meta)
+
+    return FunctionGenerator(setup.draft, reply)
 
 
 class HaystackHarness:
@@ -28,15 +49,23 @@ class HaystackHarness:
     def build(self, setup: Setup) -> Pipeline:
         if setup.place == "before":
             return gated_before(ISRGate(setup.gate, rounds=setup.rounds), setup.retrieve, setup.draft)
-        return gated_after(ISRDraftGate(setup.gate, rounds=setup.rounds), setup.retrieve, setup.draft)
+        gate = ISRDraftGate(setup.gate, rounds=setup.rounds)
+        return self.shaped(gated_after(gate, setup.retrieve, drafting(setup)), setup)
+
+    def shaped(self, pipeline: Pipeline, setup: Setup) -> Pipeline:
+        """With the shape of its drafts written down."""
+        pipeline.metadata["shape"] = setup.shape
+        return pipeline
 
     def run(self, adapter: Pipeline, question: str, outcome: Outcome, *, stream: bool) -> None:
+        outcome.shape = adapter.metadata.get("shape")
         data: dict[str, Any] = {"ask": {"value": question}}
         if stream:
             data["llm"] = {"streaming_callback": lambda chunk: outcome.text.append(chunk.content)}
         self.finish(adapter.run(data, include_outputs_from={"gate"}), outcome)
 
     async def arun(self, adapter: Pipeline, question: str, outcome: Outcome, *, stream: bool) -> None:
+        outcome.shape = adapter.metadata.get("shape")
         data = {"ask": {"value": question}}
         if not stream:
             return self.finish(await adapter.run_async(data, include_outputs_from={"gate"}), outcome)
@@ -76,6 +105,7 @@ class TestISRGate(Conformance):
 class TestISRDraftGate(Conformance):
     harness = HaystackHarness()
     places = ("after",)
+    shapes = SHAPES
     paths = ("sync", "async")
     owns_retrieval = False
     owns_further_rounds = False
@@ -83,13 +113,14 @@ class TestISRDraftGate(Conformance):
 
 class InsideHarness(HaystackHarness):
     def build(self, setup: Setup) -> Pipeline:
-        made = ISRChatGenerator(FunctionGenerator(setup.draft), setup.gate, rounds=setup.rounds)
-        return gated_inside(made, setup.retrieve)
+        made = ISRChatGenerator(drafting(setup), setup.gate, rounds=setup.rounds)
+        return self.shaped(gated_inside(made, setup.retrieve), setup)
 
 
 class TestISRChatGenerator(Conformance):
     harness = InsideHarness()
     places = ("after",)
+    shapes = SHAPES
     paths = ("sync", "async", "astream")
     owns_retrieval = False
     owns_further_rounds = False

@@ -18,11 +18,12 @@ import concurrent.futures
 import json
 import logging
 import pickle
+import re
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, get_args
 
 from isr_rag.core.algorithm import LOGGER
 from isr_rag.core.decision import Decision
@@ -32,11 +33,13 @@ from isr_rag.references.direct import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_conformance.worlds import (
     DRAFT,
+    HIDDEN,
     Harness,
     Outcome,
     Passage,
     Place,
     Setup,
+    Shape,
     World,
     at_least,
     check,
@@ -47,7 +50,7 @@ from isr_rag_conformance.worlds import (
     question,
 )
 
-__all__ = ["DRAFT", "Conformance", "Harness", "Outcome", "Passage", "Place", "Setup"]
+__all__ = ["DRAFT", "HIDDEN", "Conformance", "Harness", "Outcome", "Passage", "Place", "Setup", "Shape"]
 
 CONCURRENT = 32
 """Requests at once on one adapter."""
@@ -66,6 +69,7 @@ class Conformance:
         harness: drives the adapter.
         places: where the adapter can gate.
         paths: how it can be run; leave out what the framework does not have.
+        shapes: of drafts; leave out what the framework does not have, and what the adapter refuses when it is built.
         acquires: whether it retrieves again while the gate does not answer.
         owns_retrieval: whether it calls the retriever at the first round too; its policy then also holds where that
             fails. Where the framework calls it, the failure must reach the caller.
@@ -76,6 +80,7 @@ class Conformance:
     harness: ClassVar[Harness]
     places: ClassVar[tuple[Place, ...]] = ("before",)
     paths: ClassVar[tuple[str, ...]] = ("sync", "async", "stream", "astream", "batch", "abatch")
+    shapes: ClassVar[tuple[Shape, ...]] = get_args(Shape)
     acquires: ClassVar[bool] = True
     owns_retrieval: ClassVar[bool] = True
     owns_further_rounds: ClassVar[bool] = True
@@ -189,18 +194,33 @@ class Conformance:
 
     def test_what_a_failure_quotes_of_a_draft_reaches_nobody(self) -> None:
         """A scorer that says which draft it failed at, whether the policy is to raise or to abstain."""
-
-        def fail(n: int) -> None:
-            raise RuntimeError(f"cannot read {draft(n)}")
-
         for place, path in self._ways():
             for policy in _POLICIES if place == "after" else ():
                 with _log_lines() as lines:
-                    outcome = World(self.harness, place, policy=policy, scorer=fail).run(path)
+                    outcome = World(self.harness, place, policy=policy, scorer=_quoting(RuntimeError)).run(path)
                 where = f"{place}, {path}, policy {policy}: the log says {lines}; {outcome}"
                 self._check_unseen(outcome, where)
                 check(DRAFT not in repr(lines), f"the log holds words of the draft; {where}")
                 check((outcome.error is not None) == (policy == "raise"), where)
+
+    def test_a_draft_of_any_shape_is_seen_nowhere_before_its_release(self) -> None:
+        """Withheld, or the gate failed: no word of it in any observable. Released: only words that were judged."""
+        for place, path in self._ways():
+            for shape in self.shapes if place == "after" else ():
+                for fate in (None, *_FAILURES):
+                    settings: dict[str, Any] = {"scorer": _quoting(fate)} if fate else {"answers": never}
+                    with _log_lines("") as lines:
+                        outcome = World(self.harness, place, shape=shape, **settings).run(path)
+                    where = f"{place}, {path}, shape {shape}, {fate or 'withheld'}: {outcome}"
+                    self._check_unseen(outcome, where)
+                    check(DRAFT not in repr(lines), f"the log holds words of the draft: {lines}; {where}")
+                world = World(self.harness, place, shape=shape)
+                outcome = world.run(path)
+                where = f"{place}, {path}, shape {shape}, released: {outcome}"
+                check(outcome.error is not None or outcome.shape == shape, f"the harness made another shape; {where}")
+                parts = (outcome.text, outcome.evidence, outcome.decisions, outcome.observed)
+                unjudged = _words(repr(parts)) - _words("".join(world.judged))
+                check(not unjudged, f"released, and never judged: {sorted(unjudged)}; {where}")
 
     def test_rounds_are_bounded(self) -> None:
         """Never more retrievals than allowed, while every round brings something new and nothing is enough."""
@@ -336,7 +356,7 @@ class Conformance:
         check(task.done(), f"the run goes on after it was cancelled; {where}")
         check(task.cancelled() or task.exception() is not None, f"the cancellation was swallowed; {where}")
         await asyncio.sleep(0.02)
-        check(DRAFT not in "".join(outcome.text), f"the draft reached the caller; {where}")
+        self._check_unseen(outcome, where)
         check(world.count("draft", 0) == drafts, f"the LLM was called after the cancellation; {where}")
 
     def test_duplicate_ids_and_equal_texts_survive(self) -> None:
@@ -417,19 +437,33 @@ def _failing(error: type[Exception], at: int) -> Callable[[int], None]:
     return fail
 
 
+def _quoting(error: type[Exception]) -> Callable[[int], None]:
+    """Fails and says which draft it failed at."""
+
+    def fail(n: int) -> None:
+        raise error(f"cannot read {draft(n)}")
+
+    return fail
+
+
+def _words(text: str) -> set[str]:
+    """The marked words in it."""
+    return set(re.findall(rf"{DRAFT}[\w-]+", text))
+
+
 @contextmanager
-def _log_lines() -> Generator[list[str], None, None]:
-    """What the log of decisions is told meanwhile."""
+def _log_lines(name: str = LOGGER) -> Generator[list[str], None, None]:
+    """What the log of decisions, or that of a name and all below it, is told meanwhile."""
     lines: list[str] = []
 
     class Noting(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
+            lines.append(record.getMessage() if name == LOGGER else repr(vars(record)))
 
-    logger, noting = logging.getLogger(LOGGER), Noting()
+    logger, noting = logging.getLogger(name), Noting()
     before = logger.level, logger.disabled
     logger.addHandler(noting)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO if name == LOGGER else logging.DEBUG)
     logger.disabled = False
     try:
         yield lines

@@ -20,6 +20,23 @@ Place = Literal["before", "after"]
 DRAFT = "draft-"
 """Part of every word that the drafting LLM writes, and of no other text."""
 
+HIDDEN = f"{DRAFT}hidden"
+"""What some shapes of a draft hold beside their text."""
+
+Shape = Literal[
+    "parts", "hidden", "call", "content", "agent", "writer", "direct", "trimmed", "retry", "resumed", "branches"
+]
+"""Further shapes of a draft than one text:
+
+- `parts`: several texts in one reply; `hidden`: `HIDDEN` as reasoning, refusal and metadata beside the text; `call`:
+  `HIDDEN` in the arguments of a tool call; `content`: `HIDDEN` in every other type of content;
+- `agent`: a graph, a workflow or an agent of the framework drafts; `writer`: what drafts writes the draft to the
+  stream, the store and the log by itself; `direct`: a tool returns it as the answer;
+- `trimmed`: the conversation is summarised or cut between search and answer; `retry`: the first attempt to draft fails
+  and quotes its draft; `resumed`: the run is stopped behind the draft, and resumed from its checkpoint; `branches`: the
+  draft is one of two that are written at the same time.
+"""
+
 Enough = Callable[[int, int], bool]
 """Whether the reference is satisfied: for a question's number and a number of chunks."""
 
@@ -40,8 +57,10 @@ class Outcome:
         text: every piece of text that reached the caller, in order.
         evidence: the evidence that the caller holds in the end, in order.
         decisions: the decisions as the adapter hands them out, the last one last.
-        observed: everything else that anybody could see of the run: results, events of every stream, states,
-            checkpoints, memories. None of it may hold a draft that is not released.
+        observed: everything else that anybody could see of the run: results, events of every stream mode with and
+            without subgraphs, states, checkpoints, memories, metadata, what public hooks of callbacks were given. None
+            of it may hold a draft that is not released.
+        shape: the shape that the draft really had; see `Setup.shape`.
         llm_calls: calls of the drafting LLM; the suite counts them.
         error: what was raised to the caller; the suite catches it.
     """
@@ -50,6 +69,7 @@ class Outcome:
     evidence: list[Passage] = field(default_factory=list[Passage])
     decisions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     observed: list[object] = field(default_factory=list[object])
+    shape: Shape | None = None
     llm_calls: int = 0
     error: BaseException | None = None
 
@@ -71,6 +91,7 @@ class Setup:
             objects (see `Harness.native`), more of them at each round.
         draft: the LLM: a prompt that holds the question; returns the whole draft. A streaming path hands it out in
             pieces.
+        shape: how the LLM hands out the draft; None: as one text.
     """
 
     gate: ISRGate
@@ -78,6 +99,7 @@ class Setup:
     rounds: int
     retrieve: Callable[[str, int], list[Any]]
     draft: Callable[[str], str]
+    shape: Shape | None = None
 
 
 class Harness(Protocol):
@@ -176,6 +198,7 @@ class World:
         passages: what a round retrieves.
         scorer: called at each scoring, with the question's number; may raise or wait.
         retriever: called at each retrieval, likewise.
+        shape: of the drafts.
     """
 
     def __init__(
@@ -189,9 +212,11 @@ class World:
         passages: Callable[[int, int], list[Passage]] = numbered_passages,
         scorer: Callable[[int], None] = lambda n: None,
         retriever: Callable[[int], None] = lambda n: None,
+        shape: Shape | None = None,
     ) -> None:
         self.harness, self.rounds = harness, rounds
         self.prompts: list[str] = []
+        self.judged: list[str] = []
         self.scorer, self.retriever = scorer, retriever
         self._answers, self._passages = answers, passages
         self._journal: list[tuple[str, int]] = []
@@ -204,7 +229,7 @@ class World:
             on_error=policy,
             orderings=Orderings(m=3),
         )
-        self.adapter = harness.build(Setup(gate, place, rounds, self._retrieve, self._write))
+        self.adapter = harness.build(Setup(gate, place, rounds, self._retrieve, self._write, shape))
 
     def _note(self, event: str, n: int) -> None:
         with self._lock:
@@ -213,6 +238,7 @@ class World:
     def _q(self, prompt: Prompt, ordering: Ordering) -> float:
         n = number(prompt.suffix)
         self._note("score", n)
+        self.judged.append(repr(prompt))
         self.scorer(n)
         return 0.9 - 0.01 * (n % 5) - 0.005 * ordering[0]
 

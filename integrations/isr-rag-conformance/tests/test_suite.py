@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +17,7 @@ import pytest
 from isr_rag import Chunk, Decision, aacquire, acquire
 from isr_rag.gate.acquisition import require_answerable
 from isr_rag.gate.adapters import asked, not_alone, unquoted
-from isr_rag_conformance.suite import Conformance, Outcome, Passage, Place, Setup
+from isr_rag_conformance.suite import HIDDEN, Conformance, Outcome, Passage, Place, Setup
 
 Document = dict[str, Any]
 MESSAGE = "I cannot say."
@@ -56,6 +57,17 @@ class Adapter:
 
     def unquoted(self, draft: str) -> AbstractContextManager[None]:
         return unquoted(draft)
+
+    def reply(self, prompt: str) -> list[tuple[str, str]]:
+        """What the LLM says: kinds and texts of its parts."""
+        text = self.setup.draft(prompt)
+        if self.setup.shape == "parts":
+            return [("text", word) for word in text.split()]
+        return [("text", text), *[("reasoning", HIDDEN)] * (self.setup.shape == "hidden")]
+
+    def read(self, reply: list[tuple[str, str]]) -> str:
+        """What is judged and released of it."""
+        return " ".join(text for kind, text in reply if kind == "text")
 
     def told(self, decisions: Sequence[Decision], question: str, draft: str) -> list[dict[str, Any]]:
         return [self.plain(asked(decision, question, draft)) for decision in decisions]
@@ -115,7 +127,7 @@ class Adapter:
             return "nothing", again
         if not first:
             return None
-        text = self.setup.draft(self.prompt(question, [{"text": chunk.text} for chunk in first]))
+        text = self.read(self.reply(self.prompt(question, [{"text": chunk.text} for chunk in first])))
         return (
             text,
             lambda query, round_number, previous: (
@@ -168,10 +180,12 @@ class PlainHarness:
         return self.adapter(setup)
 
     def fill(self, outcome: Outcome, result: Result) -> None:
+        outcome.observed.append(result)
         outcome.evidence += [Passage(document["id"], document["text"]) for document in result.evidence]
         outcome.decisions += result.decisions
 
     def run(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
+        outcome.shape = adapter.setup.shape
         if not stream:
             result = adapter.run(question)
             outcome.text.append(result.text)
@@ -184,6 +198,7 @@ class PlainHarness:
                 self.fill(outcome, piece)
 
     async def arun(self, adapter: Any, question: str, outcome: Outcome, *, stream: bool) -> None:
+        outcome.shape = adapter.setup.shape
         if not stream:
             result = await adapter.arun(question)
             outcome.text.append(result.text)
@@ -210,6 +225,7 @@ class PlainHarness:
 class TestAnAdapterThatKeepsTheContract(Conformance):
     harness = PlainHarness()
     places = ("before", "after")
+    shapes = ("parts", "hidden")
 
 
 class Silent(Adapter):
@@ -461,7 +477,46 @@ class QuotingDrafts(Adapter):
         return nullcontext()
 
 
+class JudgingTheFirstText(Adapter):
+    """Releases all texts of a reply."""
+
+    def begin(self, question: str) -> tuple[Callable[..., list[Chunk]], list[Document], str, dict[str, Any]]:
+        retrieve, gathered, text, answer = super().begin(question)
+        return retrieve, gathered, text, {"answer": text.split()[0]} if answer else {}
+
+
+class KeepingTheReply(Adapter):
+    """Leaves the reasoning beside the released text."""
+
+    def close(self, question: str, decision: Any, decisions: Any, documents: list[Document], text: str) -> Result:
+        result = super().close(question, decision, decisions, documents, text)
+        if decision.answered and self.setup.shape == "hidden":
+            result.text += f" ({HIDDEN})"
+        return result
+
+
+class Logging(Adapter):
+    """Writes what it drafted to a log."""
+
+    def read(self, reply: list[tuple[str, str]]) -> str:
+        logging.getLogger("an adapter").debug("drafted %s", reply)
+        return super().read(reply)
+
+
+class BuildingTextsOnly(PlainHarness):
+    """Pays no heed to the shape."""
+
+    def build(self, setup: Setup) -> Adapter:
+        return super().build(replace(setup, shape=None))
+
+
+SHAPES = "test_a_draft_of_any_shape_is_seen_nowhere_before_its_release"
+
 BROKEN: list[tuple[type[Adapter], str]] = [
+    (JudgingTheFirstText, SHAPES),
+    (KeepingTheReply, SHAPES),
+    (Logging, SHAPES),
+    (QuotingDrafts, SHAPES),
     (TakingFollowUpsAlone, "test_a_follow_up_is_not_answered_as_if_it_stood_alone"),
     (QuotingDrafts, "test_what_a_failure_quotes_of_a_draft_reaches_nobody"),
     (BuildingAnyLoop, "test_a_setting_that_could_never_answer_is_refused_when_it_is_built"),
@@ -515,11 +570,12 @@ BROKEN: list[tuple[type[Adapter], str]] = [
 def test_a_broken_adapter_fails_the_check_it_breaks(
     broken: type[Adapter], promise: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if broken is QuotingDrafts and place == "before":
-        return  # there is no draft to quote
+    if place == "before" and (broken is QuotingDrafts or promise == SHAPES):
+        return  # there is no draft yet
     if "cancelled" in promise:  # these wait for as long as that
         monkeypatch.setattr("isr_rag_conformance.suite.PATIENCE", 0.5)
-    suite = type("Suite", (Conformance,), {"harness": PlainHarness(broken), "places": (place,)})()
+    given = {"harness": PlainHarness(broken), "places": (place,), "shapes": ("parts", "hidden")}
+    suite = type("Suite", (Conformance,), given)()
     with pytest.raises(AssertionError) as failed:
         getattr(suite, promise)()
     assert place in str(failed.value) or "without end" in str(failed.value)
@@ -528,6 +584,12 @@ def test_a_broken_adapter_fails_the_check_it_breaks(
 def test_every_check_has_a_broken_adapter() -> None:
     checks = {name for name in vars(Conformance) if name.startswith("test_")}
     assert checks == {promise for _, promise in BROKEN}
+
+
+def test_a_harness_must_make_the_shapes_that_are_asked_for() -> None:
+    suite = type("Suite", (Conformance,), {"harness": BuildingTextsOnly(), "places": ("after",)})()
+    with pytest.raises(AssertionError, match="another shape"):
+        getattr(suite, SHAPES)()
 
 
 def test_a_suite_without_a_way_to_run_is_refused() -> None:

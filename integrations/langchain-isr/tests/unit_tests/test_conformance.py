@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import NodeCancelledError
 from lc_fakes import ScriptedModel, searching
 
-from isr_rag_conformance.suite import Conformance, Outcome, Passage, Setup
+from isr_rag_conformance.suite import Conformance, Outcome, Passage, Setup, Shape
 from langchain_isr import ISRChain, ISRGate, ISRMiddleware, ISRRetriever, create_isr_graph
 
 MODES: Any = ["messages", "values", "updates", "custom", "tasks", "debug", "checkpoints"]
@@ -246,9 +246,14 @@ class AgentHarness(Base):
         outcome.decisions = state["isr"]
 
 
+SHAPES: tuple[Shape, ...] = ()
+"""Drafts of every shape, in every mode of streams and with checkpoints, are in test_canary.py."""
+
+
 class TestTheGateInAChain(Conformance):
     harness = GateHarness()
     places = ("before", "after")
+    shapes = SHAPES
     acquires = False
     owns_retrieval = False
 
@@ -260,8 +265,10 @@ class TestTheRetriever(Conformance):
 class TestTheGraph(Conformance):
     harness = GraphHarness()
     places = ("before", "after")
+    shapes = SHAPES
 
 
 class TestTheAgent(Conformance):
     harness = AgentHarness()
     places = ("before", "after")
+    shapes = SHAPES
