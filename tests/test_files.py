@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,18 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
     with pytest.raises(RuntimeError):
         write_atomically(path, parts())
     assert path.read_text("utf-8") == "old\n" and list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+def test_a_file_is_as_private_as_its_user_wants_it(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        write_atomically(tmp_path / "new", "a")
+        (tmp_path / "old").touch(0o644)
+        write_atomically(tmp_path / "old", "a")
+    finally:
+        os.umask(before)
+    assert {(tmp_path / name).stat().st_mode & 0o777 for name in ("new", "old")} == {0o600}
 
 
 def test_text_parts_and_bytes_are_written_as_they_are(tmp_path: Path) -> None:

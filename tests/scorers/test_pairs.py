@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    DebertaV2Config,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+)
 
 from isr_rag import Choice, ISRGate
 from isr_rag.errors import ConfigurationError, ModelNotFoundError, PromptTooLongError, ScorerError
@@ -132,6 +139,30 @@ def test_a_folder_is_loaded_by_its_name(tokenizer: PreTrainedTokenizerFast, tmp_
     assert scorer.identity.startswith("cross-encoder/tiny-factcg/") and "/template-" in scorer.identity
     with pytest.raises(ModelNotFoundError, match="missing-model"):
         load_scorer(cross_encoder=str(tmp_path / "missing-model"), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (DebertaV2Config, {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_relative_positions": 8}),
+        (RobertaConfig, {}),
+    ],
+)
+def test_the_architectures_of_known_checkers_are_read_in_windows_and_batches(
+    kind: Any, more: dict[str, Any], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """DeBERTa (NLI, FactCG, MiniCheck) and RoBERTa (NLI, MiniCheck), with random weights, from a folder."""
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = kind(vocab_size=len(WORDS), **size, max_position_embeddings=50, pad_token_id=0, id2label=NLI, **more)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    scorer = load_scorer(cross_encoder=str(tmp_path), device="cpu")
+    texts = ["a b c", "d " * 130, "e"]
+    together = scorer.pairs(texts, "f g")  # type: ignore[attr-defined]
+    alone = [scorer.pairs([text], "f g")[0] for text in texts]  # type: ignore[attr-defined]
+    assert together == pytest.approx(alone, abs=1e-5) and all(0.0 < p < 1.0 for p in together)
+    assert scorer.identity.endswith("label-2")
 
 
 def test_the_baselines_prefer_the_chunk_that_has_the_words() -> None:
