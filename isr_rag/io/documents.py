@@ -15,8 +15,11 @@ import sys
 import threading
 import time
 import unicodedata
+from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from isr_rag._util.text import printable, sentence_spans
@@ -31,8 +34,8 @@ CHARACTERS = 5_000_000
 PAGES = 2_000
 """Most pages of a PDF."""
 
-MEMORY = 384 * 2**20
-"""Bytes of address space; the libraries alone take 130 MB of it."""
+MEMORY = 256 * 2**20
+"""Bytes of address space for documents, beside what the libraries take (resident: 36 MB for PDF, 55 for HTML)."""
 
 _PACKAGES = {"HTML": "trafilatura", "PDF": "pypdf"}
 _INHERITED = ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -40,9 +43,14 @@ _LIGATURE = re.compile("[\ufb00-\ufb06]")
 
 
 class DocumentReader:
-    """A process that reads documents one after another; it starts with the first, and ends with the `with` block."""
+    """A process that reads documents one after another; it starts with the first, and ends with the `with` block.
 
-    def __init__(self) -> None:
+    Args:
+        memory: bytes that documents may take in it.
+    """
+
+    def __init__(self, memory: int = MEMORY) -> None:
+        self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> DocumentReader:
@@ -74,13 +82,14 @@ class DocumentReader:
         timer = threading.Timer(seconds, process.kill)
         timer.start()
         try:
-            sink.write(b"%s %d %d\n" % (kind.encode(), len(raw), math.ceil(seconds)) + raw)
+            sink.write(b"%s %d %d %d\n" % (kind.encode(), len(raw), math.ceil(seconds), self._memory) + raw)
             sink.flush()
             said = json.loads(source.readline())
         except (OSError, ValueError) as error:  # it was killed, or crashed
             self.__exit__()
             late = time.monotonic() - begun >= seconds
-            why = f"takes longer than {seconds:.3g} s" if late else f"needs more than {MEMORY >> 20} MB, or crashed"
+            most = self._memory >> 20
+            why = f"takes longer than {seconds:.3g} s" if late else f"needs more than {most} MB, or crashed"
             raise InvalidInputError(f"reading it {why}: give its text instead") from error
         finally:
             timer.cancel()
@@ -117,25 +126,44 @@ def _check_installed(kind: str) -> None:
 
 def _work(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer each document with a line of JSON."""
+    seen = set[str]()
     while header := source.readline().split():
-        kind, raw = header[0].decode(), source.read(int(header[1]))
+        kind, raw, memory = header[0].decode(), source.read(int(header[1])), int(header[3])
         _limit(int(header[2]))
-        sink.write(json.dumps(_answer(kind, raw), ensure_ascii=False).encode(errors="replace") + b"\n")
+        if kind not in seen:
+            seen.add(kind)
+            _limit_memory(kind, memory)
+        sink.write(json.dumps(_answer(kind, raw, memory), ensure_ascii=False).encode(errors="replace") + b"\n")
         sink.flush()
 
 
 def _limit(seconds: int) -> None:
-    """Bound what the next document takes, also if nobody is left to kill this process."""
+    """Bound the time of the next document, also if nobody is left to kill this process, and write no files."""
     if sys.platform != "win32":
         import resource
 
-        for kind, most in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
-            resource.setrlimit(kind, (most, most))
+        for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+            resource.setrlimit(kind, (0, 0))
         hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds + 1, hard))
 
 
-def _answer(kind: str, raw: bytes) -> dict[str, Any]:
+def _limit_memory(kind: str, most: int) -> None:
+    """Load the library of a kind, and bound what documents take beside it."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    with suppress(ImportError):  # which is told when it is needed
+        import_module(_PACKAGES[kind])
+    with suppress(OSError):
+        taken = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + most, hard))
+
+
+def _answer(kind: str, raw: bytes, memory: int = MEMORY) -> dict[str, Any]:
     try:
         texts, title = _html(raw) if kind == "HTML" else (_pdf(raw), None)
     except ImportError as error:
@@ -143,7 +171,7 @@ def _answer(kind: str, raw: bytes) -> dict[str, Any]:
     except InvalidInputError as error:
         return {"error": str(error)}
     except MemoryError:
-        return {"error": f"reading it needs more than {MEMORY >> 20} MB: give its text instead"}
+        return {"error": f"reading it needs more than {memory >> 20} MB: give its text instead"}
     except Exception as error:  # whatever a parser raises about a damaged file
         return {"error": f"it cannot be read: {type(error).__name__}: {printable(str(error), 200)}"}
     return {"texts": texts, "title": title}

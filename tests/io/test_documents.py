@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -62,6 +63,17 @@ def test_a_document_that_takes_too_long_is_given_up_at_the_deadline(name: str, r
 def test_a_document_that_needs_too_much_memory_is_given_up() -> None:
     with pytest.raises(InvalidInputError, match="MB"):
         list(chunks_of_document(pdf(1, b"BT /F 9 Tf (" + b"a" * (60 * 2**20) + b") Tj ET"), "a.pdf"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a process can say how much it takes")
+def test_what_the_libraries_take_is_not_counted_and_a_document_has_the_rest() -> None:
+    with DocumentReader(memory=32 * 2**20) as reader:
+        assert reader.read("PDF", pdf(1, b"BT /F 9 Tf (Some words.) Tj ET"))[0] == ["Some words."]
+        assert reader.read("HTML", PAGE)[1] == "Rivers"
+        with pytest.raises(InvalidInputError, match="more than 32 MB"):
+            reader.read("HTML", PAGE.replace(b"<p>", b"<p>a</p>" * 300_000 + b"<p>"))
+        assert reader.read("HTML", PAGE)[1] == "Rivers"
 
 
 @pytest.mark.slow

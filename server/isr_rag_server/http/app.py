@@ -62,6 +62,10 @@ _LONGEST = 200
 """Characters of a place or a message that a validation error repeats."""
 
 
+_OF_A_DOCUMENT = 100 * 2**20
+"""Bytes of memory that reading one may take, beside the library that reads it."""
+
+
 def create_app(gate: ISRGate, settings: Settings | None = None) -> ASGIApp:
     """The ASGI application of a gate, for a server of one's own.
 
@@ -299,7 +303,7 @@ def _page_file(name: str) -> Response:
 
 
 async def _read(raw: bytes, name: str, deadline: float) -> list[Chunk]:
-    reader = DocumentReader()
+    reader = DocumentReader(_OF_A_DOCUMENT)
     try:
         return await asyncio.to_thread(lambda: list(chunks_of_document(raw, name, deadline=deadline, reader=reader)))
     except InvalidInputError as error:
