@@ -49,7 +49,7 @@ class DecisionsRequest(BaseModel):
 
     state: Text | None = Field(None, description="The evidence; an empty line ends a chunk.")
     input: Text | None = Field(None, description="The same, with a list of questions.")
-    questions: dict[str, Noul] | list[Predicate] = Field(min_length=1)
+    questions: dict[Text, Noul] | list[Predicate] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _one_wire(self) -> Self:

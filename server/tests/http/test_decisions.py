@@ -36,6 +36,11 @@ def test_a_list_of_questions_about_an_input() -> None:
     assert reply["answers"] == expected
 
 
+def test_half_a_surrogate_pair_in_a_name_comes_back_replaced() -> None:
+    reply = post(noul(**{"a\ud800": SURE}), PATH)
+    assert reply.status_code == 200 and [*reply.json()["answers"]] == ["a\ufffd"]
+
+
 def test_without_evidence_nothing_is_probable() -> None:
     assert post({**noul(sure=SURE), "state": " \n\n"}, PATH).json()["answers"]["sure"]["noul"] == 0.0
 
