@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -64,8 +64,9 @@ class DecisionsRequest(BaseModel):
 
     def asked(self) -> list[dict[str, str]]:
         """What the gate is asked: about a claim, or whether yes is the answer to a question."""
-        questions = self.questions.values() if isinstance(self.questions, dict) else self.questions
-        texts = [question.instructions for question in questions]
+        asked: Iterable[Noul | Predicate]
+        asked = self.questions.values() if isinstance(self.questions, dict) else self.questions
+        texts = [question.instructions for question in asked]
         return [{"question": t, "answer": "Yes"} if t.rstrip().endswith("?") else {"claim": t} for t in texts]
 
     def answers(self, decisions: Sequence[Decision]) -> Any:

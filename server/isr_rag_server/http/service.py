@@ -123,7 +123,7 @@ class Service:
         for question in questions:
             self.check_texts(**question)
         chunks = self.chunks(asked.chunks())
-        items = [{"evidence": chunks, **question} for question in questions]
+        items: list[dict[str, Any]] = [{"evidence": chunks, **question} for question in questions]
         decisions = await self.desk.run(asker.client, lambda: self.gate.adecide_batch(items))
         for decision in decisions:
             self.note(decision, asker.request)
