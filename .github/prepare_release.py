@@ -1,11 +1,13 @@
-"""Prepare the tree of a release: the tag names every distribution's version, and the project's URLs are written in.
+"""Prepare the tree of a release: the tag names every distribution's version, and the repository's URL is written in.
 
-The repository has no home of its own written into it: the URLs of every `pyproject.toml` follow from one variable.
+The repository has no home of its own written into it: the URLs of every `pyproject.toml`, and those of the links in the
+READMEs that a package index shows, follow from one variable.
 """
 
 from __future__ import annotations
 
 import argparse
+import posixpath
 import re
 import tomllib
 from pathlib import Path
@@ -54,6 +56,16 @@ def with_urls(pyproject: str, repository: str, tag: str) -> str:
     return f"{pyproject.rstrip()}\n\n[project.urls]\n{table}"
 
 
+def with_links(readme: str, folder: str, repository: str, tag: str) -> str:
+    """The text of a README in a folder of the repository, with links to other files of it as whole URLs."""
+
+    def whole(link: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(folder, link[2]))
+        return f"{link[1]}({repository}/{'raw' if link[1].startswith('!') else 'blob'}/{tag}/{path}{link[3] or ''})"
+
+    return re.sub(r"(!?\[[^\]]*\])\((?![a-z]+:|#)([^()#\s]+)(#[^()\s]*)?\)", whole, readme)
+
+
 def prepare(tag: str, repository: str, root: Path = ROOT) -> None:
     """Check the tag and write the URLs.
 
@@ -68,6 +80,8 @@ def prepare(tag: str, repository: str, root: Path = ROOT) -> None:
         raise SystemExit(f"the tag is {tag}, but {'; '.join(wrong)}")
     for path in distributions(root):
         path.write_text(with_urls(path.read_text("utf-8"), repository, tag), "utf-8")
+        readme, folder = path.with_name("README.md"), path.parent.relative_to(root).as_posix()
+        readme.write_text(with_links(readme.read_text("utf-8"), folder, repository, tag), "utf-8")
 
 
 if __name__ == "__main__":

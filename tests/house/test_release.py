@@ -32,7 +32,7 @@ def tree(tmp_path: Path, release: ModuleType) -> Path:
     """A copy of what a release reads and writes."""
     for path in release.distributions():
         settings = tomllib.loads(path.read_text("utf-8"))
-        homes = [path, ROOT / "CHANGELOG.md"]
+        homes = [path, path.with_name("README.md"), ROOT / "CHANGELOG.md"]
         if "version" not in settings["project"]:
             homes.append(path.parent / settings["tool"]["hatch"]["version"]["path"])
         for home in homes:
@@ -57,6 +57,20 @@ def test_the_tag_sets_the_urls_of_every_distribution(release: ModuleType, tree: 
         assert all(url.startswith(REPOSITORY) for url in urls.values())
     with pytest.raises(ValueError, match="set already"):
         release.prepare(f"v{isr_rag.__version__}", REPOSITORY, tree)
+
+
+def test_the_tag_makes_every_link_of_a_readme_one_that_an_index_can_show(release: ModuleType, tree: Path) -> None:
+    tag = f"v{isr_rag.__version__}"
+    release.prepare(tag, REPOSITORY, tree)
+    found = 0
+    for path in release.distributions(tree):
+        readme = path.with_name("README.md").read_text("utf-8")
+        for link in re.findall(r"\[[^\]]*\]\(([^()#\s]+)(?:#[^()]*)?\)", readme):
+            home, _, file = link.partition(f"/{tag}/")
+            assert home in (f"{REPOSITORY}/blob", f"{REPOSITORY}/raw") and (ROOT / file).exists(), link
+            found += 1
+    assert found > 50
+    assert f"({REPOSITORY}/raw/{tag}/docs/pictures/audit.png)" in (tree / "README.md").read_text("utf-8")
 
 
 def test_another_tag_changes_nothing_and_says_what_differs(release: ModuleType, tree: Path) -> None:
