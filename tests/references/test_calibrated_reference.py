@@ -137,7 +137,7 @@ def test_no_target_is_offered_on_fewer_than_five_errors() -> None:
 @pytest.mark.parametrize("predicate", ["supported-claim/1", "supported-answer/1", "sufficient/1"])
 def test_the_shipped_calibration_can_reach_the_default_target(predicate: str) -> None:
     ceiling = default_reference().ceiling(predicate)
-    assert ceiling is not None and 0.95 <= ceiling < 0.97
+    assert ceiling is not None and 0.95 <= ceiling < 0.98
 
 
 def test_a_smaller_share_of_supported_cases_asks_more(artefact: CalibrationArtefact) -> None:

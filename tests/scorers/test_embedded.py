@@ -209,7 +209,6 @@ def test_each_shipped_calibration_belongs_to_the_judge(traffic: Any, h_star: flo
     assert right.answered and not wrong.answered
 
 
-@pytest.mark.xfail(strict=True, reason="the judge takes after for before: docs/scoring.md says so")
 def test_a_draft_with_the_opposite_order_in_time_is_refused(scorer: Scorer) -> None:
     gate = ISRGate(scorer=scorer, reference=default_reference(), h_star=0.1)
     evidence = ["The pump must be drained before the first frost.", "The warranty covers three winters."]
