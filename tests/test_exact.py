@@ -44,6 +44,7 @@ SAME = [
     ("a temperature of 5,800 K", "5800 kelvin"),
     ("half an hour to an hour and a half", "a window of 30 to 90 minutes"),
     ("sixty to 120 minutes", "1–2 hours"),
+    ("in two seasons (1995–96)", "1995 to 1996"),
 ]
 OTHER = [
     ("It cost 1,001 francs.", "one thousand francs"),
@@ -59,6 +60,7 @@ OTHER = [
     ("for three quarters of an hour", "for half an hour"),
     ("for 30 to 90 minutes", "for 30 to 90 hours"),
     ("Eighty days passed, and Twenty-one left.", "It took ten days."),
+    ("in two seasons (1995–97)", "1995 to 1996"),
 ]
 UNCHECKED = [
     "There are two reasons for that.",
@@ -66,6 +68,7 @@ UNCHECKED = [
     "GPT-4, 37signals and B-52 are names.",
     "In the twelfth century, every 10th or one in 20 did.",
     "In Around the World in Eighty Days, and near Ninety Mile Beach, draft-two needs two-factor login one-way.",
+    "A 401(k) needs several hundred or a few million dollars, and a multi-million dollar plan more.",
     "Four fifths did, less than seven tenths; twenty-something people did not.",
     "1. The first item of a list.\n2. The second.",
 ]

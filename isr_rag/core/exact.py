@@ -44,7 +44,7 @@ _UNIT = re.compile(r"(?:(?: to | or |[-–])\d[\d.,]*)?[ -]?(%|°\s?[CF]|[A-Za-z
 _SHORT = re.compile(r"[km]g|[kcm]m|[gGlh%]|lb|oz|ft|mi|yd|hr|m[slA]|[KMGT]B|Hz|k[WV]|ha|°[CF]")
 _NO_UNIT = re.compile(r"(?:all|are|bar|point|unit|count|turn|degree|mil|drop|per|cup)s?", re.IGNORECASE)
 _ONE_UNIT = re.compile(r"\b(?:an?|one|1|each|every|per|the|past|last|next) ([a-z]{3,})\b", re.IGNORECASE)
-_PART_OF_NAME = re.compile(r"[A-Za-z°%]|-\w*\d|:\d| something")
+_PART_OF_NAME = re.compile(r"[A-Za-z°%]|-\w*\d|:\d|\([a-z]\)| something")
 _WORDS = "one two three four five six seven eight nine ten eleven twelve hundred thousand million".split()  # noqa: SIM905
 _NAMED = re.compile(rf"(?<=[a-z,;]\s)(?:(?:{'|'.join(_WORDS).title()}|[A-Z]\w+t(?:y|een))\b[\s-]?)+")
 _SHARE_BEFORE = re.compile(
@@ -70,6 +70,8 @@ _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] =
     (re.compile(r"(\d?) ?([¼½¾⅐-⅞])"), lambda m: f"{int(m[1] or 0) + unicodedata.numeric(m[2]):.4g}"),
     (re.compile(r"\b(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"), lambda m: f"{int(m[1] or 0) + int(m[2]) / int(m[3]):.4g}"),
     (re.compile(r"\b(?:hundreds|thousands|[a-z]*illions|dozens|tens|scores)\b", re.I), "many"),
+    (re.compile(r"\b(?:several|few|multi) (?:hundred|thousand|[a-z]*illion|dozen)\b", re.I), "many"),
+    (re.compile(r"\b(\d\d)(\d\d)–(\d\d)\b(?![–.,]\d)"), lambda m: f"{m[1]}{m[2]}–{m[1] * (m[2] < m[3])}{m[3]}"),
     (re.compile(r"\ba (hundred|thousand|[a-z]+illion) and a half\b"), r"1.5 \1"),
     (re.compile(r"(\w) and (?:a|one) half\b"), lambda m: f"{m[1]}.5" if m[1].isdigit() else f"{m[1]} point five"),
     (re.compile(rf"\bhalf (?=(?:an? )?(?:{_HALVED})\b)(?:an? )?", re.I), "0.5 "),
