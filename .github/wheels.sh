@@ -115,16 +115,16 @@ from haystack_integrations.components.routers.isr import ISRGate
 assert ISRGate(gate=own).run(question, [Document(content=text)])['answered']"
 }
 langchain_judge() {
-    with torch 'langchain-isr[agents]' 'isr-rag[local]'
+    with torch 'langchain-isr[agents]' 'isr-rag[local,cli]'
     python -c 'from langchain_isr import ISRMiddleware'
     shown integrations/langchain-isr
 }
 llama_index_judge() {
-    with torch llama-index-postprocessor-isr 'isr-rag[local]'
+    with torch llama-index-postprocessor-isr llama-index-llms-huggingface 'isr-rag[local,cli]'
     shown integrations/llama-index-postprocessor-isr
 }
 haystack_judge() {
-    with torch isr-haystack 'isr-rag[local]'
+    with torch isr-haystack 'isr-rag[local,cli]'
     shown integrations/isr-haystack
 }
 laboratory() {
