@@ -120,7 +120,7 @@ langchain_judge() {
     shown integrations/langchain-isr
 }
 llama_index_judge() {
-    with torch llama-index-postprocessor-isr llama-index-llms-huggingface 'isr-rag[local,cli]'
+    with torch llama-index-postprocessor-isr llama-index-llms-huggingface llama-index-retrievers-bm25 'isr-rag[local,cli]'
     shown integrations/llama-index-postprocessor-isr
 }
 haystack_judge() {
