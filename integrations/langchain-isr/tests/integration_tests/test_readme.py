@@ -29,5 +29,5 @@ def test_the_python_blocks_run_from_top_to_bottom(capsys: pytest.CaptureFixture[
     (shown,) = (block for kind, block in BLOCKS if kind == "text")
     assert printed.startswith(shown)
     assert "2 answer" in printed
-    assert "27 days -> 27 days" in printed and "115 euros -> I cannot answer" in printed
+    assert "27 days -> 27 days" in printed and "115 euros a night. -> I cannot answer" in printed
     assert "27 days 2 answered" in printed
