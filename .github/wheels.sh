@@ -90,6 +90,8 @@ try:
     remote_scorer("http://127.0.0.1:9/v1", retries=0)
 except ServerError as error:  # nothing listens there
     print(error)
+else:
+    raise SystemExit("no error, although no server listens")
 PYTHON
 }
 langchain() {
