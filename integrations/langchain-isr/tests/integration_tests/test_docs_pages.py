@@ -17,5 +17,5 @@ def test_the_code_of_the_pages_for_langchains_docs_runs(capsys: pytest.CaptureFi
         for block in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL):
             exec(compile(block, page.name, "exec"), namespace)
     said = capsys.readouterr().out
-    assert re.match("answer .*27 days", said)
-    assert said.split("\n", 1)[1] == 2 * "abstain I cannot say.\n" + "2 answer\n2 abstain\nI cannot say.\n"
+    drafted = "answer Everyone at Marrowby has 27 days of annual leave.\n"
+    assert said == drafted + 2 * "abstain I cannot say.\n" + "2 answer\n2 abstain\nI cannot say.\n"
