@@ -86,7 +86,7 @@ def _command(names: list[str]) -> Callable[..., None]:
         if workers is not None and engine != "ray":
             raise typer.BadParameter("--workers are those of --engine ray")
         if adapter is not None and (options.model not in (None, *NAMES) or options.server is not None):
-            raise typer.BadParameter(f"--adapter is one of {' and '.join(NAMES)}: give no other --model, no --server")
+            raise typer.BadParameter(f"--adapter goes with --model {' or '.join(NAMES)}, and without --server")
         make_scorer = partial(experiment_scorer, adapter=adapter, **asdict(options))
         settings = {name: value for name, value in {"limit": limit, "seed": seed, "m": m}.items() if value is not None}
         items = _items(slices or [])

@@ -79,7 +79,7 @@ class DecisionsRequest(BaseModel):
 
 
 class DecisionsResponse(BaseModel):
-    """A probability for each question: at least 1 - h* where the gate answers, and less where it abstains."""
+    """p_ref for each question: at least 1 - h* where the gate answers by the default rule, always less elsewhere."""
 
     model: str
     answers: dict[str, dict[str, Any]] | list[dict[str, Any]]
