@@ -1,7 +1,7 @@
-"""Fuzz a target, guided by coverage: `python -m tests.fuzz.run TARGET SECONDS`, with `pip install atheris`.
+"""Fuzz a target, guided by coverage: `python -m tests.fuzz.run TARGET SECONDS [FOLDER]`, with `pip install atheris`.
 
-New inputs go to a folder of its own, and an input that shows a fault to `tests/fuzz/corpus/TARGET`, where the tests run
-it from then on.
+New inputs go to FOLDER, from which a later run goes on; an input that shows a fault goes to `tests/fuzz/corpus/TARGET`,
+where the tests run it from then on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from pathlib import Path
 import atheris  # pyright: ignore[reportMissingImports]
 
 with atheris.instrument_imports(include=["isr_rag", "pypdf", "trafilatura", "markdown_it", "json"]):
+    import pypdf  # noqa: F401  (the targets would import it later, without instruments)
+    import trafilatura  # noqa: F401
+
     from tests.fuzz.targets import TARGETS
 
 HERE = Path(__file__).parent
@@ -28,7 +31,8 @@ def main() -> None:
         "-rss_limit_mb=2000",
         "-print_final_stats=1",
     ]
-    with tempfile.TemporaryDirectory() as found:
+    with tempfile.TemporaryDirectory() as scratch:
+        found = sys.argv[3] if len(sys.argv) > 3 else scratch
         atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={corpus}/", found, str(corpus)], TARGETS[name])
         atheris.Fuzz()
 
