@@ -2,7 +2,8 @@
 
 Claims are dropped until the share of their words that stands in the passage no longer tells the label. Some supported
 items lose their passage and keep its neighbours, others lose the one sentence of the passage that carries them, and
-some questions get a true statement of the passage that answers something else (label 0 in all three cases).
+some questions get a true statement of the passage that answers something else (label 0 in all three cases). A second
+passage has a number or name exchanged: what names it is no longer supported, what rests on other sentences still is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ _AWAY, _CARRIES = 0.22, 0.6
 _ELSEWHERE = 0.7
 _CUT, _CARRIED, _REST = 0.9, 0.5, 0.4
 _BINS, _LEAST = 8, 8
+_NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w%]|[.,]\d)")
+_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{3,}(?![\w-])")
 
 
 def training_items(raw: Path, seed: int = 4) -> Iterator[dict[str, Any]]:
@@ -48,6 +52,7 @@ def training_items(raw: Path, seed: int = 4) -> Iterator[dict[str, Any]]:
     yield from taken_away(items, rng)
     yield from cut_out(items, rng)
     yield from answered_elsewhere(items, rng)
+    yield from detail_changed(items, rng)
 
 
 def balanced(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -133,9 +138,78 @@ def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> I
                 }
 
 
+def detail_changed(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Supported items on a passage with one number or name exchanged, as many still true as no longer.
+
+    A question without a draft that does not name the detail is still answered: the passage says something else now.
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        groups.setdefault(item["group"], []).append(item)
+    for own in groups.values():
+        passage, *beside = own[0]["chunks"]
+        text, said = passage["text"], [_said(item) for item in own]
+        around = " ".join([chunk["text"] for chunk in beside] + said)
+        for old in _details(text, said, beside):
+            new = _another(old, f"{text} {around}", rng)
+            if new is None:
+                continue
+            pieces = [text[start:end] for start, end in sentence_spans(text, prose=True)]
+            struck = {piece for piece in pieces if _names(old, piece)}
+            false, true = list[dict[str, Any]](), list[dict[str, Any]]()
+            for item in own:
+                if item["label"] and _names(old, _said(item)):
+                    false.append(item)
+                elif item["label"] and max(pieces, key=lambda piece: _share(item, [{"text": piece}])) not in struck:
+                    true.append(item)
+            most = min(len(false), len(true))
+            edited = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, text)
+            chunks = [{**passage, "text": edited, "is_support": True}, *beside]
+            for label, some in ((0, rng.sample(false, most)), (1, rng.sample(true, most))):
+                for item in some:
+                    yield {
+                        **item,
+                        "id": f"{item['id']}/{new}",
+                        "group": f"{item['group']}/{new}",
+                        "label": label,
+                        "kind": "supported" if label else "insufficient",
+                        "chunks": chunks,
+                        "provenance": {**item["provenance"], "construction": f"detail changed ({old}), {label}"},
+                    }
+
+
+def _details(text: str, said: list[str], beside: list[dict[str, Any]]) -> list[str]:
+    """Two numbers or names of a passage that most statements name and no neighbour has."""
+    found = dict.fromkeys(_NUMBER.findall(text) + _NAME.findall(text))
+    named = {
+        old: sum(_names(old, one) for one in said)
+        for old in found
+        if not any(_names(old, chunk["text"]) for chunk in beside) and not _names(old.lower(), text.replace(old, ""))
+    }
+    return sorted((old for old in named if named[old]), key=lambda old: -named[old])[:2]
+
+
+def _another(old: str, around: str, rng: random.Random) -> str | None:
+    """A number of as many digits, or a name from around it, that stands nowhere yet."""
+    if old[0].isdigit():
+        at = rng.choice([place for place, sign in enumerate(old) if sign.isdigit()][-2:])
+        new = old[:at] + rng.choice([sign for sign in "123456789" if sign != old[at]]) + old[at + 1 :]
+        return None if _names(new, around) else new
+    others = [name for name in dict.fromkeys(_NAME.findall(around)) if name != old]
+    return rng.choice(others) if others else None
+
+
+def _names(detail: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(detail)}(?!\w)", text) is not None
+
+
+def _said(item: Mapping[str, Any]) -> str:
+    return str(item.get("claim") or f"{item['question']} {item.get('answer') or ''}")
+
+
 def _share(item: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> float:
     """Share of a statement's words that stand in the chunks."""
-    needed = words_of(item.get("claim") or f"{item['question']} {item.get('answer') or ''}")
+    needed = words_of(_said(item))
     return len(needed & words_of(" ".join(chunk["text"] for chunk in chunks))) / max(1, len(needed))
 
 

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from isr_lab.documents.training import answered_elsewhere, balanced, cut_out, taken_away
+from isr_lab.documents.training import answered_elsewhere, balanced, cut_out, detail_changed, taken_away
 
 PASSAGE = "alpha beta gamma delta epsilon zeta eta theta"
 
@@ -76,3 +76,27 @@ def test_a_true_statement_about_something_else_is_no_answer() -> None:
         assert one["label"] == 0 and one["id"].endswith("/elsewhere")
         assert (one["question"], one["answer"]) in {("Who runs the pump?", "at nine"), ("When does it stop?", "Ada")}
         assert not any(chunk["is_support"] for chunk in one["chunks"])
+
+
+def test_a_passage_with_another_number_supports_what_does_not_rest_on_it() -> None:
+    text = "The pump of Hall 4 runs at night. Valve 17 opens before the boiler starts. Nobody signs the log."
+    said = [
+        ("Valve 17 is open when the boiler starts.", 1),
+        ("It is valve 17 that opens first.", 1),
+        ("The log goes unsigned by anybody.", 1),
+        ("At night the pump is running.", 1),
+        ("Valve 17 closes.", 0),
+    ]
+    items = [item(n, *one) for n, one in enumerate(said)]
+    for one in items:
+        one["chunks"][0]["text"] = text
+    found = list(detail_changed(items, random.Random(0)))
+    assert Counter(one["label"] for one in found) == {0: 2, 1: 2}
+    for one in found:
+        edited = one["chunks"][0]
+        assert edited["is_support"] and one["group"] != "one"
+        assert text.startswith(edited["text"].split("Valve")[0]) and "Valve 17" not in edited["text"]
+        assert one["label"] == ("17" not in one["claim"])
+    for one in items:  # another chunk has the number, too
+        one["chunks"][1]["text"] = "Valve 17"
+    assert not list(detail_changed(items, random.Random(0)))
