@@ -23,7 +23,7 @@ _AWAY, _CARRIES = 0.22, 0.6
 _ELSEWHERE = 0.7
 _CUT, _CARRIED, _REST = 0.9, 0.5, 0.4
 _BINS, _LEAST = 8, 8
-_NUMBER = re.compile(r"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w%]|[.,]\d)")
+_NUMBER = re.compile(r"(?<![\w.,])\d(?:[.,]?\d)+(?![\w%]|[.,]\d)")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{3,}(?![\w-])")
 
 
@@ -184,7 +184,8 @@ def _details(text: str, said: list[str], beside: list[dict[str, Any]]) -> list[s
     named = {
         old: sum(_names(old, one) for one in said)
         for old in found
-        if not any(_names(old, chunk["text"]) for chunk in beside) and not _names(old.lower(), text.replace(old, ""))
+        if not any(_names(old, chunk["text"]) for chunk in beside)
+        and old[:5].lower() not in re.sub(rf"\b{re.escape(old)}\b", "", text).lower()  # Germany, where "German" stays
     }
     return sorted((old for old in named if named[old]), key=lambda old: -named[old])[:2]
 
