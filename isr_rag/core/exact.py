@@ -260,6 +260,6 @@ class _Numbers:
 
     def computed(self, value: str) -> bool:
         """Whether a number is the sum or difference of two of the text."""
-        wanted = -1.0 if value.count(".") > 1 else float(value.replace(",", ""))
-        pairs = [(a, b) for a in self._values for b in self._values]
-        return any(min(abs(wanted - abs(a - b)), abs(wanted - a - b)) < 1e-6 for a, b in pairs)
+        wanted = float("nan") if value.count(".") > 1 else float(value.replace(",", ""))
+        known = {round(one, 6) for one in self._values}
+        return any(round(one - wanted, 6) in known or round(wanted - one, 6) in known for one in known)
