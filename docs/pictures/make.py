@@ -1,5 +1,10 @@
-"""Draw `audit.png`: the report of an audited answer, as a browser shows it (needs Chromium, and the dev extra)."""
+"""Draw `audit.png`: the report of an audited answer, as a browser shows it (needs Chromium, and the dev extra).
 
+`end_to_end.png` is taken out of the notebook that draws it.
+"""
+
+import base64
+import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -9,6 +14,7 @@ from playwright.sync_api import sync_playwright
 from isr_rag import ISRGate
 
 PICTURE = Path(__file__).with_name("audit.png")
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "08_end_to_end.ipynb"
 QUESTION = "Who was Marie Curie?"
 ANSWER = """Marie Curie discovered polonium and radium together with her husband Pierre [1]. \
 She was born in Paris [1]. \
@@ -24,7 +30,7 @@ EVIDENCE = [
 
 
 def main() -> None:
-    """Audit the answer with the default gate and photograph its report."""
+    """Audit the answer with the default gate and photograph its report; copy the notebook's picture."""
     audit = ISRGate().audit(question=QUESTION, answer=ANSWER, evidence=EVIDENCE, h_star=0.2)
     print(audit)
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -37,6 +43,10 @@ def main() -> None:
         page.evaluate("scrollTo(0, 0)")
         page.screenshot(path=PICTURE, full_page=False)
         opened.close()
+    cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
+    shown = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    (drawn,) = (data["image/png"] for data in shown if "image/png" in data)
+    PICTURE.with_name("end_to_end.png").write_bytes(base64.b64decode("".join(drawn)))
 
 
 if __name__ == "__main__":
