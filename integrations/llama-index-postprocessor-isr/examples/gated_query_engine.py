@@ -41,7 +41,7 @@ def main() -> None:
     )
     retriever = BM25Retriever(nodes=nodes, similarity_top_k=3)
     inner = RetrieverQueryEngine.from_args(retriever, llm=llm, text_qa_template=PromptTemplate(PROMPT))
-    engine = ISRQueryEngine(inner, place="after", message="The handbook does not say.")
+    engine = ISRQueryEngine(inner, place="after", message="I cannot say from the handbook.")
     for question in QUESTIONS:
         print(question, "->", engine.query(question))
 

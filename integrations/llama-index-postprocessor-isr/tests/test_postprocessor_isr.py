@@ -36,4 +36,4 @@ def test_the_listing_names_every_class_and_has_an_example() -> None:
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples/gated_query_engine.py"), run_name="__main__")
     said = [line.split(" -> ")[1] for line in capsys.readouterr().out.splitlines()]
-    assert said == ["After five years.", "The handbook does not say.", "The handbook does not say."]
+    assert said == ["After five years.", "I cannot say from the handbook.", "I cannot say from the handbook."]
