@@ -169,9 +169,14 @@ def test_what_continues_a_run_of_tokens_is_part_of_it() -> None:
 
 @pytest.mark.parametrize("window", [None, 9])
 @pytest.mark.parametrize("longest", [40, 300])
-def test_attention_equals_that_of_the_dense_mask(window: int | None, longest: int) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])  # whose plans have longer parts; computed here
+@pytest.mark.parametrize("kind", ["invariant", "full"])
+def test_attention_equals_that_of_the_dense_mask(window: int | None, longest: int, device: str, kind: str) -> None:
     torch.manual_seed(0)
-    pack = pack_invariant(random_prompts(6, longest=longest))
+    prompts = random_prompts(6, longest=longest)
+    pack = (
+        pack_invariant(prompts) if kind == "invariant" else pack_full(prompts, [some_orderings(p, 0) for p in prompts])
+    )
     q, k, v = (torch.randn(h, len(pack.input_ids), 8, dtype=torch.float64) for h in (6, 2, 2))
     mask = torch.from_numpy(dense_mask(pack))
     if window is not None:
@@ -180,7 +185,7 @@ def test_attention_equals_that_of_the_dense_mask(window: int | None, longest: in
     scores = q @ k.repeat_interleave(3, 0).transpose(1, 2) * 0.3
     p = scores.masked_fill(~mask, -torch.inf).softmax(-1)
     plain = (p @ v.repeat_interleave(3, 0)).transpose(0, 1)
-    assert torch.allclose(attend(q, k, v, AttentionPlan(pack), 0.3, window=window), plain, atol=1e-12)
+    assert torch.allclose(attend(q, k, v, AttentionPlan(pack, device), 0.3, window=window), plain, atol=1e-12)
 
 
 def test_bad_segments_are_refused() -> None:
