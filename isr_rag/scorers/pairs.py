@@ -215,7 +215,7 @@ def _supporting(config: Any, label: str | int | None) -> int:
         return label
     if config.num_labels == 1:
         return 0
-    second = ("label_1",) if config.num_labels == 2 else ()  # as transformers calls a label without a name
+    second = ("label_1", "1") if config.num_labels == 2 else ()  # as transformers and MiniCheck call it
     wanted = (label.lower(),) if isinstance(label, str) else (*_SUPPORTING, *second)
     found = [index for candidate in wanted for index, name in names.items() if name == candidate]
     if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     DebertaV2Config,
+    ModernBertConfig,
     PreTrainedTokenizerFast,
     RobertaConfig,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from isr_rag import Choice, ISRGate
-from isr_rag.errors import ConfigurationError, ModelNotFoundError, PromptTooLongError, ScorerError
+from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError, PromptTooLongError, ScorerError
 from isr_rag.references import Oracle
 from isr_rag.scorers import pairs
 from isr_rag.scorers.load import load_scorer
@@ -118,6 +122,39 @@ def test_an_unknown_label_is_asked_for(tokenizer: PreTrainedTokenizerFast) -> No
     assert CrossEncoder(model({0: "x", 1: "y", 2: "z"}), tokenizer=tokenizer, label="y").identity.endswith("label-1")
 
 
+def test_the_second_of_two_nameless_labels_supports(tokenizer: PreTrainedTokenizerFast) -> None:
+    for labels in ({0: "0", 1: "1"}, {0: "LABEL_0", 1: "LABEL_1"}):  # MiniCheck's, and those of transformers
+        assert CrossEncoder(model(labels, 2), tokenizer=tokenizer).identity.endswith("label-1")
+
+
+def test_code_that_a_model_brings_is_never_run(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as HHEM's: transformers would ask on the terminal whether it may run it."""
+    model(None, outputs=2).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    config |= {
+        "model_type": "HHEMv2",
+        "auto_map": {"AutoConfig": "own.Own", "AutoModelForSequenceClassification": "own.OwnModel"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    (tmp_path / "own.py").write_text("raise SystemExit('this ran')", "utf-8")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(ConfigurationError, match="code of its own, which is never run"):
+        load_scorer(cross_encoder=str(tmp_path), device="cpu")
+
+
+def test_a_model_that_is_no_classifier_is_said_to_be_none(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    """Such as MiniCheck-Flan-T5, which writes its verdict."""
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    config = T5Config(vocab_size=len(WORDS), **sizes, eos_token_id=3, decoder_start_token_id=0, pad_token_id=0)
+    T5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelCorruptError, match=r"as a classifier, .* lacks the weights"):
+        load_scorer(cross_encoder=str(tmp_path), device="cpu")
+
+
 def test_what_it_cannot_judge_is_a_typed_error(tokenizer: PreTrainedTokenizerFast) -> None:
     scorer = CrossEncoder(model(NLI), tokenizer=tokenizer)
     gate = ISRGate(scorer, Oracle(1.0))
@@ -146,12 +183,14 @@ def test_a_folder_is_loaded_by_its_name(tokenizer: PreTrainedTokenizerFast, tmp_
     [
         (DebertaV2Config, {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_relative_positions": 8}),
         (RobertaConfig, {}),
+        (ModernBertConfig, {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 2}),
+        (T5Config, {"d_kv": 8, "eos_token_id": 3, "decoder_start_token_id": 0}),
     ],
 )
 def test_the_architectures_of_known_checkers_are_read_in_windows_and_batches(
     kind: Any, more: dict[str, Any], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    """DeBERTa (NLI, FactCG, MiniCheck) and RoBERTa (NLI, MiniCheck), with random weights, from a folder."""
+    """DeBERTa (NLI, FactCG, MiniCheck), RoBERTa (NLI, MiniCheck), ModernBERT and T5 classifiers with random weights."""
     torch.manual_seed(0)
     size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     config = kind(vocab_size=len(WORDS), **size, max_position_embeddings=50, pad_token_id=0, id2label=NLI, **more)

@@ -81,6 +81,8 @@ def loading(model: str) -> Generator[None, None, None]:
     except Exception as error:  # every reader of a damaged file raises its own kind
         if is_out_of_memory(error):
             raise _does_not_fit(model, str(error)) from error
+        if "custom code" in str(error):
+            raise ConfigurationError(f"{model!r} is a model with code of its own, which is never run") from error
         raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
 
 
@@ -119,6 +121,8 @@ def load_model(
         if not path.is_file():
             raise ModelNotFoundError(f"there is no GGUF file at {path}")
         source, extra = str(path.parent), {"gguf_file": path.name}
+    # Transformers would ask the user about code; on `main` it also finds safetensors that are only proposed.
+    known: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
     place = as_device("auto" if device == "all" else device)
     precision = _resolve_dtype(dtype, place)
     weights: dict[str, Any] = {"dtype": precision, **extra}
@@ -146,17 +150,14 @@ def load_model(
     if device == "all" or (place.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         weights["device_map"] = placed  # read straight onto the device, not through the memory of the CPU
     with loading(model), _quietly(Path(model).exists()):
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, **extra)
-        if not extra and is_quantized(AutoConfig.from_pretrained(source, revision=revision)):
+        tokenizer = AutoTokenizer.from_pretrained(source, **known, **extra)
+        if not extra and is_quantized(AutoConfig.from_pretrained(source, **known)):
             weights["device_map"] = placed  # quantised weights are placed as they are loaded
-        loaded: Any
-        found: Any
-        kind = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
-        loaded, found = kind.from_pretrained(  # type: ignore[misc]  # a pair, with the loading info
-            source, revision=revision, output_loading_info=True, **weights
-        )
+        kind: Any = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
+        loaded, found = kind.from_pretrained(source, output_loading_info=True, **known, **weights)
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
-            raise ModelCorruptError(f"the model {model!r} lacks the weights {', '.join(missing[:5])}")
+            kept = "as a classifier, " if classifier else ""
+            raise ModelCorruptError(f"{kept}the model {model!r} lacks the weights {', '.join(missing[:5])}")
         if place.type == "cuda" and {"cpu", "disk"} & set(map(str, getattr(loaded, "hf_device_map", {}).values())):
             raise _does_not_fit(model, "a part of it would lie outside the GPUs")
         return loaded if "device_map" in weights else loaded.to(place), tokenizer

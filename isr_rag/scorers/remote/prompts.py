@@ -99,7 +99,7 @@ def local_encoder(tokenizer: str | Path | PreTrainedTokenizerBase) -> PromptEnco
     path = Path(tokenizer)
     source, extra = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (str(tokenizer), {})
     try:
-        return PromptEncoder(AutoTokenizer.from_pretrained(source, **extra))
+        return PromptEncoder(AutoTokenizer.from_pretrained(source, trust_remote_code=False, **extra))
     except OSError as error:
         raise ModelNotFoundError(f"there is no tokenizer {str(tokenizer)!r} here, nor on the Hub: {error}") from error
     except Exception as error:  # every reader of a damaged file raises its own kind
