@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 
 from isr_rag.cli.options import Force, ReadingOptions, input_file, with_option_groups
-from isr_rag.cli.terminal import EXIT_BAD, columns, console, say, tell
+from isr_rag.cli.terminal import EXIT_BAD, behind_a_bar, say, tell
 
 CALIBRATE_EXAMPLES = (
     "isr-rag calibrate --model Qwen/Qwen2.5-7B-Instruct --quantization nf4 --out qwen/",
@@ -62,18 +61,12 @@ def calibrate(
     labelled = read_labelled(items) if items is not None else []
     labelled += bundled_items() if bundled or items is None else []
     gate = options.uncalibrated_gate()
-    with Progress(*columns("scoring"), console=console) as bar:
-        task = bar.add_task("", total=len(labelled))
-        said = calibrate_reader(
-            gate,
-            options.description(),
-            labelled,
-            out,
-            limit=limit,
-            target=(h_star, delta),
-            force=force,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    settings: dict[str, Any] = {"limit": limit, "target": (h_star, delta), "force": force}
+    said = behind_a_bar(
+        "scoring",
+        lambda moved: calibrate_reader(gate, options.description(), labelled, out, **settings, progress=moved),
+        after="run the same command to resume",
+    )
     tell(f"{out / 'card.md'}: what stands behind it")
     say(said)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import sqlite3
 import sys
+import warnings
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -19,6 +20,7 @@ from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError, S
 if TYPE_CHECKING:
     from isr_rag.io import Summary
 
+_T = TypeVar("_T")
 EXIT_BAD, EXIT_USAGE, EXIT_ABSTAIN = 1, 2, 3
 EXIT_LINES = 4
 """A file was decided, without some bad lines."""
@@ -61,19 +63,24 @@ def columns(doing: str) -> tuple[ProgressColumn, ...]:
     return TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
 
 
-def over_file(doing: str, run: Callable[[Callable[[int, int], None]], Summary], *, after: str) -> int:
-    """Work through a file behind a progress bar, print a summary, and return the exit code.
+def behind_a_bar(doing: str, run: Callable[[Callable[[int, int], None]], _T], *, after: str) -> _T:
+    """What `run` returns, which gets a function to call with the number done and of all, for a progress bar.
 
-    `run` gets a function to call with the number of lines done and of all lines; `after` says what follows Ctrl-C.
+    `after` says what follows Ctrl-C.
     """
-    begun, bar = perf_counter(), Progress(*columns(doing), console=console)
+    bar = Progress(*columns(doing), console=console)
     task = bar.add_task("", total=None)
     try:
         with bar:
-            summary = run(lambda done, total: bar.update(task, completed=done, total=total))
+            return run(lambda done, total: bar.update(task, completed=done, total=total))
     except KeyboardInterrupt:
         note(f"stopped at {bar.tasks[0].completed:.0f} of {bar.tasks[0].total or 0:.0f}; {after}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def over_file(doing: str, run: Callable[[Callable[[int, int], None]], Summary], *, after: str) -> int:
+    """Work through the lines of a file as `behind_a_bar`, print a summary, and return the exit code."""
+    begun, summary = perf_counter(), behind_a_bar(doing, run, after=after)
     seconds, lines = perf_counter() - begun, summary.decided + summary.bad
     before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
     counted = sorted(summary.abstained.items(), key=lambda one: (-one[1], one[0]))
@@ -85,7 +92,8 @@ def over_file(doing: str, run: Callable[[Callable[[int, int], None]], Summary], 
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run a command line: every expected error becomes one line and an exit code for its kind."""
+    """Run a command line: warnings and expected errors become one line, and errors an exit code for their kind."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         code = app(standalone_mode=False, prog_name=app.info.name)
     except typer.Abort:

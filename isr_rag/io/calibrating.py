@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -18,9 +19,10 @@ from isr_rag.calibration.card import calibration_card, card_text
 from isr_rag.calibration.checks import FEW_OF_A_CLASS, REFUSED_OF_A_CLASS, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.records import CalibrationRecord
+from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import lowest_target
 from isr_rag.gate import ISRGate
-from isr_rag.gate.labelled import calibrate, check_labelled, score_labelled
+from isr_rag.gate.labelled import calibrate, check_labelled, score_labelled, texts_of
 from isr_rag.gate.reader import CALIBRATION, Reader
 from isr_rag.io.items import BATCH
 from isr_rag.io.journal import Journal
@@ -63,7 +65,16 @@ def calibrate_reader(
     known = {str(item["id"]): (item, *text) for item, text in zip(items, check_labelled(items), strict=True)}
     order = sorted(items, key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
     wanted = order[: len(order) if limit is None else BATCH * math.ceil(limit / BATCH)]
+    counts = Counter(
+        ((item.get("predicate") or predicate_for(**texts_of(item))).template, int(item["label"])) for item in wanted
+    )
+    fewest = {name: min(counts[name, 0], counts[name, 1]) for name, _ in sorted(counts)}
+    enough = [name for name, count in fewest.items() if count >= REFUSED_OF_A_CLASS]
+    if not enough:
+        few = f"no predicate has {REFUSED_OF_A_CLASS} items of each class among {len(wanted)}"
+        raise CalibrationError(f"{few}: raise the limit, or label more")
     content = hashlib.sha256(json.dumps(order, default=repr).encode()).hexdigest()
+    progress(0, len(wanted))
     out.mkdir(parents=True, exist_ok=True)
     with Journal(out / "scores.part", json.dumps([repr(gate), content]), force=force) as journal:
         for start in range(0, len(wanted), BATCH):
@@ -82,15 +93,9 @@ def calibrate_reader(
         own: dict[str, Any] = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
         own |= {name: row[name] for name in _SCORED} | {"q": tuple(row["q"])}
         records.append(CalibrationRecord(**own, label=int(item["label"]), text=text, language=" ".join(evidence)))
-    by_predicate = {
-        name: [r for r in records if r.predicate == name] for name in sorted({r.predicate for r in records})
-    }
-    fewest = {name: min(sum(r.label == label for r in some) for label in (0, 1)) for name, some in by_predicate.items()}
-    enough = [name for name, count in fewest.items() if count >= REFUSED_OF_A_CLASS]
-    if not enough:
-        raise CalibrationError(f"no predicate has {REFUSED_OF_A_CLASS} items of each class: score or label more")
-    few = min(fewest[name] for name in enough) < FEW_OF_A_CLASS
-    artefact = calibrate(gate, [r for r in records if r.predicate in enough], targets=() if few else (target,))
+    by_predicate = {name: [record for record in records if record.predicate == name] for name in enough}
+    thin = min(fewest[name] for name in enough) < FEW_OF_A_CLASS
+    artefact = calibrate(gate, [r for r in records if r.predicate in enough], targets=() if thin else (target,))
     kinds = {name: str(item["kind"]) for name, (item, *_) in known.items() if item.get("kind") is not None}
     cards: dict[str, Any] = {}
     scores: dict[str, float] = {}

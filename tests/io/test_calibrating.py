@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import isr_rag.cli
 from isr_rag import ISRGate
 from isr_rag.calibration import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.core.prompt import Ordering, Prompt
@@ -15,6 +17,7 @@ from isr_rag.core.settings import Orderings
 from isr_rag.errors import ConfigurationError, ModelNotFoundError, OutputError, ScorerError
 from isr_rag.io.calibrating import calibrate_reader
 from isr_rag.io.items import bundled_items
+from isr_rag.io.journal import Journal
 from isr_rag.scorers.load import load_scorer
 from isr_rag.testing import FixedScorer
 
@@ -113,6 +116,9 @@ def test_a_predicate_with_too_few_items_is_left_out_and_named(tmp_path: Path) ->
     assert "Left out, with too few items of a class: sufficient/1." in said
     with pytest.raises(CalibrationError, match="10 items of each class"):
         calibrate_reader(overlap(), {"model": "overlap"}, [question], tmp_path / "few")
+    with pytest.raises(CalibrationError, match="raise the limit"):
+        calibrate_reader(overlap(), {"model": "overlap"}, items(), tmp_path / "few", limit=12)
+    assert not (tmp_path / "few").exists()  # before anything is scored
 
 
 @pytest.mark.parametrize("name", ["reader.json", "calibration.json"])
@@ -155,6 +161,30 @@ def test_a_model_of_transformers_is_loaded_again_from_its_folder(tmp_path: Path)
     (tmp_path / "model" / "model.safetensors").unlink()
     with pytest.raises(ModelNotFoundError, match="model"):
         ISRGate.load(tmp_path / "out", h_star=0.8)
+
+
+def test_the_command_says_how_far_it_came_and_warns_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep, stopped = Journal.keep, [True]
+
+    def stops(self: Journal, batch: int, records: Any) -> None:
+        keep(self, batch, records)
+        if stopped and batch == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "keep", stops)
+    command = ["isr-rag", "calibrate", "--model", "overlap", "--limit", "160", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as stop:
+        isr_rag.cli.main()
+    assert stop.value.code == 130
+    assert "stopped at 16 of 160; run the same command to resume" in capsys.readouterr().err
+    stopped.clear()
+    with pytest.raises(SystemExit) as stop:
+        isr_rag.cli.main()
+    assert stop.value.code == 0 and f'ISRGate.load("{tmp_path / "out"}"' in capsys.readouterr().out
+    assert warnings.formatwarning("few labels", UserWarning, "file.py", 1) == "warning: few labels\n"
 
 
 def test_the_bundled_items_can_be_calibrated_on() -> None:
