@@ -188,6 +188,14 @@ def test_attention_equals_that_of_the_dense_mask(window: int | None, longest: in
     assert torch.allclose(attend(q, k, v, AttentionPlan(pack, device), 0.3, window=window), plain, atol=1e-12)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_masks_of_usual_prompts_are_made_once_for_all_layers(device: str) -> None:
+    prompt = EncodedPrompt((1,) * 80, tuple((i,) * 130 for i in range(2, 14)), (15,) * 60)
+    plan = AttentionPlan(pack_full([prompt], [some_orderings(prompt, 0, 6)]), device)
+    where = torch.device("cpu")
+    assert all(plan.mask(part, None, where) is plan.mask(part, None, where) for part in plan.parts)
+
+
 def test_bad_segments_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="at least one token"):
         EncodedPrompt((1,), ((),), (2,))

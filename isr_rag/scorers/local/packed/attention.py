@@ -22,7 +22,7 @@ ATTENTION_NAME = "isr_packed"
 
 _ROWS = 256  # queries of a run, and of a part on a CPU: longer ones compute more masked pairs
 _ROWS_CUDA = 1024  # queries of a part on CUDA, where few large products cost less than many small ones
-_KEPT = 1 << 20  # query-key pairs of the largest mask that is kept for the next layer
+_KEPT = 1 << 12  # keys of the largest mask that is kept for the next layer, where a part has all its queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class AttentionPlan:
         most = _ROWS if torch.device(device).type == "cpu" else _ROWS_CUDA
         self.parts = [_Part(group) for group in _grouped(pack.nodes, most)]
         self._positions = np.concatenate([pack.given_positions, pack.position_ids])
-        self._given, self._keep = given, keep
+        self._given, self._keep, self._largest = given, keep, _KEPT * most
         self.kept: dict[int, tuple[Tensor, Tensor]] = {}
         self._masks: dict[tuple[_Part, int | None, torch.device], Tensor] = {}
 
@@ -121,14 +121,14 @@ class AttentionPlan:
         found = self._masks.get((part, window, device))
         if found is None:
             found = part.mask(self._positions, window).to(device)
-            if found.numel() <= _KEPT:
+            if found.numel() <= self._largest:
                 self._masks[part, window, device] = found
         return found
 
 
 def mask_bytes(size: int) -> int:
     """Bytes of masks per token, at most: those kept, and one part's in the dtype of the scores, twice (padded)."""
-    return _KEPT // _ROWS + 2 * _ROWS_CUDA * size
+    return _KEPT + 2 * _ROWS_CUDA * size
 
 
 def _grouped(nodes: Sequence[Node], most: int) -> list[list[_Run]]:
