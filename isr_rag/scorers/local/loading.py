@@ -125,7 +125,7 @@ def load_model(
     known: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
     place = as_device("auto" if device == "all" else device)
     precision = _resolve_dtype(dtype, place)
-    weights: dict[str, Any] = {"dtype": precision, **extra}
+    weights: dict[str, Any] = {"dtype": precision, **(extra or {"use_safetensors": True})}  # never a pickle
     placed: str | dict[str, str] = "auto" if device == "all" else {"": str(place)}
     if device == "all" and importlib.util.find_spec("accelerate") is None:
         raise MissingDependencyError("a model on several GPUs", "accelerate", "quantized")
@@ -145,8 +145,6 @@ def load_model(
         weights["device_map"] = placed
     elif extra:
         weights["quantization_config"] = GgufConfig(dequantize=True)
-    else:
-        weights["use_safetensors"] = True  # never a pickle
     if device == "all" or (place.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         weights["device_map"] = placed  # read straight onto the device, not through the memory of the CPU
     with loading(model), _quietly(Path(model).exists()):
@@ -156,8 +154,8 @@ def load_model(
         kind: Any = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
         loaded, found = kind.from_pretrained(source, output_loading_info=True, **known, **weights)
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
-            kept = "as a classifier, " if classifier else ""
-            raise ModelCorruptError(f"{kept}the model {model!r} lacks the weights {', '.join(missing[:5])}")
+            some = ", ".join(missing[:5])
+            raise ModelCorruptError(f"the model {model!r}, as {kind.__name__}, lacks the weights {some}")
         if place.type == "cuda" and {"cpu", "disk"} & set(map(str, getattr(loaded, "hf_device_map", {}).values())):
             raise _does_not_fit(model, "a part of it would lie outside the GPUs")
         return loaded if "device_map" in weights else loaded.to(place), tokenizer

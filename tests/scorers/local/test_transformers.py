@@ -258,11 +258,14 @@ class TestFiles:
         with pytest.raises(ModelCorruptError):
             TransformersScorer(copied(saved, tmp_path / "m", config_json=json.dumps(config).encode()), device="cpu")
 
-    def test_pickles_are_never_loaded(self, saved: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("quantization", [None, "nf4"])
+    def test_pickles_are_never_loaded(self, saved: Path, tmp_path: Path, quantization: Any) -> None:
+        if quantization is not None:
+            pytest.importorskip("bitsandbytes")
         folder = copied(saved, tmp_path / "m", model_safetensors=None)
         torch.save(tiny.model("llama", len(tiny.tokenizer("chatml"))).state_dict(), folder / "pytorch_model.bin")
         with pytest.raises((ModelNotFoundError, ModelCorruptError)):
-            TransformersScorer(folder, device="cpu")
+            TransformersScorer(folder, device="cpu", quantization=quantization)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma2", "gpt2"])
