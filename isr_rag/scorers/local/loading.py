@@ -130,6 +130,8 @@ def load_model(
     if device == "all" and importlib.util.find_spec("accelerate") is None:
         raise MissingDependencyError("a model on several GPUs", "accelerate", "quantized")
     if quantization is not None:
+        if extra:
+            raise ConfigurationError(f"a GGUF file has its own precision: leave out quantization={quantization!r}")
         if importlib.util.find_spec("bitsandbytes") is None:
             raise MissingDependencyError("quantization", "bitsandbytes", "quantized")
         weights["quantization_config"] = (

@@ -258,6 +258,11 @@ class TestFiles:
         with pytest.raises(ModelCorruptError):
             TransformersScorer(copied(saved, tmp_path / "m", config_json=json.dumps(config).encode()), device="cpu")
 
+    def test_a_gguf_file_is_not_quantised_again(self, tmp_path: Path) -> None:
+        (tmp_path / "m.gguf").touch()
+        with pytest.raises(ConfigurationError, match="its own precision"):
+            TransformersScorer(tmp_path / "m.gguf", device="cpu", quantization="int8")
+
     @pytest.mark.parametrize("quantization", [None, "nf4"])
     def test_pickles_are_never_loaded(self, saved: Path, tmp_path: Path, quantization: Any) -> None:
         if quantization is not None:
