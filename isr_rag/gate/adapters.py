@@ -13,11 +13,10 @@ from typing import Literal, cast
 from isr_rag.core.decision import Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.core.settings import OnError, Settings, check_count, check_on_error
-from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, ReferenceFailedError, ScorerError
+from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, abstain, gate_of_round, require_answerable, share_of_round
 from isr_rag.gate.defaults import AFTER_DRAFTING, BEFORE_DRAFTING, default_reference
-from isr_rag.references.calibrated_mixture import CalibratedMixture
 
 Place = Literal["before", "after"]
 """Before drafting a gate judges whether the evidence suffices; after drafting, whether it supports the draft."""
@@ -55,6 +54,8 @@ _EXPLETIVE = re.compile(
     re.IGNORECASE,
 )
 _loading = threading.Lock()
+_shipped = lru_cache(maxsize=1)(default_reference)
+_default_gate = lru_cache(maxsize=8)(ISRGate)
 
 
 def core_gate(value: object) -> ISRGate:
@@ -101,7 +102,7 @@ def gate_for(
     if gate is None:
         target = default_h_star(place, h_star, on_error=on_error, rounds=rounds)
         with _loading:  # the first requests of a server come together, and one of them makes the gate
-            return _default_gate(target, on_error)
+            return _default_gate(h_star=target, on_error=on_error)
     own = core_gate(gate) if h_star is None else core_gate(gate).with_h_star(h_star)
     require_answerable(own, rounds, before=place == "before", after=place == "after")
     return own
@@ -159,10 +160,7 @@ def asked(decision: Decision, question: str, draft: str | None = None) -> Decisi
 
 @contextmanager
 def unquoted(*drafts: str | None) -> Generator[None, None, None]:
-    """What is raised inside reaches the caller without what it quotes of `drafts`: the kind of failure alone.
-
-    An ISRError that has a word of a draft is raised with another message, and without its cause.
-    """
+    """An ISRError that is raised inside and has a word of `drafts` loses what it says, and its cause."""
     try:
         yield
     except ISRError as error:
@@ -171,21 +169,29 @@ def unquoted(*drafts: str | None) -> Generator[None, None, None]:
             said, cause = f"{said} {cause}", cause.__cause__ or cause.__context__
         if not any(word in said for draft in drafts for word in re.findall(r"\w{4,}", draft or "")):
             raise
-        kinds: tuple[type[ISRError], ...] = (ReferenceFailedError, ScorerError, InvalidInputError, ISRError)
-        kind = next(kind for kind in kinds if isinstance(error, kind))
-        raise kind(f"a {type(error).__name__} on judging a draft; what it says quotes the draft") from None
+        raise _silent(error) from None
+
+
+def unread(error: Exception) -> Exception:
+    """The error of a draft without what it says, which may quote it; what a connection or server says came instead."""
+    held = getattr(error, "__dict__", {}).keys() & {"request", "_request", "response"}
+    return error if isinstance(error, ISRError) or held or getattr(error, "errno", None) else _silent(error)
+
+
+def _silent(error: Exception) -> Exception:
+    """An error of the same type, by which it is handled, that says nothing; another one where a graph would obey it."""
+    kind = type(error)
+    failed = InvalidInputError(f"{kind.__module__}.{kind.__name__} about a draft; what it says may quote the draft")
+    said = {"__str__": lambda _: str(failed), "__repr__": lambda _: f"{kind.__name__}({failed})"}
+    own = {**said, "__module__": kind.__module__, "__reduce__": lambda _: (InvalidInputError, failed.args)}
+    if any(base.__name__ == "GraphBubbleUp" for base in kind.__mro__):  # of LangGraph, which may not be installed
+        return failed
+    try:
+        return kind.__new__(type(kind.__name__, (kind,), own))
+    except TypeError:  # a type that cannot be made, or derived from
+        return failed
 
 
 def numbered(chunks: list[Chunk]) -> list[Chunk]:
     """Evidence for an audit: a chunk without text keeps its place, because citation markers count it."""
     return [chunk if one_line(chunk.text) else Chunk(_NO_TEXT) for chunk in chunks]
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> CalibratedMixture:
-    return default_reference()
-
-
-@lru_cache(maxsize=8)
-def _default_gate(h_star: float, on_error: OnError) -> ISRGate:
-    return ISRGate(h_star=h_star, on_error=on_error)

@@ -27,7 +27,7 @@ from haystack.dataclasses import (
     ToolCall,
 )
 from haystack.dataclasses.breakpoints import Breakpoint, PipelineSnapshot
-from haystack.tools import Tool
+from haystack.tools import ComponentTool, Tool
 from hs_parts import TEMPLATE, FunctionGenerator, gated_after
 
 from haystack_integrations.components.routers.isr import ISRChatGenerator, ISRDraftGate
@@ -310,6 +310,36 @@ def test_an_error_in_the_gate_and_the_snapshot_of_it_hold_no_draft(
     assert not {name for name, told in seen.of().items() if holds_canary(told)} and not seen.spans.telling()
 
 
+@component
+class _Failing:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+        raise self.error
+
+
+@pytest.mark.parametrize("path", ["sync", "async", "stream"])
+@pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError, TimeoutError])
+def test_no_error_of_a_draft_quotes_it_and_each_keeps_its_type(
+    kind: type[Exception], path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = Pipeline()
+    inner.add_component("llm", _Failing(kind(SECRET)))
+    inside = SuperComponent(
+        inner, input_mapping={"messages": ["llm.messages"]}, output_mapping={"llm.replies": "replies"}
+    )
+    for drafting in (_Failing(kind(SECRET)), inside):
+        seen = watch(whole(drafting), caplog, path)
+        assert seen.error is not None and "may quote the draft" in str(seen.error)
+        assert isinstance(seen.error.__cause__ or seen.error, PipelineRuntimeError if drafting is inside else kind)
+        assert not {name for name, told in seen.of().items() if holds_canary(told)} and not seen.spans.telling()
+    with pytest.raises(ConnectionRefusedError, match="Connection refused"):
+        gone = _Failing(ConnectionRefusedError(111, "Connection refused"))
+        ISRChatGenerator(gone, core()).run([ChatMessage.from_user("?")], QUESTION, DOCUMENTS)
+
+
 @pytest.mark.parametrize("ending", ["cancel", "time out"])
 def test_a_run_that_is_stopped_while_the_gate_decides_leaves_no_draft(
     ending: str, caplog: pytest.LogCaptureFixture
@@ -388,11 +418,13 @@ def test_what_streams_or_ends_by_itself_is_refused_when_it_is_made_and_when_it_i
     def told(chunk: Any) -> None:
         raise AssertionError("nothing may be streamed")
 
+    expert = Agent(chat_generator=MockChatGenerator(SECRET), streaming_callback=told)
     for generator in (
         MockChatGenerator(SECRET, streaming_callback=told),
         FallbackChatGenerator([MockChatGenerator(SECRET, streaming_callback=told)]),
         Agent(chat_generator=MockChatGenerator(SECRET), streaming_callback=told),
         Agent(chat_generator=MockChatGenerator(SECRET, streaming_callback=told)),
+        Agent(chat_generator=MockChatGenerator(SECRET), tools=[ComponentTool(expert, "expert", "An expert.")]),
     ):
         with pytest.raises(ConfigurationError, match="streaming_callback"):
             ISRChatGenerator(generator, core())

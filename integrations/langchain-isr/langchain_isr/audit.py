@@ -14,7 +14,17 @@ from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
 from isr_rag.gate.adapters import MESSAGE, gate_for, numbered
 from langchain_isr.batched import Judging, StateOrError, checked_state
-from langchain_isr.common import DOCUMENT_PROMPT, Core, DocumentPrompt, State, chunk_of, replaced, text_of
+from langchain_isr.common import (
+    DOCUMENT_PROMPT,
+    KEY,
+    Core,
+    DocumentPrompt,
+    State,
+    chunk_of,
+    refuse_unknown_drafts,
+    replaced,
+    text_of,
+)
 
 AUDIT_EVENT = "isr_audit"
 """Name of the custom event that carries each audit."""
@@ -47,9 +57,11 @@ class ISRAudit(Judging[AnswerAudit]):
         question_key: where the input holds the question, if it does.
         documents_key: where the input holds the documents.
         answer_key: where the input holds the answer.
+        other_texts: `"refuse"` an input that holds the answer, or what a model said last, under another key too, where
+            nothing would be left out of it; or let it `"pass"`.
 
     Raises:
-        InvalidInputError: for an input without answer or documents, or with an empty answer.
+        InvalidInputError: for an input without answer or documents, with an empty answer, or with a second one.
         ISRError: as `isr_rag.ISRGate.audit`.
     """
 
@@ -65,6 +77,7 @@ class ISRAudit(Judging[AnswerAudit]):
     question_key: str = "question"
     documents_key: str = "documents"
     answer_key: str = "answer"
+    other_texts: Literal["refuse", "pass"] = "refuse"
 
     def get_input_schema(self, config: RunnableConfig | None = None) -> type[BaseModel]:
         """What the audit reads of its input; everything else passes through."""
@@ -86,6 +99,9 @@ class ISRAudit(Judging[AnswerAudit]):
         missing = [key for key in (self.answer_key, self.documents_key) if given.get(key) is None]
         if missing:
             raise InvalidInputError(f"the audit needs {missing} in its input: set the keys that your chain uses")
+        if self.other_texts == "refuse" and self.on_unsupported == "trim":
+            known = (self.question_key, self.documents_key, self.answer_key, AUDIT_KEY, KEY)
+            refuse_unknown_drafts(given, known, self.answer_key)
         return {
             "answer": text_of(given[self.answer_key]),
             "question": given.get(self.question_key) or None,

@@ -13,11 +13,11 @@ from pydantic import ConfigDict, WithJsonSchema, model_validator
 from isr_rag import Decision
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import require_answerable
-from isr_rag.gate.adapters import MESSAGE
+from isr_rag.gate.adapters import MESSAGE, unread
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, ISRAbstained, State, text_of
 from langchain_isr.gate import ISRGate
-from langchain_isr.quiet import quiet_config, quietly, refuse_memory, unread
+from langchain_isr.quiet import quiet_config, quietly, refuse_telling
 
 
 class ISRChain(Batched):
@@ -56,7 +56,7 @@ class ISRChain(Batched):
             require_answerable(self.before.core("before"), before=True)
         if self.after is not None:
             require_answerable(self.after.core("after"), after=True)
-            refuse_memory(self.draft)
+            refuse_telling(self.draft)
         return self
 
     @property

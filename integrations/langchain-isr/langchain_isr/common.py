@@ -201,13 +201,8 @@ def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer
         InvalidInputError: if there is one.
     """
     answer = state.get(answer_key)
-    others = {key: value for key, value in state.items() if key not in known}
-    if answer is None:
-        found = [key for key, value in others.items() if _may_be_draft(value)]
-    else:
-        text = one_line(text_of(answer))
-        same = [key for key, value in others.items() if isinstance(value, str) and one_line(value) == text]
-        found = same + [key for key, value in others.items() if isinstance(value, AIMessage)]
+    text = None if answer is None else one_line(text_of(answer))
+    found = [key for key, value in state.items() if key not in known and _may_be_draft(value, text)]
     if found:
         raise InvalidInputError(
             f"the keys {found} may hold a draft, which is judged under {answer_key!r} only: name its key with "
@@ -215,17 +210,19 @@ def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer
         )
 
 
-def _may_be_draft(value: object) -> bool:
+def _may_be_draft(value: object, answer: str | None) -> bool:
     if value is None or isinstance(value, (Number, Document)):
         return False
     if isinstance(value, (list, tuple)):
         listed = cast(Sequence[object], value)
         if listed and all(isinstance(one, BaseMessage) for one in listed):
             return isinstance(listed[-1], AIMessage) and not listed[-1].tool_calls
-        return any(_may_be_draft(one) for one in listed)
+        return any(_may_be_draft(one, answer) for one in listed)
     if isinstance(value, Mapping):
-        return any(_may_be_draft(one) for one in cast(Mapping[object, object], value).values())
-    return bool(value) if isinstance(value, str) else True
+        return any(_may_be_draft(one, answer) for one in cast(Mapping[object, object], value).values())
+    if isinstance(value, str):
+        return bool(value) if answer is None else one_line(value) == answer
+    return answer is None or isinstance(value, AIMessage)
 
 
 def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision:

@@ -44,7 +44,7 @@ from langchain_isr.common import (
     text_of,
 )
 from langchain_isr.gate import gate_at, require_some_answer
-from langchain_isr.quiet import quiet_config, quietly, refuse_memory
+from langchain_isr.quiet import quiet_config, quietly, refuse_telling
 
 When = Literal["before", "after", "both"]
 RetrieverLike: TypeAlias = Runnable[str, list[Document]]
@@ -183,7 +183,7 @@ def create_isr_graph(
     places: tuple[Place, ...] = ("before", "after") if when == "both" else (when,)
     gates = {place: at_each_round(place, gate_for(place, gate, rounds=rounds), rounds) for place in places}
     if when != "before":
-        refuse_memory(draft)
+        refuse_telling(draft)
     nodes = _Nodes(
         gates[places[-1]], retriever, draft, rounds, rewrite, message, document_prompt, release=when != "before"
     )

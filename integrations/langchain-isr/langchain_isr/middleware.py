@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, cast
@@ -11,7 +12,8 @@ from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInp
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import Document
 from langchain_core.messages import ToolMessage
-from langgraph.errors import GraphBubbleUp
+from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.graph import END
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
@@ -32,7 +34,7 @@ from langchain_isr.agent_turn import (
 )
 from langchain_isr.audit import AUDIT_EVENT
 from langchain_isr.common import EVENT, text_of
-from langchain_isr.quiet import muted, quietly
+from langchain_isr.quiet import muted, quietly, refuse_telling
 
 
 class ISRAgentState(AgentState[Any]):
@@ -194,6 +196,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             elif step.quiet:
                 with quietly():
                     result = handler(_unseen(step))
+                _refuse_commands(handler)
             else:
                 result = handler(step.request)
 
@@ -225,6 +228,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             elif step.quiet:
                 with quietly():
                     result = await handler(_unseen(step))
+                _refuse_commands(handler)
             else:
                 result = await handler(step.request)
 
@@ -233,6 +237,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         return self.gates.get("before" if step.item["answer"] is None else "after", self._last)
 
     def _tool_failed(self, request: ToolCallRequest, error: Exception) -> Command[Any]:
+        if isinstance(error, ParentCommand) and error.args[0].goto:  # of a graph in the tool: the agent is its parent
+            raise _leads_past(request) from None
         if isinstance(error, GraphBubbleUp) or not self._finds_evidence(request) or self._last.on_error == "raise":
             raise error
         name, call = request.tool_call["name"], request.tool_call["id"] or ""
@@ -243,9 +249,11 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     def _noted(self, request: ToolCallRequest, result: Any) -> Any:
         """The result of a tool with what it found, for the agent's private state."""
         results: list[Any] = result if isinstance(result, list) else [result]
-        if any(isinstance(one, Command) and one.goto and one.graph is None for one in results):
-            name = request.tool_call["name"]
-            raise ConfigurationError(f"{name!r} says where the agent goes next, past the gate: make it without goto")
+        for one in results:
+            if isinstance(one, Command) and one.goto:
+                places = one.goto if isinstance(one.goto, (list, tuple)) else [one.goto]
+                if one.graph is None or END in places:
+                    raise _leads_past(request)
         if not self._finds_evidence(request):
             return result
         if isinstance(result, ToolMessage):
@@ -259,6 +267,11 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         return self.evidence_tools is None or request.tool_call["name"] in self.evidence_tools
 
 
+def _leads_past(request: ToolCallRequest) -> ConfigurationError:
+    name = request.tool_call["name"]
+    return ConfigurationError(f"{name!r} says where the agent goes next, past the gate: make it without goto")
+
+
 def _record(request: ToolCallRequest, message: ToolMessage | None, failed: str | None = None) -> dict[str, Any]:
     number = request.state["isr_run"]["searches"]
     return {"isr_found": {f"{number}/{request.tool_call['id']}": found_by(message, number, failed)}}
@@ -266,4 +279,17 @@ def _record(request: ToolCallRequest, message: ToolMessage | None, failed: str |
 
 def _unseen(step: Draft) -> ModelRequest[Any]:
     """The request of a draft that nothing may write into a stream, not even another middleware."""
+    refuse_telling(step.request.model)
     return replace(step.request, runtime=muted(step.request.runtime))
+
+
+def _refuse_commands(handler: Callable[..., object]) -> None:
+    """Refuse what a middleware inside of this one would write to the state beside a draft, whatever becomes of it.
+
+    Raises:
+        ConfigurationError: if there is such a command, which only the function that LangChain composed knows.
+    """
+    if inspect.isfunction(handler) and inspect.getclosurevars(handler).nonlocals.get("accumulated_commands"):
+        raise ConfigurationError(
+            "a middleware after ISRMiddleware writes to the state what nobody has judged: put it before ISRMiddleware"
+        )

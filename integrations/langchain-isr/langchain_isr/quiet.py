@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManager, BaseCallbackHandler, BaseCallbackManager, CallbackManager
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableSequence, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tracers.base import AsyncBaseTracer, BaseTracer
 from langchain_core.tracers.log_stream import LogStreamCallbackHandler
 from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
 
-from isr_rag.errors import ConfigurationError, ISRError
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate.adapters import unread
 
 NO_STREAM = "nostream"
 """The tag by which LangGraph leaves a model out of its message streams."""
@@ -29,10 +30,6 @@ _INTERNAL = "__pregel_"
 _CHECKPOINTER = "__pregel_checkpointer"
 _RUNTIME = "__pregel_runtime"
 _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"})
-
-
-class DraftFailedError(ISRError, ValueError):
-    """A draft could not be read; what the error said may quote the draft, so it goes to tracers only."""
 
 
 def quiet_config(config: RunnableConfig | None = None) -> RunnableConfig:
@@ -94,27 +91,44 @@ def quietly() -> Generator[None, None, None]:
         var_child_runnable_config.reset(token)
 
 
-def unread(error: Exception) -> Exception:
-    """The error of a draft without what it quotes of it.
-
-    A parser says what it could not parse, in a `ValueError` or in one of LangChain's errors on structured output. Any
-    other error, such as that of a connection, stays what it is.
-    """
-    if isinstance(error, ISRError) or not (isinstance(error, ValueError) or hasattr(error, "ai_message")):
-        return error
-    kind = f"{type(error).__module__}.{type(error).__name__}"
-    return DraftFailedError(f"the draft raised {kind}; what it says may quote the draft, and only tracers are told")
-
-
-def refuse_memory(draft: Runnable[Any, Any]) -> None:
-    """Refuse a draft that remembers what it said before a gate has decided.
+def refuse_telling(draft: object) -> None:
+    """Refuse a draft that tells or remembers what it said before a gate has decided.
 
     Raises:
-        ConfigurationError: for a `RunnableWithMessageHistory`, alone or as a step of a chain.
+        ConfigurationError: for a `RunnableWithMessageHistory`, or for handlers and listeners that are no tracers, of
+            the draft itself or anywhere inside it.
     """
-    steps = draft.steps if isinstance(draft, RunnableSequence) else [draft]
-    if any(isinstance(step, RunnableWithMessageHistory) for step in steps):
-        raise ConfigurationError("the draft keeps a history of what is undecided yet: put the history around the gate")
+    for part in _parts(draft, set()):
+        if isinstance(part, RunnableWithMessageHistory):
+            raise ConfigurationError(
+                "the draft keeps a history of what is undecided yet: put the history around the gate"
+            )
+        own = vars(part)
+        callbacks = own.get("callbacks") or (own.get("config") or {}).get("callbacks") or []
+        handlers = callbacks.handlers if isinstance(callbacks, BaseCallbackManager) else callbacks
+        if len(_tracers(handlers)) < len(handlers) or own.get("config_factories"):
+            raise ConfigurationError(
+                f"{type(part).__name__} tells handlers of its own what is undecided yet: give them to the whole run"
+            )
+
+
+def _parts(value: Any, seen: set[int]) -> Iterator[Runnable[Any, Any]]:
+    """The runnables that a runnable is made of, as far as they can be found."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    inner: Any = ()
+    if isinstance(value, Runnable):
+        yield value
+        inner = [*vars(value).values(), *(value.deps if isinstance(value, RunnableLambda) else ())]
+    elif isinstance(value, (list, tuple)):
+        inner = value
+    elif isinstance(value, dict):
+        inner = value.values()
+    elif hasattr(value, "bound"):  # a node of a graph
+        inner = [value.bound]
+    for part in inner:
+        yield from _parts(part, seen)
 
 
 def _tracers(handlers: list[BaseCallbackHandler]) -> list[BaseCallbackHandler]:

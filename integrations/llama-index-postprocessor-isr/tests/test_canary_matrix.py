@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -271,6 +273,44 @@ def test_no_failure_and_no_audit_of_one_quotes_the_draft(policy: Any, audit: boo
     else:
         answered = queried(engine, run)
         assert not holds_canary(str(answered), answered.metadata, answered.source_nodes)
+
+
+def breaking(error: Exception) -> Any:
+    yield SECRET
+    raise error
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError, TimeoutError])
+@pytest.mark.parametrize("run", ["query", "aquery"])
+def test_no_error_of_a_draft_quotes_it_and_each_keeps_its_type(run: str, kind: type[Exception]) -> None:
+    def fails(*_: Any) -> Any:
+        raise kind(SECRET)
+
+    streams = Drafting(give=lambda: StreamingResponse(breaking(kind(SECRET)), source_nodes=NODES))
+    for drafts in (Drafting(give=fails), streams, drafting_engine(fails)):
+        for audit in (False, True):
+            engine = ISRQueryEngine(drafts, gate=fixed(0.0), place="after", audit=audit)
+            if kind is ValueError and isinstance(drafts, RetrieverQueryEngine):
+                assert not holds_canary(str(queried(engine, run)))  # LlamaIndex makes an empty response of it
+                continue
+            with pytest.raises(kind, match="may quote the draft") as caught:
+                queried(engine, run)
+            assert not holds_canary("".join(traceback.format_exception(caught.value)))
+    gone = Drafting(give=Path("/no/such/file").read_text)
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        queried(ISRQueryEngine(gone, gate=fixed(1.0), place="after"), run)
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError])
+def test_no_error_of_an_agent_quotes_its_draft(kind: type[Exception]) -> None:
+    def fails(heard: Any) -> Any:
+        raise kind(SECRET)
+
+    llm = ScriptedLLM(asks=[{"search": SECRET}], last=fails)
+    drafting = FunctionAgent(tools=[evidence_tool(RETRIEVER, gate=fixed(1.0))], llm=llm, streaming=False)
+    with pytest.raises(kind, match="may quote the draft") as caught:
+        asyncio.run(GatedAgent(drafting, gate=fixed(judge)).run(QUESTION))
+    assert not holds_canary("".join(traceback.format_exception(caught.value)))
 
 
 def test_a_draft_that_is_handed_to_the_workflow_is_an_error() -> None:

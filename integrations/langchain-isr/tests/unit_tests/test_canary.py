@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 import pytest
-from canary import MODES, SECRET, WORDS, Watch
-from langchain.agents import create_agent
-from langchain.agents.middleware import ModelRetryMiddleware, SummarizationMiddleware, after_model, before_model
+from canary import MODES, SECRET, WORDS, Watch, hearing
+from langchain.agents import AgentState, create_agent
+from langchain.agents.middleware import (
+    AgentMiddleware,
+    ModelRetryMiddleware,
+    SummarizationMiddleware,
+    after_model,
+    before_model,
+)
+from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.documents import Document
 from langchain_core.messages import (
@@ -33,12 +42,14 @@ from langgraph.config import get_store, get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, RetryPolicy, interrupt
-from lc_fakes import ScriptedModel, bm25, gate, rivers, searching
+from lc_fakes import Runs, ScriptedModel, bm25, gate, rivers, searching
 from pydantic import BaseModel, Field, ValidationError
 from typing_extensions import TypedDict
+from yaml import YAMLError
 
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
+from isr_rag.gate.adapters import unread
 from isr_rag.references import Case
 from isr_rag.testing import FixedScorer
 from langchain_isr import (
@@ -289,8 +300,70 @@ def test_an_error_of_a_draft_does_not_quote_it(host: str, caplog: pytest.LogCapt
         watch.run(HOSTS[host](watch, RunnableLambda(quoting), lambda case: 1.0), ASKED)
     assert watch.clean(caplog.text) and "OutputParserException" in watch.text()
     down = HOSTS[host](Watch(), RunnableLambda(lambda state: 1 / 0), lambda case: 1.0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError, match="may quote the draft"):
         down.invoke(ASKED, Watch().config())
+
+
+class Strict(Exception):
+    """An error that cannot be made without what it says."""
+
+    def __new__(cls, said: str) -> Strict:
+        return super().__new__(cls, said)
+
+
+@pytest.mark.parametrize("kind", [KeyError, RuntimeError, SyntaxError, TimeoutError, YAMLError, Strict])
+def test_no_error_of_a_draft_quotes_it_and_each_keeps_its_type(kind: type[Exception]) -> None:
+    def failing(state: Any) -> Any:
+        raise kind(SECRET)
+
+    watch = Watch()
+    for host in ("a graph", "a chain"):
+        watch.stream(HOSTS[host](watch, RunnableLambda(failing), lambda case: 1.0), ASKED)
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        return searching("x") if not isinstance(messages[-1], ToolMessage) else failing(messages)
+
+    watch.stream(an_agent(reply, ISRMiddleware(gate())), SAID)
+    assert watch.clean() and watch.text().count("may quote the draft") > 3
+    with pytest.raises(InvalidInputError if kind is Strict else kind) as caught:
+        a_chain(watch, RunnableLambda(failing), lambda case: 1.0).invoke(ASKED)
+    assert clean(str(pickle.loads(pickle.dumps(caught.value))))
+    gone = ConnectionRefusedError(111, "Connection refused")
+    assert unread(gone) is gone
+
+
+@pytest.mark.parametrize("called", ["by the chain", "in a function"])
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_a_draft_cannot_tell_the_graph_around_it_what_to_do(host: str, called: str) -> None:
+    built = StateGraph(Inner)
+    told: Any = Command(graph=Command.PARENT, update={"answer": SECRET, "stop": "answered"}, goto=END)
+    built.add_node("write", lambda state: told)
+    built.add_edge(START, "write")
+    drafting, watch = built.compile(), Watch()
+    draft = drafting if called == "by the chain" else RunnableLambda(lambda state: drafting.invoke(state)["text"])
+    watch.stream(HOSTS[host](watch, draft, FATES["abstains"]), ASKED)
+    assert watch.clean() and "ParentCommand about a draft" in watch.text()
+
+
+@pytest.mark.parametrize("how", ["of the model", "bound to it", "bound to a step", "listening"])
+def test_a_draft_with_handlers_of_its_own_is_refused(how: str) -> None:
+    heard: list[Any] = []
+    handler, tracer = hearing(BaseCallbackHandler, heard), Runs()
+    model = ScriptedModel(reply=lambda messages: SECRET, callbacks=[handler if how == "of the model" else tracer])
+    bound: Any = model.with_config(callbacks=[handler]) if how.startswith("bound") else model
+    if how == "listening":
+        bound = model.with_listeners(on_end=heard.append)
+    draft = RunnableParallel(a=PROMPTED | bound) | itemtext("a") if how == "bound to a step" else PROMPTED | bound
+    with pytest.raises((ConfigurationError, ValidationError), match="handlers of its own"):
+        ISRChain(draft=draft, after=ISRGate(gate=gate()))
+    with pytest.raises(ConfigurationError, match="handlers of its own"):
+        create_isr_graph(bm25(), draft, gate(), when="after", rounds=1)
+    if how == "of the model":
+        agent = create_agent(model, [shelf()], middleware=[ISRMiddleware(gate())])
+        with pytest.raises(ConfigurationError, match="handlers of its own"):
+            agent.invoke(SAID)
+        assert not heard
+    create_isr_graph(bm25(), PROMPTED | ScriptedModel(reply=lambda messages: SECRET, callbacks=[tracer]), gate())
 
 
 def test_a_draft_with_a_memory_of_its_own_is_refused_and_one_around_the_gate_keeps_what_was_released() -> None:
@@ -298,7 +371,9 @@ def test_a_draft_with_a_memory_of_its_own_is_refused_and_one_around_the_gate_kee
     settings: Any = {"input_messages_key": "question", "history_messages_key": "chat_history"}
     for draft in (PROMPTED | speaks(), speaks()):
         kept = RunnableWithMessageHistory(draft, lambda session_id: history, **settings)
-        for given in (kept, kept | RunnableLambda(lambda said: said)):
+        inside = RunnableParallel(a=kept) | itemtext("a")
+        wrapped = [kept | RunnableLambda(lambda said: said), kept.with_config(tags=["a"]), kept.with_retry(), inside]
+        for given in (kept, *wrapped, kept.with_fallbacks([speaks()])):
             with pytest.raises((ConfigurationError, ValidationError), match="around the gate"):
                 ISRChain(draft=given, after=ISRGate(gate=gate()))
             with pytest.raises(ConfigurationError, match="around the gate"):
@@ -467,18 +542,27 @@ def test_a_draft_under_a_key_that_the_gate_does_not_know_is_an_error(key: str, d
         node.compile().invoke(state)
 
 
-@pytest.mark.parametrize("twin", [SECRET, AIMessage(SECRET), AIMessage([HONEST, {"type": "text", "text": SECRET}])])
+TWINS: list[Any] = [SECRET, AIMessage(SECRET), AIMessage([HONEST, {"type": "text", "text": SECRET}])]
+
+
+@pytest.mark.parametrize(
+    "twin", [*TWINS, [SECRET], {"output": SECRET}, {"said": AIMessage(SECRET)}, [HumanMessage("x"), AIMessage(SECRET)]]
+)
 def test_a_second_copy_of_a_draft_does_not_pass_beside_the_first(twin: Any) -> None:
-    with pytest.raises(InvalidInputError, match="'raw'"):
-        ISRGate(gate=gate(99)).invoke({**ASKED, "documents": rivers(2), "answer": SECRET, "raw": twin})
+    state: Any = {**ASKED, "documents": rivers(2), "answer": SECRET, "raw": twin}
+    for gated in (ISRGate(gate=gate(99)), ISRAudit(gate=gate(99))):
+        with pytest.raises(InvalidInputError, match="'raw'"):
+            gated.invoke(state)
+    assert ISRAudit(gate=gate(99), other_texts="pass").invoke(state)["raw"] == twin
 
 
 def test_what_is_no_draft_passes() -> None:
     more: Any = {"k": 4, "scores": [0.5, 0.25], "found": {"a": rivers(1)}, "messages": [HumanMessage("Hi")], "no": None}
     state = {**ASKED, "documents": rivers(2), **more}
     assert ISRGate(gate=gate()).invoke(state)["isr"]["predicate"] == "sufficient/1"
-    answered = {**state, "answer": "The Seine.", "language": "English"}
+    answered = {**state, "answer": "The Seine.", "language": "English", "context": "The Seine. It flows through Paris."}
     assert ISRGate(gate=gate()).invoke(answered)["language"] == "English"
+    assert ISRAudit(gate=gate()).invoke(answered)["language"] == "English"
 
 
 # --- agents -----------------------------------------------------------------------------------------------------------
@@ -662,7 +746,15 @@ def test_a_tool_that_answers_directly_is_refused(without: Any) -> None:
         """Ask a leader."""
         return Command(goto=END, update={"messages": [ToolMessage(SECRET, tool_call_id=tool_call_id)]})
 
-    for own in (expert, leader):
+    @tool
+    def follower(question: str) -> str:
+        """Ask a graph that leads."""
+        built = StateGraph(Inner)
+        built.add_node("lead", lambda state: Command(graph=Command.PARENT, goto=END))
+        built.add_edge(START, "lead")
+        return str(built.compile().invoke({"question": question}))
+
+    for own in (expert, leader, follower):
         call = AIMessage("", tool_calls=[ToolCall(name=own.name, args={"question": "x"}, id="e")])
         gated, watch = ISRMiddleware(gate(), without_evidence=without), Watch()
         agent = an_agent(lambda messages, call=call: call, gated, tools=[own], checkpointer=watch.saver)
@@ -671,6 +763,34 @@ def test_a_tool_that_answers_directly_is_refused(without: Any) -> None:
         if own is expert:  # which is not even called
             watch.run(agent, SAID)
         assert watch.clean()
+
+
+class Noting(AgentMiddleware[Any, Any, Any]):
+    """Writes what the model says to the agent's state."""
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        said = handler(request)
+        return ExtendedModelResponse(said, Command(update={"note": said.result[-1].text}))
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        said = await handler(request)
+        return ExtendedModelResponse(said, Command(update={"note": said.result[-1].text}))
+
+
+class Noted(AgentState[Any]):
+    note: str
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_middleware_may_write_to_the_state_only_what_was_judged(others: int) -> None:
+    watch = Watch()
+    more: Any = [ModelRetryMiddleware(max_retries=0)] * others
+    inside = an_agent(speaking(SECRET), ISRMiddleware(gate(99)), *more, Noting(), state_schema=Noted)
+    watch.run(inside, SAID)
+    assert watch.clean() and "put it before ISRMiddleware" in watch.text()
+    outside = an_agent(speaking(SECRET), Noting(), *more, ISRMiddleware(gate(FATES["abstains"])), state_schema=Noted)
+    watch.run(outside, SAID)
+    assert watch.clean() and "cannot answer" in outside.invoke(SAID)["note"]
 
 
 def test_without_evidence_an_agent_abstains_by_default() -> None:

@@ -17,7 +17,7 @@ from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import MESSAGE, gate_for
 from llama_index.postprocessor.isr.agent import QUESTION, kept_nodes
-from llama_index.postprocessor.isr.evidence import Nodes, agather, decided
+from llama_index.postprocessor.isr.evidence import Nodes, agather, decided, drafting
 
 WithoutEvidence = Literal["pass", "abstain"]
 Condense: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[str]]
@@ -117,7 +117,8 @@ class GatedAgent:
             await private.store.set("state", copy.deepcopy(state))
         question = await self._question(user_msg, history)
         await private.store.set(QUESTION, question)
-        draft, called = await self._drafted(private, user_msg, {**settings, "memory": copied})
+        with drafting():
+            draft, called = await self._drafted(private, user_msg, {**settings, "memory": copied})
         nodes = await kept_nodes(private)
         if nodes is None and not called and self._without_evidence == "pass":
             return Response(draft)

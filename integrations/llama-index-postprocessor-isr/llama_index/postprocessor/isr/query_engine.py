@@ -20,7 +20,7 @@ from llama_index.core.schema import QueryBundle
 from pydantic import ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
@@ -34,6 +34,7 @@ from llama_index.postprocessor.isr.evidence import (
     aretrieve,
     can_retrieve,
     chunk_of,
+    drafting,
     gather,
 )
 from llama_index.postprocessor.isr.gate import warn_unless_last
@@ -134,31 +135,30 @@ class ISRQueryEngine(BaseQueryEngine):
         found = gather(self._gate, rounds.fetch, question=question, rounds=self._rounds)
         if not found.decision.answered:
             return self._abstain(found, StreamingResponse if self._streams() else Response)
-        response = self._engine.synthesize(query_bundle, found.nodes)
-        if self._audit:
+        if self._place == "before" and not self._audit:
+            return _attach(self._engine.synthesize(query_bundle, found.nodes), found)
+        with drafting():
+            response = self._engine.synthesize(query_bundle, found.nodes)
             draft = _read(response)
-            read = draft.source_nodes or found.nodes
+        read = draft.source_nodes or found.nodes
+        if self._audit:
             audit = _audit(self._judge, question, draft, read)
             return self._audited(response, draft, read, audit, found)
-        if self._place == "before":
-            return _attach(response, found)
-        draft = _read(response)
-        read = draft.source_nodes or found.nodes
         checked = gather(self._judge, _given(read), question=question, answer=draft.response)
         return self._release(response, draft, checked.after(found))
 
     def _after(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         question = query_bundle.query_str
         rounds = EngineRounds(self._engine, self._widening, query_bundle)
+        first: Nodes | Exception = []
         if can_retrieve(self._engine):
             first = _attempt(lambda: self._engine.retrieve(query_bundle))
             if not isinstance(first, list) or not first:  # nothing to draft from; the gate's policy says what then
                 nothing = gather(self._gate, _given(first), question=question)
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
-            response = self._engine.synthesize(query_bundle, first)
-        else:
-            response = self._engine.query(query_bundle)
-        draft = _read(response)
+        with drafting():
+            response = self._engine.synthesize(query_bundle, first) if first else self._engine.query(query_bundle)
+            draft = _read(response)
         if self._audit:
             read = draft.source_nodes
             audit = _audit(self._gate, question, draft, read)
@@ -185,31 +185,31 @@ class ISRQueryEngine(BaseQueryEngine):
         found = await agather(self._gate, rounds.afetch, question=question, rounds=self._rounds)
         if not found.decision.answered:
             return self._abstain(found, AsyncStreamingResponse if self._streams() else Response)
-        response = await self._engine.asynthesize(query_bundle, found.nodes)
-        if self._audit:
+        if self._place == "before" and not self._audit:
+            return _attach(await self._engine.asynthesize(query_bundle, found.nodes), found)
+        with drafting():
+            response = await self._engine.asynthesize(query_bundle, found.nodes)
             draft = await _aread(response)
-            read = draft.source_nodes or found.nodes
+        read = draft.source_nodes or found.nodes
+        if self._audit:
             audit = await _aaudit(self._judge, question, draft, read)
             return self._audited(response, draft, read, audit, found)
-        if self._place == "before":
-            return _attach(response, found)
-        draft = await _aread(response)
-        read = draft.source_nodes or found.nodes
         checked = await agather(self._judge, _agiven(read), question=question, answer=draft.response)
         return self._release(response, draft, checked.after(found))
 
     async def _aafter(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         question = query_bundle.query_str
         rounds = EngineRounds(self._engine, self._widening, query_bundle)
+        first: Nodes | Exception = []
         if can_retrieve(self._engine):
             first = await _aattempt(aretrieve(self._engine, query_bundle))
             if not isinstance(first, list) or not first:
                 nothing = await agather(self._gate, _agiven(first), question=question)
                 return self._abstain(nothing, AsyncStreamingResponse if self._streams() else Response)
-            response = await self._engine.asynthesize(query_bundle, first)
-        else:
-            response = await self._engine.aquery(query_bundle)
-        draft = await _aread(response)
+        with drafting():
+            drafted = self._engine.asynthesize(query_bundle, first) if first else self._engine.aquery(query_bundle)
+            response = await drafted
+            draft = await _aread(response)
         if self._audit:
             read = draft.source_nodes
             audit = await _aaudit(self._gate, question, draft, read)
@@ -333,7 +333,7 @@ def _read(response: RESPONSE_TYPE) -> Response:
         InvalidInputError: for a response without text, whose draft may be anywhere in it.
     """
     if isinstance(response, AsyncStreamingResponse):
-        raise TypeError("a sync query was answered with an async stream: use aquery()")
+        raise InvalidTypeError("a sync query was answered with an async stream: use aquery()")
     return _whole(response if isinstance(response, Response) else response.get_response(), response)
 
 

@@ -9,9 +9,10 @@ from typing import Any, Literal, cast
 from haystack import Document, Pipeline, component
 from haystack.core.serialization import component_to_dict
 from haystack.dataclasses import ChatMessage, ChatRole
+from haystack.tools import flatten_tools_or_toolsets
 
 from haystack_integrations.components.routers.isr.draft_gate import DRAFT_OUTPUTS, anew, routed, text_of
-from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, Round
+from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, Round, drafting
 from haystack_integrations.components.routers.isr.settings import GateOrFactory, Gating
 from isr_rag import Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
@@ -108,7 +109,8 @@ class ISRChatGenerator(Gating):
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         self._check()
-        drafted = self.chat_generator.run(messages=messages)
+        with drafting():
+            drafted = self.chat_generator.run(messages=messages)
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
         if (early := self._unjudged(drafted, found, documents)) is not None:
             return early
@@ -126,10 +128,11 @@ class ISRChatGenerator(Gating):
         """As `run`, without blocking the event loop."""
         self._check()
         await self.warm_up_async()
-        if hasattr(self.chat_generator, "run_async"):
-            drafted = await self.chat_generator.run_async(messages=messages)
-        else:
-            drafted = await asyncio.to_thread(self.chat_generator.run, messages=messages)
+        with drafting():
+            if hasattr(self.chat_generator, "run_async"):
+                drafted = await self.chat_generator.run_async(messages=messages)
+            else:
+                drafted = await asyncio.to_thread(self.chat_generator.run, messages=messages)
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
         if (early := self._unjudged(drafted, found, documents)) is not None:
             return early
@@ -181,11 +184,12 @@ def _evidence(drafted: dict[str, Any], documents: list[Document] | None) -> list
     return [*(documents or ()), *(drafted.get("documents") or ())]
 
 
-def _parts(drafting: Any) -> Iterator[Any]:
-    """What drafts, and the generators inside it: of an agent, of a list to fall back on, of a pipeline."""
-    yield drafting
-    inner = [getattr(drafting, "chat_generator", None), *(getattr(drafting, "chat_generators", None) or ())]
-    pipeline = getattr(drafting, "pipeline", None)
+def _parts(drafts: Any) -> Iterator[Any]:
+    """What drafts, and the generators inside it: of an agent, its tools, a list to fall back on, a pipeline."""
+    yield drafts
+    inner = [getattr(drafts, "chat_generator", None), *(getattr(drafts, "chat_generators", None) or ())]
+    inner += [getattr(tool, "_component", None) for tool in flatten_tools_or_toolsets(getattr(drafts, "tools", None))]
+    pipeline = getattr(drafts, "pipeline", None)
     if isinstance(pipeline, Pipeline):
         inner += [part for _, part in pipeline.walk()]
     for part in inner:

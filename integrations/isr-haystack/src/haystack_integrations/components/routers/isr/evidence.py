@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from isr_rag import Action, Decision
 from isr_rag import ISRGate as CoreGate
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import asked, not_alone, unquoted
+from isr_rag.gate.adapters import asked, not_alone, unquoted, unread
 
 OUTPUTS: dict[str, Any] = {
     "abstained": list[Document],
@@ -60,6 +61,15 @@ class DocumentTemplate:
             return Chunk(self._template.render(document=document))
         except TemplateError as error:
             raise InvalidInputError(f"document_template cannot render a document: {error}") from error
+
+
+@contextmanager
+def drafting() -> Generator[None, None, None]:
+    """What is raised while a draft is made reaches the caller as `isr_rag.gate.adapters.unread` says."""
+    try:
+        yield
+    except Exception as error:
+        raise unread(error) from None
 
 
 class Round:
