@@ -217,7 +217,7 @@ class Reading:
 
 def words(text: str) -> int:
     """Length of a text in words; where a script has no spaces, in characters."""
-    return len(_WORD.findall(text))
+    return sum(1 for _ in _WORD.finditer(text))  # a list of all of them takes twenty times the text
 
 
 def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:

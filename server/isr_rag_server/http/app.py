@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from functools import partial
 from importlib.resources import files
+from itertools import islice
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Query, Request
@@ -24,7 +25,6 @@ from starlette.types import ASGIApp
 from isr_rag import __version__
 from isr_rag._util import strict_json
 from isr_rag.audit import AnswerAudit
-from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.gate import ISRGate
 from isr_rag.io.documents import DocumentReader
@@ -64,6 +64,7 @@ _LONGEST = 200
 
 _OF_A_DOCUMENT = 100 * 2**20
 """Bytes of memory that reading one may take, beside the library that reads it."""
+_CHUNKS_OF_A_DOCUMENT = 20_000
 
 
 def create_app(gate: ISRGate, settings: Settings | None = None) -> ASGIApp:
@@ -255,10 +256,10 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Cut a document (txt, md, html, pdf, json, jsonl) into chunks. Nothing of it is stored."""
         raw = await request.body()
-        chunks = await service.readers.run(
+        found = await service.readers.run(
             request.state.client, partial(_read, raw, name, time.monotonic() + service.settings.limits.seconds)
         )
-        return JSONResponse({"chunks": [{"text": chunk.text, "title": chunk.title} for chunk in chunks]})
+        return Response(found, media_type="application/json")
 
     @app.get("/v1/models", response_model=ModelsResponse, tags=["gate"])
     async def models() -> Response:
@@ -302,10 +303,20 @@ def _page_file(name: str) -> Response:
     return Response(content, media_type=_PAGE[name])
 
 
-async def _read(raw: bytes, name: str, deadline: float) -> list[Chunk]:
+async def _read(raw: bytes, name: str, deadline: float) -> bytes:
     reader = DocumentReader(_OF_A_DOCUMENT)
+
+    def cut() -> bytes:
+        chunks = list(
+            islice(chunks_of_document(raw, name, deadline=deadline, reader=reader), _CHUNKS_OF_A_DOCUMENT + 1)
+        )
+        if len(chunks) > _CHUNKS_OF_A_DOCUMENT:
+            raise Problem("too-many-chunks", f"the document has more than {_CHUNKS_OF_A_DOCUMENT:,} chunks: send parts")
+        plain = [{"text": chunk.text, "title": chunk.title} for chunk in chunks]
+        return json.dumps({"chunks": plain}, ensure_ascii=False, allow_nan=False).encode()
+
     try:
-        return await asyncio.to_thread(lambda: list(chunks_of_document(raw, name, deadline=deadline, reader=reader)))
+        return await asyncio.to_thread(cut)
     except InvalidInputError as error:
         raise Problem("unreadable-document", str(error)) from error
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from isr_rag.audit import AnswerAudit, AuditItem
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, as_chunks
 from isr_rag.core.scorer import kept_bytes_of
+from isr_rag.core.work import Item
 from isr_rag.gate import ISRGate
 from isr_rag_server.http.bodies import Bodies
 from isr_rag_server.http.decisions import DecisionsRequest
@@ -24,12 +25,17 @@ from isr_rag_server.http.problems import Problem
 from isr_rag_server.http.settings import Settings
 
 _SLICE = 16
-"""Questions of an audit that are answered together."""
+"""Questions of a request that are answered together, at most."""
+_SLICE_SIZE = 2**20
+"""Characters of their evidence: a thread that works on when a request's time is over has no more left to prepare."""
+_READ_AHEAD = 2**14
+"""Characters of chunks that a model reads ahead at a time."""
 
 Progress = Callable[[int, str], Awaitable[None]]
 
 
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +96,6 @@ class Service:
         """All that is worked at."""
         return self.desk, self.readers
 
-    def _at_desks(self, what: str) -> int:
-        return sum(getattr(desk, what) for desk in self.desks)
-
     async def decide(self, asked: DecideRequest, asker: Asker) -> Decision:
         """Decide about an item when it is its turn, count it and log it.
 
@@ -123,8 +126,16 @@ class Service:
         for question in questions:
             self.check_texts(**question)
         chunks = self.chunks(asked.chunks())
-        items: list[dict[str, Any]] = [{"evidence": chunks, **question} for question in questions]
-        decisions = await self.desk.run(asker.client, lambda: self.gate.adecide_batch(items))
+        items: list[Item] = [{"evidence": chunks, **question} for question in questions]  # type: ignore[typeddict-item]
+
+        async def work() -> list[Decision]:
+            return [
+                decision
+                for part in _slices(items, _evidence_size, _SLICE_SIZE)
+                for decision in await self.gate.adecide_batch(part)
+            ]
+
+        decisions = await self.desk.run(asker.client, work)
         for decision in decisions:
             self.note(decision, asker.request)
         return decisions
@@ -176,8 +187,7 @@ class Service:
         asked = 0
         while questions := await asyncio.to_thread(audits.plan):
             decisions: list[Decision] = []
-            for first in range(0, len(questions), _SLICE):
-                part = questions[first : first + _SLICE]
+            for part in _slices(questions, _evidence_size, _SLICE_SIZE):
                 decisions += await self.gate.adecide_batch(part)
                 asked += len(part)
                 await progress(asked, f"{asked} questions answered")
@@ -242,7 +252,12 @@ class Service:
         chunks = as_chunks(self.chunks(asked.evidence))
         tokens, able = 0, kept_bytes_of(self.gate.scorer) is not None
         if able:
-            tokens = await self.desk.run(asker.client, lambda: asyncio.to_thread(self.gate.index, chunks))
+
+            async def work() -> int:
+                parts = _slices(chunks, lambda chunk: len(chunk.text), _READ_AHEAD)
+                return sum([await asyncio.to_thread(self.gate.index, part) for part in parts])
+
+            tokens = await self.desk.run(asker.client, work)
         return IndexResponse(sha256=[self.kept.keep(chunk) for chunk in chunks], read_ahead=able, tokens=tokens)
 
     def models(self) -> dict[str, Any]:
@@ -260,3 +275,21 @@ class Service:
         allowed = {name: getattr(limits, name) for name in ("body", "chunks", "text", "statements", "seconds")}
         listed = [{"id": gate.scorer.identity, "object": "model", "owned_by": "isr-rag"}]
         return {"models": [model], "data": listed, "limits": allowed, "version": __version__}
+
+
+def _evidence_size(item: Item) -> int:
+    return sum(len(chunk.text) for chunk in as_chunks(item["evidence"]))
+
+
+def _slices(values: Sequence[Value], size_of: Callable[[Value], int], most: int) -> Iterator[list[Value]]:
+    """The values in turns, between which a request can be given up and others have theirs with the model."""
+    part: list[Value] = []
+    size = 0
+    for value in values:
+        size += size_of(value)
+        if part and (len(part) == _SLICE or size > most):
+            yield part
+            part, size = [], size_of(value)
+        part.append(value)
+    if part:
+        yield part

@@ -565,6 +565,39 @@ def bomb() -> bytes:
     return bytes(out) + head + table + tail
 
 
+@pytest.mark.parametrize(
+    ("name", "opening", "pattern", "status"),
+    [
+        ("a.jsonl", b"", b'"ab"\n', 422),
+        ("a.json", b"[", b'"ab",', 422),
+        ("a.txt", b"", "漢".encode(), 200),
+        ("a.txt", b"", b"ab cd. ", 200),
+    ],
+)
+def test_documents_of_many_chunks_and_words_cost_little(name: str, opening: bytes, pattern: bytes, status: int) -> None:
+    body = opening + pattern * ((4 * MEGABYTE - 100) // len(pattern))
+    with serving() as server:
+        assert server.ask("POST", "/v1/documents?name=a.txt", b"a", kind="application/octet-stream")[0] == 200
+        with cost(server) as found:
+            asked = server.ask("POST", f"/v1/documents?name={name}", body, kind="application/octet-stream")
+        assert asked[0] == status and found.megabytes < MOST_MEGABYTES
+
+
+@pytest.mark.parametrize("path", ["/v1/decisions", "/v1/audit"])
+def test_questions_about_long_evidence_end_soon_after_the_time_of_their_request(path: str) -> None:
+    text = "The Seine flows through Paris. " * 50_000
+    said = [f"The sleepy river number {i} flows through Paris." for i in range(20)]
+    asked: dict[str, Any] = {"answer": " ".join(said), "evidence": [text]}
+    if path == "/v1/decisions":
+        asked = {"state": text, "questions": {one: {"type": "noul", "instructions": one} for one in said}}
+    with serving(limits={"seconds": 2.0}, environment={"SLEEPY": "0.5"}) as server:
+        assert server.ask("POST", path, asked)[0] == 504
+        begun = time.perf_counter()
+        while server.metric("isr_rag_running"):
+            assert time.perf_counter() - begun < 4.0, "it works on"
+            time.sleep(0.1)
+
+
 def test_documents_that_take_long_hold_up_no_decision_and_end_with_their_sender() -> None:
     with serving(limits={"seconds": 30.0}) as server:
         raw = bomb()
