@@ -153,3 +153,8 @@ def test_halves_of_surrogate_pairs_are_joined_or_replaced(broken: str, mended: s
     assert mended in predicate.render([Chunk(broken)]).suffix
     gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0), max_words=3)
     assert gate.decide([f"{broken} one two three."], claim=broken).answered
+
+
+def test_white_space_of_every_kind_is_folded_as_split_folds_it() -> None:
+    every = "".join(f"a{chr(code)}{chr(code)} " for code in range(0x3002) if not chr(code).split() or code < 0x80)
+    assert one_line(every) == " ".join(every.split()) and one_line(" \n\u3000") == ""

@@ -65,6 +65,7 @@ _COMMON = (
     "they this to was were which will with"
 )
 _STOP = frozenset(_COMMON.split())
+_WHITE = dict.fromkeys((code for code in range(0x3001) if not chr(code).split()), " ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +102,19 @@ def as_chunks(evidence: Sequence[EvidenceLike]) -> tuple[Chunk, ...]:
 
 
 def _as_chunk(item: object, position: int) -> Chunk:
-    text: object
-    title: object
     if isinstance(item, Chunk):
-        text, title = item.text, item.title
+        item = {"text": item.text, "title": item.title}
     elif isinstance(item, str):
-        text, title = item, None
-    elif isinstance(item, Mapping):
-        fields = cast(Mapping[str, object], item)
-        if "text" not in fields:
-            raise InvalidInputError(f"evidence[{position}] has no 'text'; its keys are {sorted(map(str, fields))}")
-        text, title = fields["text"], fields.get("title")
-    else:
+        item = {"text": item}
+    elif not isinstance(item, Mapping):
         raise InvalidTypeError(
             f"evidence[{position}] is {type(item).__name__}; give a string, "
             'a mapping {"text": ..., "title": ...} or a Chunk'
         )
+    fields = cast(Mapping[str, object], item)
+    if "text" not in fields:
+        raise InvalidInputError(f"evidence[{position}] has no 'text'; its keys are {sorted(map(str, fields))}")
+    text, title = fields["text"], fields.get("title")
     if not isinstance(text, str):
         raise InvalidTypeError(f"evidence[{position}] has a text of type {type(text).__name__}, not str")
     if title is not None and not isinstance(title, str):
@@ -128,7 +126,10 @@ def _as_chunk(item: object, position: int) -> Chunk:
 
 def one_line(text: str) -> str:
     """Fold every run of white space to one space and drop invisible characters: no text can start a line."""
-    return " ".join((text if text.isascii() else _INVISIBLE.sub("", well_formed(text))).split())
+    text = (text if text.isascii() else _INVISIBLE.sub("", well_formed(text))).translate(_WHITE)
+    while "  " in text:  # a list of the words would take twenty times the text
+        text = text.replace("  ", " ")
+    return text.strip(" ")
 
 
 def neutralise(text: str, control_tokens: Iterable[str] = ()) -> str:

@@ -583,6 +583,14 @@ def test_documents_of_many_chunks_and_words_cost_little(name: str, opening: byte
         assert asked[0] == status and found.megabytes < MOST_MEGABYTES
 
 
+def test_evidence_of_a_million_words_costs_little() -> None:
+    with serving() as server:
+        assert server.ask("POST", "/v1/decide", ITEM)[0] == 200
+        with cost(server) as found:
+            asked = server.ask("POST", "/v1/decide", {**ITEM, "evidence": ["ab " * (4 * MEGABYTE // 3 - 100)]})
+    assert asked[0] == 200 and found.megabytes < MOST_MEGABYTES
+
+
 @pytest.mark.parametrize("path", ["/v1/decisions", "/v1/audit"])
 def test_questions_about_long_evidence_end_soon_after_the_time_of_their_request(path: str) -> None:
     text = "The Seine flows through Paris. " * 50_000
