@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from isr_rag.audit.audits import LONGEST_ANSWER
 from isr_rag.audit.cutting import cut
 from isr_rag.audit.markers import Markers
 from isr_rag.core.decision import Decision
+from isr_rag.io import audit_file, check_file
 from isr_rag.io.items import parse
 from isr_rag.io.sources import chunks_of_document
 from isr_rag.references import Oracle
@@ -157,3 +159,32 @@ def test_a_step_that_takes_the_square_of_the_length_is_found() -> None:
 
     assert faults(square, lambda size: "ab" * (size // 2), 2_000, most=60.0)
     assert not faults(str.split, repeated("a b "), 10_000, most=60.0)
+
+
+LINE = {"claim": "The Seine flows through Paris.", "evidence": ["The Seine flows through Paris."]}
+LINES = [
+    json.dumps(LINE),
+    json.dumps({"answer": "The Seine flows through Paris.", "evidence": ["It does."]}),
+    "{",
+    '"a"',
+    "[" * 50,
+    '{"id": "a"}',
+    "\x00",
+]
+
+
+@pytest.mark.parametrize("line", some(LINES, 2), ids=lambda line: repr(line[:10]))
+@pytest.mark.parametrize("command", [check_file, audit_file])
+def test_a_file_is_decided_in_proportion_to_its_lines(
+    command: Callable[..., object], line: str, tmp_path: Path
+) -> None:
+    made = iter(range(1000))
+
+    def step(text: str) -> object:
+        source, out = tmp_path / "items.jsonl", tmp_path / f"{next(made)}.jsonl"
+        source.write_text(text)
+        gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0))
+        return command(gate, source, out)
+
+    lines = 2_000 if LONG else 300
+    assert not faults(refused(step), repeated(f"{line}\n"), lines * (len(line) + 1), most=60.0)

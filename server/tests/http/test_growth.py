@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,11 @@ from server.tests.http import worlds
 from server.tests.http.test_mcp import call, tools
 from tests.complexity.growth import faults, some
 
+from isr_rag.errors import ISRError
 from isr_rag_server.http import Limits, Settings, create_app
+from isr_rag_server.traffic.page import page
+from isr_rag_server.traffic.records import read_log
+from isr_rag_server.traffic.report import report_of
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -127,3 +132,20 @@ def test_arguments_of_a_tool(argument: str) -> None:
         return call(tools(), ("judge_claim", given))
 
     assert not faults(step, repeated("A [1]. "), TEXT // 2, most=30.0)
+
+
+@pytest.mark.parametrize("line", ["decision", "{", '{"id": 1, "time": "x", "decision": {}}', "[0]"])
+def test_a_log_is_reported_in_proportion_to_its_lines(line: str, tmp_path: Path) -> None:
+    if line == "decision":
+        decision = worlds.gate().decide(["It says 3."], claim="number 3").to_dict()
+        line = json.dumps({"id": 1, "time": "2026-01-01T00:00:00.000+00:00", "decision": decision})
+
+    def step(text: str) -> object:
+        file = tmp_path / "log.jsonl"
+        file.write_text(text)
+        try:
+            return page(report_of(read_log(file)))
+        except ISRError as error:
+            return error
+
+    assert not faults(step, repeated(f"{line}\n"), 2_000 // PART * (len(line) + 1), most=60.0)
