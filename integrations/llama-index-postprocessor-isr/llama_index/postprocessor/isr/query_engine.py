@@ -150,12 +150,13 @@ class ISRQueryEngine(BaseQueryEngine):
     def _after(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         question = query_bundle.query_str
         rounds = EngineRounds(self._engine, self._widening, query_bundle)
-        first: Nodes | Exception = []
+        first: Nodes = []
         if can_retrieve(self._engine):
-            first = _attempt(lambda: self._engine.retrieve(query_bundle))
-            if not isinstance(first, list) or not first:  # nothing to draft from; the gate's policy says what then
-                nothing = gather(self._gate, _given(first), question=question)
+            found_first = _attempt(lambda: self._engine.retrieve(query_bundle))
+            if not isinstance(found_first, list) or not found_first:  # nothing to draft from: the gate's policy decides
+                nothing = gather(self._gate, _given(found_first), question=question)
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
+            first = found_first
         with drafting():
             response = self._engine.synthesize(query_bundle, first) if first else self._engine.query(query_bundle)
             draft = _read(response)
@@ -200,15 +201,18 @@ class ISRQueryEngine(BaseQueryEngine):
     async def _aafter(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         question = query_bundle.query_str
         rounds = EngineRounds(self._engine, self._widening, query_bundle)
-        first: Nodes | Exception = []
+        first: Nodes = []
         if can_retrieve(self._engine):
-            first = await _aattempt(aretrieve(self._engine, query_bundle))
-            if not isinstance(first, list) or not first:
-                nothing = await agather(self._gate, _agiven(first), question=question)
+            found_first = await _aattempt(aretrieve(self._engine, query_bundle))
+            if not isinstance(found_first, list) or not found_first:
+                nothing = await agather(self._gate, _agiven(found_first), question=question)
                 return self._abstain(nothing, AsyncStreamingResponse if self._streams() else Response)
+            first = found_first
         with drafting():
-            drafted = self._engine.asynthesize(query_bundle, first) if first else self._engine.aquery(query_bundle)
-            response = await drafted
+            if first:
+                response = await self._engine.asynthesize(query_bundle, first)
+            else:
+                response = await self._engine.aquery(query_bundle)
             draft = await _aread(response)
         if self._audit:
             read = draft.source_nodes
