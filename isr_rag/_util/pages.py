@@ -29,9 +29,5 @@ def _environment() -> Any:
         undefined=StrictUndefined,
         finalize=shown,
     )
-    environment.filters["line"] = _in_one_line
+    environment.filters["line"] = lambda text: " ".join(printable(text, None).split())
     return environment
-
-
-def _in_one_line(text: str) -> str:
-    return " ".join(printable(text, None).split())

@@ -22,7 +22,8 @@ class FastTokenizer:
         self._inner.no_padding()
         self._inner.no_truncation()
         names = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
-        self._named = {name: _text(config[name]) for name in names if config.get(name)}
+        said = {name: config[name] for name in names if config.get(name)}
+        self._named = {name: str(one["content"] if isinstance(one, dict) else one) for name, one in said.items()}
         self.added_tokens_decoder = dict(self._inner.get_added_tokens_decoder())
         special = [str(token.content) for token in self.added_tokens_decoder.values() if token.special]
         self.all_special_tokens = list(dict.fromkeys([*self._named.values(), *special]))
@@ -54,10 +55,6 @@ class FastTokenizer:
         return self._compile(self.chat_template).render(
             messages=turns, add_generation_prompt=add_generation_prompt, **self._named, **values
         )
-
-
-def _text(token: Any) -> str:
-    return str(token["content"] if isinstance(token, dict) else token)
 
 
 def _refuse(message: str) -> None:
