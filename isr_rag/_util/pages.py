@@ -29,5 +29,5 @@ def _environment() -> Any:
         undefined=StrictUndefined,
         finalize=shown,
     )
-    environment.filters["line"] = lambda text: " ".join(printable(text, None).split())
+    environment.filters["line"] = lambda text: " ".join(printable(str(text), None).split())
     return environment
