@@ -278,7 +278,7 @@ class Service:
 
 
 def _evidence_size(item: Item) -> int:
-    return sum(len(chunk.text) for chunk in as_chunks(item["evidence"]))
+    return sum(len(chunk.text) for chunk in as_chunks(item.get("evidence", ())))
 
 
 def _slices(values: Sequence[Value], size_of: Callable[[Value], int], most: int) -> Iterator[list[Value]]:
