@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from isr_rag import __version__
 from isr_rag.audit import AnswerAudit, AuditItem
@@ -278,7 +278,8 @@ class Service:
 
 
 def _evidence_size(item: Item) -> int:
-    return sum(len(chunk.text) for chunk in as_chunks(item.get("evidence", ())))
+    """Characters of the evidence, which is a list of chunks by now: checking it again would read every text."""
+    return sum(len(chunk.text) for chunk in cast(Sequence[Chunk], item.get("evidence", ())))
 
 
 def _slices(values: Sequence[Value], size_of: Callable[[Value], int], most: int) -> Iterator[list[Value]]:
