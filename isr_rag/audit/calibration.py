@@ -139,15 +139,13 @@ class AuditCalibration:
             raise InvalidInputError(f"{path} is damaged: {error!r}") from error
 
 
+_load = lru_cache(maxsize=1)(AuditCalibration.load)
+
+
 def calibration_of(scorer: str, focus: int | None) -> AuditCalibration | None:
     """The calibration that comes with this package for a scorer and focus; None where there is none."""
-    found = _shipped()
+    found = _load(STANDARD.directory / FILE)
     return found if (found.scorer, found.focus) == (scorer, focus) else None
-
-
-@lru_cache(maxsize=1)
-def _shipped() -> AuditCalibration:
-    return AuditCalibration.load(STANDARD.directory / FILE)
 
 
 def _logit(p: float) -> float:

@@ -49,7 +49,8 @@ def draw_orderings(
         )
     rng = np.random.default_rng([seed, n])
     spans = _bands(n, bands if family == "banded" else 1)
-    drawn = _listed(spans, rng) if total <= _LIST_UP_TO else _sampled(spans, rng)
+    endless = (tuple(i for span in spans for i in rng.permutation(span).tolist()) for _ in itertools.count())
+    drawn = _listed(spans, rng) if total <= _LIST_UP_TO else endless
     return first_distinct(drawn, n, min(m, total), identity_first=identity_first)
 
 
@@ -77,12 +78,5 @@ def _bands(n: int, bands: int) -> list[list[int]]:
 
 
 def _listed(spans: list[list[int]], rng: np.random.Generator) -> Iterator[Ordering]:
-    parts = itertools.product(*(itertools.permutations(span) for span in spans))
-    members = [tuple(itertools.chain.from_iterable(part)) for part in parts]
-    for index in rng.permutation(len(members)):
-        yield members[index]
-
-
-def _sampled(spans: list[list[int]], rng: np.random.Generator) -> Iterator[Ordering]:
-    while True:  # the caller stops once it has as many distinct ones as it wants and as exist
-        yield tuple(i for span in spans for i in rng.permutation(span).tolist())
+    members = [tuple(itertools.chain(*part)) for part in itertools.product(*map(itertools.permutations, spans))]
+    yield from (members[index] for index in rng.permutation(len(members)))

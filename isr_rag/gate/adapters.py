@@ -178,6 +178,15 @@ def unread(error: Exception) -> Exception:
     return error if isinstance(error, ISRError) or held or getattr(error, "errno", None) else _silent(error)
 
 
+@contextmanager
+def drafting() -> Generator[None, None, None]:
+    """What is raised while a draft is made reaches the caller as `unread` says."""
+    try:
+        yield
+    except Exception as error:
+        raise unread(error) from None
+
+
 def _silent(error: Exception) -> Exception:
     """An error of the same type, by which it is handled, that says nothing; another one where a graph would obey it."""
     kind = type(error)

@@ -16,7 +16,7 @@ from langchain_core.tracers.log_stream import LogStreamCallbackHandler
 from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
 
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.adapters import unread
+from isr_rag.gate.adapters import drafting
 
 NO_STREAM = "nostream"
 """The tag by which LangGraph leaves a model out of its message streams."""
@@ -81,12 +81,11 @@ def _nowhere(_: Any) -> None:
 
 @contextmanager
 def quietly() -> Generator[None, None, None]:
-    """Everything called inside runs under `quiet_config` of the running configuration, and fails as `unread` says."""
+    """Everything called inside runs under `quiet_config` of the running configuration, and fails as `drafting` says."""
     token = var_child_runnable_config.set(quiet_config())
     try:
-        yield
-    except Exception as error:
-        raise unread(error) from None
+        with drafting():
+            yield
     finally:
         var_child_runnable_config.reset(token)
 

@@ -156,8 +156,7 @@ def load_model(
         kind: Any = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
         loaded, found = kind.from_pretrained(source, output_loading_info=True, **known, **weights)
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
-            some = ", ".join(missing[:5])
-            raise ModelCorruptError(f"the model {model!r}, as {kind.__name__}, lacks the weights {some}")
+            raise ModelCorruptError(f"{model!r}, as {kind.__name__}, lacks the weights {', '.join(missing[:5])}")
         if place.type == "cuda" and {"cpu", "disk"} & set(map(str, getattr(loaded, "hf_device_map", {}).values())):
             raise _does_not_fit(model, "a part of it would lie outside the GPUs")
         return loaded if "device_map" in weights else loaded.to(place), tokenizer

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from isr_rag import Decision, ISRGate, aacquire, acquire
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.adapters import asked, not_alone, unquoted, unread
+from isr_rag.gate.adapters import asked, not_alone, unquoted
 from llama_index.postprocessor.isr.events import ISRDecisionEvent
 
 dispatcher = get_dispatcher(__name__)
@@ -101,15 +100,6 @@ async def agather(
     with unquoted(answer):
         trail = await aacquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
     return decided(trail.decisions, nodes, question, answer, drafted=drafted)
-
-
-@contextmanager
-def drafting() -> Generator[None, None, None]:
-    """What is raised while a draft is made reaches the caller as `isr_rag.gate.adapters.unread` says."""
-    try:
-        yield
-    except Exception as error:
-        raise unread(error) from None
 
 
 def decided(

@@ -15,9 +15,9 @@ from llama_index.core.workflow import Context
 from isr_rag import ISRGate, Reason
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import abstain
-from isr_rag.gate.adapters import MESSAGE, gate_for
+from isr_rag.gate.adapters import MESSAGE, drafting, gate_for
 from llama_index.postprocessor.isr.agent import QUESTION, kept_nodes
-from llama_index.postprocessor.isr.evidence import Nodes, agather, decided, drafting
+from llama_index.postprocessor.isr.evidence import Nodes, agather, decided
 
 WithoutEvidence = Literal["pass", "abstain"]
 Condense: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[str]]

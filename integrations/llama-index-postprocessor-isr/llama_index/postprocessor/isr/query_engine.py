@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, unquoted
+from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, numbered, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
     EngineRounds,
@@ -34,7 +34,6 @@ from llama_index.postprocessor.isr.evidence import (
     aretrieve,
     can_retrieve,
     chunk_of,
-    drafting,
     gather,
 )
 from llama_index.postprocessor.isr.gate import warn_unless_last

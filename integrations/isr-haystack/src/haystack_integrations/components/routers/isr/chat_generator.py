@@ -12,12 +12,12 @@ from haystack.dataclasses import ChatMessage, ChatRole
 from haystack.tools import flatten_tools_or_toolsets
 
 from haystack_integrations.components.routers.isr.draft_gate import DRAFT_OUTPUTS, anew, routed, text_of
-from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, Round, drafting
+from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, Round
 from haystack_integrations.components.routers.isr.settings import GateOrFactory, Gating
 from isr_rag import Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.acquisition import abstain
-from isr_rag.gate.adapters import asked
+from isr_rag.gate.adapters import asked, drafting
 
 WithoutEvidence = Literal["pass", "abstain"]
 

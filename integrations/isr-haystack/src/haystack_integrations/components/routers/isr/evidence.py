@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from isr_rag import Action, Decision
 from isr_rag import ISRGate as CoreGate
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import asked, not_alone, unquoted, unread
+from isr_rag.gate.adapters import asked, not_alone, unquoted
 
 OUTPUTS: dict[str, Any] = {
     "abstained": list[Document],
@@ -61,15 +60,6 @@ class DocumentTemplate:
             return Chunk(self._template.render(document=document))
         except TemplateError as error:
             raise InvalidInputError(f"document_template cannot render a document: {error}") from error
-
-
-@contextmanager
-def drafting() -> Generator[None, None, None]:
-    """What is raised while a draft is made reaches the caller as `isr_rag.gate.adapters.unread` says."""
-    try:
-        yield
-    except Exception as error:
-        raise unread(error) from None
 
 
 class Round:
