@@ -2,8 +2,8 @@
 
 Claims are dropped until the share of their words that stands in the passage no longer tells the label. Some supported
 items lose their passage and keep its neighbours, others lose the one sentence of the passage that carries them, and
-some questions get a true statement of the passage that answers something else (label 0 in all three cases). A second
-passage has a number or name exchanged: what names it is no longer supported, what rests on other sentences still is.
+some questions get a true statement of the passage that answers something else (label 0 in all three cases). And in a
+copy of the passage a number or name is exchanged: what names it is no longer supported, the rest still is.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def detail_changed(items: Iterable[dict[str, Any]], rng: random.Random) -> Itera
                 for item in some:
                     yield {
                         **item,
-                        "id": f"{item['id']}/{new}",
-                        "group": f"{item['group']}/{new}",
+                        "id": f"{item['id']}/{old}-{new}",
+                        "group": f"{item['group']}/{old}-{new}",
                         "label": label,
                         "kind": "supported" if label else "insufficient",
                         "chunks": chunks,
@@ -191,7 +191,7 @@ def _details(text: str, said: list[str], beside: list[dict[str, Any]]) -> list[s
 
 
 def _another(old: str, around: str, rng: random.Random) -> str | None:
-    """A number of as many digits, or a name from around it, that stands nowhere yet."""
+    """A number of as many digits that stands nowhere yet, or a name from around it."""
     if old[0].isdigit():
         at = rng.choice([place for place, sign in enumerate(old) if sign.isdigit()][-2:])
         new = old[:at] + rng.choice([sign for sign in "123456789" if sign != old[at]]) + old[at + 1 :]
