@@ -165,18 +165,13 @@ class LocalScorer:
         ]
         self._check_memory(encoded)
         results = [np.empty((len(r.orderings), len(r.prompt.labels)), dtype=np.float64) for r in requests]
-        work = [
-            (i, k)
-            for i, request in enumerate(requests)
-            for k in (range(len(request.orderings)) if self.layout in ORDERED else (0,))
-        ]
+        work = [(i, k) for i, rows in enumerate(results) for k in range(len(rows) if self.layout in ORDERED else 1)]
         with self.engine.computing():
             for batch in self._batches(work, requests, encoded):
                 for (i, k), state in zip(batch, self._states(batch, requests, encoded), strict=True):
                     row = self._label_logprobs(state, encoded[i].labels)
                     results[i][k if self.layout in ORDERED else slice(None)] = row
-        passes = [len(request.orderings) if self.layout in ORDERED else 1 for request in requests]
-        return [Scores(result, passes=spent) for result, spent in zip(results, passes, strict=True)]
+        return [Scores(rows, passes=len(rows) if self.layout in ORDERED else 1) for rows in results]
 
     def _score_plain(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As `score` for the first ordering of each request, one plain prompt at a time."""

@@ -24,6 +24,7 @@ from isr_rag.scorers.local import loading  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
 from isr_rag.scorers.local.lean import LeanNetwork  # noqa: E402
+from isr_rag.scorers.local.packed import attention  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, attend  # noqa: E402
 from isr_rag.scorers.local.packed.pack import pack_full  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
@@ -277,3 +278,24 @@ def test_large_scores_are_not_rounded_before_the_softmax(dtype: torch.dtype, mos
     found = attend(q, k, v, AttentionPlan(pack), 1 / 8)
     assert found.dtype == dtype
     assert (found.double() - exact).norm() / exact.norm() < most
+
+
+def test_attention_on_cuda_does_not_go_through_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    # There it plans anew for every shape, and its gradients are not finite for some: seen as a loss of NaN.
+    pack = pack_full([EncodedPrompt((1, 2), ((3, 4),), (5,))], [[(0,)]])
+    open_to: dict[str, bool] = {}
+
+    class Query(torch.Tensor):
+        is_cuda = True
+
+    def watched(q: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
+        allowed = torch.backends.cuda
+        open_to.update(cudnn=allowed.cudnn_sdp_enabled(), other=allowed.mem_efficient_sdp_enabled())
+        return attend(q, *rest, **named)
+
+    monkeypatch.setattr(attention, "attend", watched)
+    x = torch.randn(1, 2, 5, 8)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    attention._called(torch.nn.Identity(), x.as_subclass(Query), x, x, None, block_plan=AttentionPlan(pack))
+    assert open_to == {"cudnn": False, "other": True}
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
