@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import sdpa_kernel
 
 from isr_rag._util.files import sha256_of, write_atomically, write_json
 from isr_rag.core.scorer import ORDERED, Layout
@@ -16,8 +20,77 @@ from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.scorers.embedded import model_directory
 from isr_rag.scorers.local.hub_network import label_logits
 from isr_rag.scorers.local.lean import computes_bfloat16
-from isr_rag.scorers.local.packed.attention import AttentionPlan, register
+from isr_rag.scorers.local.packed.attention import CUDA_KERNELS, AttentionPlan, register
 from isr_rag.scorers.local.packed.pack import Pack
+
+_ROWS = "isr_rows"
+_STEP = 128  # rows are of a multiple of this length: few shapes, whole tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Packs as rows of one batch, each with a mask of its own: for a GPU, where few large products cost least.
+
+    Attributes:
+        input_ids: int64, shape (packs, T), zeros after a pack's end.
+        position_ids: the same.
+        sees: which key each query sees, bool, shape (packs, T, T); what is after a pack's end sees itself.
+        reads: of all packs, indices in the flattened rows, int64.
+        tokens: of the packs.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    sees: Tensor
+    reads: Tensor
+    tokens: int
+
+    @classmethod
+    def of(cls, packs: Sequence[Pack]) -> Rows:
+        """The rows of some packs."""
+        size = -(-max(len(pack.input_ids) for pack in packs) // _STEP) * _STEP
+        ids = np.zeros((len(packs), size), dtype=np.int64)
+        positions = np.zeros_like(ids)
+        sees = np.zeros((len(packs), size, size), dtype=np.bool_)
+        for row, pack in enumerate(packs):
+            length = len(pack.input_ids)
+            ids[row, :length], positions[row, :length] = pack.input_ids, pack.position_ids
+            for node in pack.nodes:
+                own = slice(node.start, node.start + node.length)
+                for start, count in node.visible:
+                    sees[row, own, start : start + count] = True
+                sees[row, own, own] = np.tri(node.length, dtype=np.bool_)
+            rest = np.arange(length, size)
+            sees[row, rest, rest] = True
+        reads = np.concatenate([row * size + pack.all_reads for row, pack in enumerate(packs)])
+        tokens = sum(len(pack.input_ids) for pack in packs)
+        return cls(
+            torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(sees), torch.from_numpy(reads), tokens
+        )
+
+
+def _register_rows() -> None:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    def attend(
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        bias: Tensor | None = None,
+        **_: object,
+    ) -> tuple[Tensor, None]:
+        groups = query.shape[1] // key.shape[1]
+        keys, values = (x.repeat_interleave(groups, 1) for x in (key, value))
+        with sdpa_kernel(CUDA_KERNELS):
+            out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=scaling)
+        return out.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register(_ROWS, attend)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(_ROWS, lambda *args, **named: None)
 
 
 class PeftNetwork:
@@ -66,7 +139,6 @@ class PeftNetwork:
             device_map={"": self.device},
             quantization_config=quantization if nf4 else None,
         )
-        model.set_attn_implementation(register())
         layers = list(range(first_layer, model.config.get_text_config().num_hidden_layers))
         torch.manual_seed(seed)
         lora = LoraConfig(
@@ -81,33 +153,43 @@ class PeftNetwork:
         for parameter in self.parameters():
             parameter.data = parameter.data.float()
             parameter.grad = torch.zeros_like(parameter)
+        _register_rows()
         self._labels = label_ids
 
     def parameters(self) -> list[Tensor]:
         """The trained tensors (fp32) with their `grad`."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def _logits(self, pack: Pack) -> Tensor:
-        base = self.model.get_base_model()
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+    def _logits(self, pack: Pack | Rows) -> Tensor:
+        base, at = self.model.get_base_model(), self.device
+        given: dict[str, Any]
+        if isinstance(pack, Rows):
+            base.set_attn_implementation(_ROWS)
+            sees = pack.sees.to(at, non_blocking=True)[:, None]
+            bias = torch.zeros(sees.shape, dtype=self.dtype, device=at).masked_fill_(~sees, -1e9)
+            heads = base.config.get_text_config().num_attention_heads
+            given = {"bias": bias.expand(-1, heads, -1, -1)}
+            ids, positions, reads = pack.input_ids, pack.position_ids, pack.reads
+        else:
+            base.set_attn_implementation(register())
+            given = {"block_plan": AttentionPlan(pack, at)}
+            ids, positions = (torch.from_numpy(x)[None] for x in (pack.input_ids, pack.position_ids))
+            reads = torch.from_numpy(pack.all_reads)
+        with torch.autocast(at.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             hidden = base.base_model(
-                input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
-                position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
-                block_plan=AttentionPlan(pack, self.device),
-                use_cache=False,
-            ).last_hidden_state[0]
-        at = torch.from_numpy(np.concatenate(pack.reads)).to(self.device)
-        logits = label_logits(base, hidden[at], self._labels)
+                input_ids=ids.to(at), position_ids=positions.to(at), use_cache=False, **given
+            ).last_hidden_state.flatten(0, 1)
+        logits = label_logits(base, hidden[reads.to(at)], self._labels)
         return logits[:, 0] - logits[:, 1]
 
-    def logits(self, pack: Pack) -> Tensor:
+    def logits(self, pack: Pack | Rows) -> Tensor:
         """logit(yes) - logit(no) at every read of the pack, fp32, shape (reads,)."""
         self.model.eval()
         with torch.no_grad():
             return self._logits(pack).cpu()
 
     def loss_and_grad(
-        self, pack: Pack, targets: Tensor, weights: Tensor, pairs: tuple[Tensor, float] | None = None
+        self, pack: Pack | Rows, targets: Tensor, weights: Tensor, pairs: tuple[Tensor, float] | None = None
     ) -> tuple[float, Tensor]:
         """Weighted sum of the binary cross-entropies; adds its gradient to the parameters' `grad`.
 

@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from isr_lab.training.network import PeftNetwork  # noqa: E402
+from isr_lab.training.network import PeftNetwork, Rows  # noqa: E402
 from isr_rag.errors import ConfigurationError  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, register  # noqa: E402
-from isr_rag.scorers.local.packed.pack import pack_invariant  # noqa: E402
+from isr_rag.scorers.local.packed.pack import pack_full, pack_invariant  # noqa: E402
 
 YES, NO = 5, 6
 
@@ -152,3 +152,26 @@ def test_a_pair_pulls_its_logits_apart(base: Path) -> None:
             parameter -= 0.02 * parameter.grad
     after = network.logits(pack)
     assert after[1] - after[0] > z[1] - z[0]
+
+
+def test_packs_as_rows_of_a_batch_give_the_same_logits_and_gradients(base: Path) -> None:
+    pytest.importorskip("peft")
+    network = changed(PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 0))
+    first, second = prompts()
+    packs = [pack_invariant([first]), pack_full([second, first], [[(0,)], [(2, 0, 1)]])]
+    apart = torch.cat([network.logits(pack) for pack in packs])
+    rows = Rows.of(packs)
+    assert rows.tokens == sum(len(pack.input_ids) for pack in packs) and rows.input_ids.shape[1] % 128 == 0
+    assert torch.allclose(network.logits(rows), apart, atol=0.1)  # bfloat16
+    targets, third = torch.tensor([1.0, 0.0, 1.0]), torch.full((3,), 1 / 3)
+    loss, _ = network.loss_and_grad(rows, targets, third)
+    together = [p.grad.clone() for p in network.parameters()]
+    for parameter in network.parameters():
+        parameter.grad.zero_()
+    own = [
+        network.loss_and_grad(packs[0], targets[:1], third[:1]),
+        network.loss_and_grad(packs[1], targets[1:], third[1:]),
+    ]
+    assert loss == pytest.approx(sum(one for one, _ in own), abs=0.02)
+    for grad, parameter in zip(together, network.parameters(), strict=True):
+        assert aligned(grad, parameter.grad) > 0.9

@@ -25,7 +25,7 @@ ATTENTION_NAME = "isr_packed"
 _ROWS = 256  # queries of a run, and of a part on a CPU: longer ones compute more masked pairs
 _ROWS_CUDA = 1024  # queries of a part on CUDA, where few large products cost less than many small ones
 # Not cuDNN's: it plans anew for each shape, and its gradients are not finite for some (pytorch/pytorch issue 196678).
-_CUDA_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+CUDA_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _KEPT = 1 << 12  # keys of the largest mask that is kept for the next layer, where a part has all its queries
 
 
@@ -229,6 +229,6 @@ def _called(
         raise TypeError(f"pass block_plan=AttentionPlan(pack) to the model's forward with {ATTENTION_NAME} attention")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     keys, values = block_plan.with_given(int(getattr(module, "layer_idx", None) or 0), key[0], value[0])
-    with sdpa_kernel(_CUDA_KERNELS) if query.is_cuda else nullcontext():
+    with sdpa_kernel(CUDA_KERNELS) if query.is_cuda else nullcontext():
         out = attend(query[0], keys, values, block_plan, scale, window=sliding_window, softcap=softcap)
     return out.unsqueeze(0), None
