@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from isr_rag.gate.labelled import score_labelled  # noqa: E402
 from isr_rag.references import Oracle  # noqa: E402
 from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
 
-ITEMS = [
+ITEMS: list[dict[str, Any]] = [
     {"id": f"{town}-{label}", "label": label, "claim": f"Town {town} has {7 + label} gates.", "evidence": evidence}
     for town in range(3)
     for label in (0, 1)
@@ -36,15 +37,15 @@ def made(folder: Path) -> Path:
     """The items as a file of the mixture."""
     items = [
         SliceItem(
-            id=str(one["id"]),
+            id=one["id"],
             source="made",
             split="train",
-            group=str(one["id"]).split("-")[0],
-            claim=str(one["claim"]),
-            label=int(str(one["label"])),
+            group=one["id"].split("-")[0],
+            claim=one["claim"],
+            label=one["label"],
             kind="supported" if one["label"] else "refuted",
             chunks=tuple(SliceChunk(text=text, is_support=i == 0) for i, text in enumerate(one["evidence"])),
-            provenance=Provenance(dataset="made", file="none", record=str(one["id"]), license="CC0-1.0"),
+            provenance=Provenance(dataset="made", file="none", record=one["id"], license="CC0-1.0"),
         )
         for one in ITEMS
     ]
