@@ -217,6 +217,30 @@ def test_a_draft_with_the_opposite_order_in_time_is_refused(scorer: Scorer) -> N
     assert right.answered and not wrong.answered
 
 
+LITERAL = (
+    "The Seine flows through Paris.",
+    "Paris is the capital of France.",
+    "The Loire is the longest river in France.",
+    "Kepler published it in 1619.",
+    "The pump must be drained before the first frost.",
+    "Tenants may keep up to six hens on a full plot.",
+    "The warranty covers three winters.",
+    "Marie Curie was born in Warsaw in 1867.",
+    "Delivery takes two to four working days.",
+    "The office opens at nine on weekdays.",
+    "The museum is closed on Mondays.",
+    "Water boils at 100 degrees Celsius at sea level.",
+)
+
+
+def test_a_statement_that_the_evidence_says_word_for_word_is_answered_at_the_default_target(scorer: Scorer) -> None:
+    # an adapter that ranked better over whole collections answered 9 of the 12: their rates do not show it
+    gate = ISRGate(scorer=scorer, reference=default_reference())
+    for i, claim in enumerate(LITERAL):
+        evidence = [LITERAL[i - 3], claim, LITERAL[i - 5]]
+        assert gate.decide(evidence, claim=claim).answered, claim
+
+
 def test_an_unknown_kind_of_traffic_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="documents, adversarial"):
         default_reference(traffic="other")  # type: ignore[arg-type]
