@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -67,26 +66,20 @@ def packed(prompts: Sequence[EncodedPrompt], layout: Layout) -> Pack:
     return pack_invariant(prompts)
 
 
-@dataclass(slots=True)
-class _Table:
-    """Runs of tokens, each kept once."""
-
-    known: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
-
-    def put(self, ids: tuple[int, ...]) -> int:
-        return self.known.setdefault(ids, len(self.known))
-
-
 def write(out: Path, units: Sequence[Unit], layout: Layout) -> None:
     """Write units as arrays of numbers (`Units` reads them)."""
-    table = _Table()
+    known: dict[tuple[int, ...], int] = {}  # runs of tokens, each kept once
+
+    def place(ids: tuple[int, ...]) -> int:
+        return known.setdefault(ids, len(known))
+
     prompts = [one for unit, _, _ in units for one in unit]
-    heads, tails = ([table.put(ids) for ids in (one.head for one in prompts)], [table.put(one.tail) for one in prompts])
-    chunks = [[table.put(ids) for ids in one.chunks] for one in prompts]
+    heads, tails = [place(one.head) for one in prompts], [place(one.tail) for one in prompts]
+    chunks = [[place(ids) for ids in one.chunks] for one in prompts]
     np.savez(
         out,
-        tokens=np.asarray([token for ids in table.known for token in ids], dtype=np.int32),
-        lengths=np.asarray([len(ids) for ids in table.known], dtype=np.int32),
+        tokens=np.asarray([token for ids in known for token in ids], dtype=np.int32),
+        lengths=np.asarray([len(ids) for ids in known], dtype=np.int32),
         heads=np.asarray(heads, dtype=np.int32),
         tails=np.asarray(tails, dtype=np.int32),
         chunks=np.asarray([index for row in chunks for index in row], dtype=np.int32),

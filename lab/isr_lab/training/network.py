@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.nn.attention import sdpa_kernel
 
 from isr_rag._util.files import sha256_of, write_atomically, write_json
@@ -23,7 +22,6 @@ from isr_rag.scorers.local.lean import computes_bfloat16
 from isr_rag.scorers.local.packed.attention import CUDA_KERNELS, AttentionPlan, register
 from isr_rag.scorers.local.packed.pack import Pack
 
-_ROWS = "isr_rows"
 _STEP = 128  # rows are of a multiple of this length: few shapes, whole tiles
 
 
@@ -67,30 +65,6 @@ class Rows:
         return cls(
             torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(sees), torch.from_numpy(reads), tokens
         )
-
-
-def _register_rows() -> None:
-    from transformers import AttentionInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-
-    def attend(
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        scaling: float | None = None,
-        bias: Tensor | None = None,
-        **_: object,
-    ) -> tuple[Tensor, None]:
-        groups = query.shape[1] // key.shape[1]
-        keys, values = (x.repeat_interleave(groups, 1) for x in (key, value))
-        with sdpa_kernel(CUDA_KERNELS):
-            out = F.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=scaling)
-        return out.transpose(1, 2).contiguous(), None
-
-    AttentionInterface.register(_ROWS, attend)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(_ROWS, lambda *args, **named: None)
 
 
 class PeftNetwork:
@@ -153,7 +127,6 @@ class PeftNetwork:
         for parameter in self.parameters():
             parameter.data = parameter.data.float()
             parameter.grad = torch.zeros_like(parameter)
-        _register_rows()
         self._labels = label_ids
 
     def parameters(self) -> list[Tensor]:
@@ -164,18 +137,16 @@ class PeftNetwork:
         base, at = self.model.get_base_model(), self.device
         given: dict[str, Any]
         if isinstance(pack, Rows):
-            base.set_attn_implementation(_ROWS)
-            sees = pack.sees.to(at, non_blocking=True)[:, None]
-            bias = torch.zeros(sees.shape, dtype=self.dtype, device=at).masked_fill_(~sees, -1e9)
-            heads = base.config.get_text_config().num_attention_heads
-            given = {"bias": bias.expand(-1, heads, -1, -1)}
+            base.set_attn_implementation("sdpa")
+            given = {"attention_mask": pack.sees.to(at, non_blocking=True)[:, None]}
             ids, positions, reads = pack.input_ids, pack.position_ids, pack.reads
         else:
             base.set_attn_implementation(register())
             given = {"block_plan": AttentionPlan(pack, at)}
             ids, positions = (torch.from_numpy(x)[None] for x in (pack.input_ids, pack.position_ids))
             reads = torch.from_numpy(pack.all_reads)
-        with torch.autocast(at.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+        half = torch.autocast(at.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+        with half, sdpa_kernel(CUDA_KERNELS):
             hidden = base.base_model(
                 input_ids=ids.to(at), position_ids=positions.to(at), use_cache=False, **given
             ).last_hidden_state.flatten(0, 1)
