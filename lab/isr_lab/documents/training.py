@@ -3,7 +3,9 @@
 Claims are dropped until the share of their words that stands in the passage no longer tells the label. Some supported
 items lose their passage and keep its neighbours, others lose the one sentence of the passage that carries them, and
 some questions get a true statement of the passage that answers something else (label 0 in all three cases). And in a
-copy of the passage a number or name is exchanged: what names it is no longer supported, the rest still is.
+copy of the passage a number or name is exchanged: what names it is no longer supported, the rest still is. Sentences of
+the passage are claims themselves, word for word, beside them or beside a copy with a detail exchanged. And drafts get
+another number or name of the passage than the right one.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ _CUT, _CARRIED, _REST = 0.9, 0.5, 0.4
 _BINS, _LEAST = 8, 8
 _NUMBER = re.compile(r"(?<![\w.,])\d(?:[.,]?\d)+(?![\w%]|[.,]\d)")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{3,}(?![\w-])")
+_LONE_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{3,}(?= [a-z]|[.,;])")
+_SHORT = 6  # words of a draft that is little more than its number or name
 
 
 def training_items(raw: Path, seed: int = 4) -> Iterator[dict[str, Any]]:
@@ -53,6 +57,8 @@ def training_items(raw: Path, seed: int = 4) -> Iterator[dict[str, Any]]:
     yield from cut_out(items, rng)
     yield from answered_elsewhere(items, rng)
     yield from detail_changed(items, rng)
+    yield from word_for_word(items, rng)
+    yield from draft_changed(items, rng)
 
 
 def balanced(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -176,6 +182,78 @@ def detail_changed(items: Iterable[dict[str, Any]], rng: random.Random) -> Itera
                         "chunks": chunks,
                         "provenance": {**item["provenance"], "construction": f"detail changed ({old}), {label}"},
                     }
+
+
+def word_for_word(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Sentences of a passage as claims, beside the very sentence, and beside it with a number or name exchanged.
+
+    A third are asked beside the sentence alone, a third among two other sentences, the rest in their passage.
+    """
+    groups = {item["group"]: item for item in items}
+    pool = [sentence for item in groups.values() for sentence in _sentences(item["chunks"][0]["text"])]
+    for group, item in groups.items():
+        passage, *beside = item["chunks"]
+        around = " ".join(chunk["text"] for chunk in item["chunks"])
+        mendable = [one for one in _sentences(passage["text"]) if _details(one, [one], beside)]
+        for number, sentence in enumerate(rng.sample(mendable, min(2, len(mendable)))):
+            old = rng.choice(_details(sentence, [sentence], beside))
+            new = _another(old, around, rng)
+            if new is None or around.count(sentence) != 1 or not _names(old, sentence):
+                continue
+            edited = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, sentence)
+            shown = rng.choice(("alone", "among others", "in its passage"))
+            others = [{"text": one} for one in rng.sample(pool, 3) if one != sentence][:2]
+            for label, said in ((1, sentence), (0, edited)):
+                text = passage["text"].replace(sentence, said) if shown == "in its passage" else said
+                if not label and _names(old, text):
+                    continue  # another sentence of the passage may say it
+                more = {"alone": [], "among others": others, "in its passage": beside}
+                chunks = [{"text": text}, *more[shown]]
+                rng.shuffle(chunks)
+                yield {
+                    **{name: value for name, value in item.items() if name not in ("question", "answer")},
+                    "id": f"{group}/sentence {number}, {label}",
+                    "group": f"{group}/sentence {number}",
+                    "claim": sentence,
+                    "label": label,
+                    "kind": "supported" if label else "insufficient",
+                    "chunks": [{**chunk, "is_support": False} for chunk in chunks],
+                    "provenance": {**item["provenance"], "construction": f"word for word, {shown}"},
+                }
+
+
+def draft_changed(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Right drafts with their number or name exchanged for another one of the passage, which answers something else."""
+    for item in items:
+        if not item["label"] or not item.get("answer"):
+            continue
+        text, answer = item["chunks"][0]["text"], item["answer"]
+        for kind in (_NUMBER, _LONE_NAME):
+            found = list(dict.fromkeys(kind.findall(text)))
+            own = [old for old in found if _names(old, answer)]
+            if len(own) != 1 or len(answer.split()) > _SHORT:
+                continue
+            free = [new for new in found if not _names(new, _said(item))]
+            near = [new for new in free if kind is _LONE_NAME or len(new) == len(own[0])]
+            if not near:
+                continue
+            new = rng.choice(near)
+            yield {
+                **item,
+                "id": f"{item['id']}/{own[0]}-{new}",
+                "answer": re.sub(rf"(?<!\w){re.escape(own[0])}(?!\w)", new, answer),
+                "label": 0,
+                "kind": "insufficient",
+                "chunks": [{**chunk, "is_support": False} for chunk in item["chunks"]],
+                "provenance": {**item["provenance"], "construction": f"draft changed ({own[0]})"},
+            }
+
+
+def _sentences(text: str) -> list[str]:
+    """The plain sentences of 4 to 25 words of a text."""
+    pieces = (text[start:end].strip() for start, end in sentence_spans(text, prose=True))
+    plain = (one for one in pieces if one[:1].isupper() and one[-1:] == "." and "\n" not in one)
+    return [one for one in plain if 4 <= len(one.split()) <= 25]
 
 
 def _details(text: str, said: list[str], beside: list[dict[str, Any]]) -> list[str]:

@@ -6,7 +6,15 @@ import random
 from collections import Counter
 from typing import Any
 
-from isr_lab.documents.training import answered_elsewhere, balanced, cut_out, detail_changed, taken_away
+from isr_lab.documents.training import (
+    answered_elsewhere,
+    balanced,
+    cut_out,
+    detail_changed,
+    draft_changed,
+    taken_away,
+    word_for_word,
+)
 
 PASSAGE = "alpha beta gamma delta epsilon zeta eta theta"
 
@@ -100,3 +108,27 @@ def test_a_passage_with_another_number_supports_what_does_not_rest_on_it() -> No
     for one in items:  # another chunk has the number, too
         one["chunks"][1]["text"] = "Valve 17"
     assert not list(detail_changed(items, random.Random(0)))
+
+
+def test_a_sentence_is_supported_by_itself_and_not_by_itself_with_another_number() -> None:
+    sentence = "Valve 17 opens before the boiler starts."
+    items = [item(n, "said", 1) | {"group": str(n)} for n in range(60)]
+    for one in items:  # three sentences each, so that other ones are there
+        one["chunks"][0]["text"] = f"The pump of Hall 4 runs at night. {sentence} Nobody signs the log."
+    found = list(word_for_word(items, random.Random(0)))
+    assert Counter(one["label"] for one in found) == {0: 60, 1: 60}
+    for one in found:
+        assert one["claim"] == sentence
+        assert bool(one["label"]) == any(sentence in chunk["text"] for chunk in one["chunks"])
+        assert any("opens before the boiler starts." in chunk["text"] for chunk in one["chunks"])
+    assert {len(one["chunks"]) for one in found} >= {1, 3, 4}
+
+
+def test_a_draft_with_another_number_of_the_passage_is_wrong() -> None:
+    asked = item(0, "", 1) | {"question": "When does it open?", "answer": "At 17 o'clock"}
+    asked["chunks"][0]["text"] = "It opens at 17 o'clock in Hall 4 and closes at 23 o'clock, by 1890 rules."
+    del asked["claim"]
+    (found,) = draft_changed([asked], random.Random(0))
+    assert (found["answer"], found["label"]) == ("At 23 o'clock", 0)
+    assert not any(chunk["is_support"] for chunk in found["chunks"])
+    assert not list(draft_changed([asked | {"answer": "At 17 or 23"}, asked | {"label": 0}], random.Random(0)))
