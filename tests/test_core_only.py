@@ -44,11 +44,7 @@ EXTRAS = (
 
 HIDE = f"""
 import sys
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {EXTRAS}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Hidden())
+sys.modules.update(dict.fromkeys({EXTRAS}))
 """
 
 

@@ -128,9 +128,8 @@ def test_it_survives_the_disk(artefact: CalibrationArtefact, tmp_path: Path) -> 
     ],
 )
 def test_another_gate_is_refused_by_name(artefact: CalibrationArtefact, settings: dict[str, Any], field: str) -> None:
-    other = gate(reference=CalibratedMixture(artefact), **settings)
     with pytest.raises(CalibrationMismatchError, match=field):
-        other.decide(["a", "b"], claim="claim x at 0.97 end")
+        gate(reference=CalibratedMixture(artefact), **settings)
 
 
 def test_another_predicate_is_refused(artefact: CalibrationArtefact) -> None:

@@ -14,6 +14,7 @@ from isr_rag._util.sealed import SealedFormat, from_plain
 from isr_rag.calibration.calibrators import Steps, Tail, VennAbers
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.calibration.ltt import Scope, Threshold
+from isr_rag.core.settings import Settings
 
 FORMAT = SealedFormat(
     "isr-rag calibration", 4, CalibrationCorruptError, "Fit it anew with `isr-rag calibrate`, or fetch the original"
@@ -62,6 +63,14 @@ class Fingerprint:
             raise CalibrationError("a calibration must name the scorer whose scores it was fitted on")
         if self.m is not None and self.m < 1:
             raise CalibrationError(f"m must be >= 1, or None for any, not {self.m}")
+
+    @classmethod
+    def of(cls, settings: Settings) -> Fingerprint:
+        """That of a gate with these settings."""
+        drawn, rule = settings.orderings, settings.rule
+        bands = drawn.bands if drawn.family == "banded" else None
+        read = settings.scorer, drawn.family, drawn.m, settings.max_words
+        return cls(*read, bands=bands, seed=drawn.seed, clip=rule.clip, convention=rule.convention)
 
     def differences(self, given: Fingerprint) -> list[str]:
         """How the settings of a gate differ, with both values each; its languages do not matter."""
@@ -209,21 +218,20 @@ class CalibrationArtefact:
         """Hash of the whole content, as it is stored in the file."""
         return str(FORMAT.seal(asdict(self))["sha256"])
 
-    def check_belongs(self, given: Fingerprint, predicate: str) -> PredicateCalibration:
-        """The calibration for a predicate's template, if the artefact belongs to a gate with these settings.
+    def check_belongs(self, given: Fingerprint, predicate: str | None = None) -> None:
+        """Check that the artefact belongs to a gate with these settings, and knows this predicate's template.
 
         Raises:
             CalibrationMismatchError: naming each field that differs, with both values.
         """
         wrong = self.fingerprint.differences(given)
-        if predicate not in self.predicates:
+        if predicate is not None and predicate not in self.predicates:
             wrong.append(f"predicate: fitted for {', '.join(map(repr, sorted(self.predicates)))}, not {predicate!r}")
         if wrong:
             raise CalibrationMismatchError(
                 f"this calibration does not belong to this gate. {'; '.join(wrong)}. Use the settings it was fitted "
                 "for, or fit one for these with `isr-rag calibrate`"
             )
-        return self.predicates[predicate]
 
     def threshold(
         self, predicate: str, h_star: float, delta: float, scope: Scope = "gate", chunks: int | None = None

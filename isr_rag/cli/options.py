@@ -117,9 +117,7 @@ class ScorerOptions:
             raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
         ways = [name for name in ("server", "cross_encoder", "decisions") if getattr(self, name) is not None]
         if len(ways) > 1 or (self.model is not None and ways == ["cross_encoder"]):
-            raise typer.BadParameter(
-                "give one of --server, --cross-encoder and --decisions, and no --model to the second"
-            )
+            raise typer.BadParameter("give one of --server, --cross-encoder, --decisions, and no --model to the second")
         served = self.server is not None or self.decisions is not None
         if served and self.device != "auto":
             raise typer.BadParameter("--device is for a model that is loaded here: give no --server")
@@ -140,9 +138,7 @@ class ReadingOptions(ScorerOptions):
 
     def description(self) -> dict[str, Any]:
         """What `isr_rag.gate.reader.Reader` keeps: the arguments that load this scorer from any folder."""
-        given = {
-            name: value for name, value in asdict(self).items() if name in _LOADING and value not in (None, "auto")
-        }
+        given = {name: v for name, v in asdict(self).items() if name in _LOADING and v not in (None, "auto")}
         return {name: str(Path(v).resolve()) if Path(v).exists() else v for name, v in given.items()}
 
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6

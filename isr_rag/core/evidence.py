@@ -202,9 +202,8 @@ class Reading:
     def without(self, chunks: Collection[int]) -> Reading:
         """The same without some of its chunks, by their index in `chunks`."""
         kept = [i for i in range(len(self.chunks)) if i not in chunks]
-        focus = self.focus and replace(
-            self.focus, words_read=self.focus.words_read - sum(_size(self.chunks[i]) for i in chunks)
-        )
+        gone = sum(_size(self.chunks[i]) for i in chunks)
+        focus = self.focus and replace(self.focus, words_read=self.focus.words_read - gone)
         return Reading(tuple(self.chunks[i] for i in kept), tuple(self.places[i] for i in kept), focus)
 
     def orderings(self, orderings: Sequence[Ordering]) -> tuple[Ordering, ...]:
@@ -256,9 +255,7 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
         if c in kept and s not in kept[c] and sizes[c][s] <= left:
             kept[c].add(s)
             left -= sizes[c][s]
-    read = tuple(
-        Chunk(_joined(sentences[c], sorted(kept[c])), titles[c] or None) for c in range(len(chunks)) if c in kept
-    )
+    read = tuple(Chunk(_joined(sentences[c], sorted(kept[c])), titles[c] or None) for c in sorted(kept))
     return Reading(read, tuple(sorted(kept)), Focus(sum(map(_size, read)), total, budget))
 
 

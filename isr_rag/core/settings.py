@@ -237,6 +237,15 @@ class CalibratedReference(Reference, Protocol):
 
 
 @runtime_checkable
+class FittedReference(Reference, Protocol):
+    """A reference that belongs to one scorer and its settings, so that any other gate is refused at once."""
+
+    def check_belongs(self, settings: Settings) -> None:
+        """Raise CalibrationMismatchError for the settings of a gate that it was not fitted for."""
+        ...
+
+
+@runtime_checkable
 class Calibration(Protocol):
     """Turns the score of something fallible into a lower bound on the probability that g = 1."""
 

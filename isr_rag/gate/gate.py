@@ -21,6 +21,7 @@ from isr_rag.core.predicates import evidence_alone
 from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Scorer, focus_words_of
 from isr_rag.core.settings import (
     CalibratedReference,
+    FittedReference,
     MaxWords,
     OnError,
     Orderings,
@@ -61,6 +62,7 @@ class ISRGate:
 
     Raises:
         ConfigurationError: for a setting out of range, or a target that the reference can never reach.
+        CalibrationMismatchError: if the reference was calibrated for another scorer, or other orderings or words.
         ModelNotFoundError: if the judge is not set up, or has no adapter or calibration in this version.
         InvalidTypeError: for an object that is not a scorer or not a reference.
 
@@ -137,7 +139,9 @@ class ISRGate:
         return cls(loaded, reference, h_star=h_star, orderings=orderings, max_words=words, on_error=on_error)
 
     def _check_reachable(self) -> None:
-        """Refuse a target that the reference can never reach, instead of abstaining for ever."""
+        """Refuse a reference of another gate, and a target that it can never reach, instead of abstaining for ever."""
+        if isinstance(self.reference, FittedReference):
+            self.reference.check_belongs(self.settings)
         if self.settings.rule.convention == "safe" and isinstance(self.reference, CalibratedReference):
             ceiling = self.reference.ceiling(None)
             if ceiling is not None and ceiling < self.settings.p_star - bounds.TOLERANCE:

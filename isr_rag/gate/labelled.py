@@ -136,20 +136,16 @@ def calibrate(
     Raises:
         CalibrationError: if the records cannot carry a calibration, or were trained on; the message says why.
     """
-    drawn, rule = gate.settings.orderings, gate.settings.rule
-    ordered: dict[str, Any] = {"orderings": drawn.family, "m": drawn.m, "seed": drawn.seed}
-    ordered |= {"clip": rule.clip, "convention": rule.convention}
-    if drawn.family == "banded":
-        ordered["bands"] = drawn.bands
+    own = Fingerprint.of(gate.settings)
     if gate.settings.invariant:
-        ordered = {"orderings": None, "m": None}
+        own = Fingerprint(own.scorer, orderings=None, m=None, max_words=own.max_words)
 
     def answers(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
         return weigh(record.q, p_ref, replace(gate.settings, h_star=h_star)).answers
 
     return fit_artefact(
         records,
-        fingerprint=Fingerprint(scorer=gate.scorer.identity, max_words=gate.settings.max_words, **ordered),
+        fingerprint=own,
         created_by=f"isr-rag {__version__}",
         settings=FitSettings(targets=tuple(targets), rule=answers, seed=seed),
         training=shipped_hashes(gate.scorer.identity) if training is None else training,

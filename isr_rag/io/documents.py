@@ -74,7 +74,8 @@ class DocumentReader:
             InvalidInputError: for a document that is damaged or too large, or was not read in time.
             MissingDependencyError: without the extra "documents".
         """
-        _check_installed(kind)
+        if find_spec(_PACKAGES[kind]) is None:
+            raise MissingDependencyError(f"{kind} evidence", _PACKAGES[kind], "documents")
         begun = time.monotonic()
         process = self._started()
         source, sink = process.stdout, process.stdin
@@ -110,15 +111,6 @@ class DocumentReader:
                 env={**settings, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         return self._process
-
-
-def _check_installed(kind: str) -> None:
-    try:
-        found = find_spec(_PACKAGES[kind])
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        raise MissingDependencyError(f"{kind} evidence", _PACKAGES[kind], "documents")
 
 
 # From here on: what the process does.
@@ -205,10 +197,10 @@ def _pdf(raw: bytes) -> list[str]:
     return texts
 
 
-def check_size(characters: int) -> None:
+def check_size(characters: int, name: str = "it") -> None:
     """InvalidInputError for a document of too much text."""
     if characters > CHARACTERS:
-        raise InvalidInputError(f"it has more than {CHARACTERS:,} characters of text: cut it into parts")
+        raise InvalidInputError(f"{name} has more than {CHARACTERS:,} characters of text: cut it into parts")
 
 
 if __name__ == "__main__":

@@ -157,10 +157,7 @@ def _checked(text: str, name: str) -> str:
     """The text, unless it is empty or binary."""
     if "\0" in text:
         raise InvalidInputError(f"{name} is not text: it holds null bytes")
-    try:
-        check_size(len(text))
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{name}: {error}") from error
+    check_size(len(text), name)
     if not one_line(text):
         raise InvalidInputError(f"{name} is empty")
     return text

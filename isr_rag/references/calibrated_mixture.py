@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 
 from isr_rag._util.text import foreign_language, sample
 from isr_rag.calibration.artefact import (
@@ -17,7 +18,7 @@ from isr_rag.calibration.artefact import (
 from isr_rag.calibration.calibrators import Steps, VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
 from isr_rag.core.bounds import TOLERANCE, mean
-from isr_rag.core.settings import Calibration, Case, Estimate, checked_calibration, out_of_reach, probability
+from isr_rag.core.settings import Calibration, Case, Estimate, Settings, checked_calibration, out_of_reach, probability
 from isr_rag.errors import ConfigurationError
 
 
@@ -83,9 +84,7 @@ class CalibratedMixture:
             if value is not None and not (0.0 < value < 1.0 and fitted):
                 raise ConfigurationError(f"{name} needs a CalibrationArtefact and a value in (0, 1), got {value!r}")
         if guarantee is not None and not (guarantee in ("selective", "pointwise") and fitted):
-            raise ConfigurationError(
-                f"guarantee needs a CalibrationArtefact and 'selective' or 'pointwise', got {guarantee!r}"
-            )
+            raise ConfigurationError(f"guarantee is selective or pointwise, of an artefact, not {guarantee!r}")
         if guarantee == "pointwise" and (delta is not None or prevalence is not None):
             raise ConfigurationError("delta and prevalence belong to guarantee='selective'")
         if delta is not None and prevalence is not None:
@@ -129,7 +128,8 @@ class CalibratedMixture:
         calibration, template = self.calibration, case.predicate.template
         if not isinstance(calibration, CalibrationArtefact):
             return Estimate(probability(calibration.lower(q_bar), "the calibration"), "calibrated mixture")
-        fitted = calibration.check_belongs(self._given(case), template)
+        calibration.check_belongs(self._given(case.settings), template)
+        fitted = calibration.predicates[template]
         part = fitted.bin(case.read)
         outside = _outside(calibration, fitted, part, case)
         if part is None or outside:
@@ -191,19 +191,15 @@ class CalibratedMixture:
         single = max([self._p_ref(predicate, fitted, part, guarantee).values[-1] for part in fitted.bins])
         return single if loop is None else min(loop.steps.ceiling, single)
 
-    def _given(self, case: Case) -> Fingerprint:
+    def check_belongs(self, settings: Settings) -> None:
+        """Raise CalibrationMismatchError for the settings of a gate that the artefact was not fitted for."""
+        if isinstance(self.calibration, CalibrationArtefact):
+            self.calibration.check_belongs(self._given(settings))
+
+    def _given(self, settings: Settings) -> Fingerprint:
         """The gate's settings; clip and convention only with `delta`, whose threshold depends on the whole rule."""
-        settings, orderings = case.settings, case.settings.orderings
-        return Fingerprint(
-            scorer=settings.scorer,
-            orderings=orderings.family,
-            m=orderings.m,
-            max_words=settings.max_words,
-            bands=orderings.bands if orderings.family == "banded" else None,
-            seed=orderings.seed,
-            clip=None if self.delta is None else settings.rule.clip,
-            convention=None if self.delta is None else settings.rule.convention,
-        )
+        own = Fingerprint.of(settings)
+        return replace(own, clip=None, convention=None) if self.delta is None else own
 
     def _loop(self, fitted: PredicateCalibration, rounds: int) -> LoopCalibration | None:
         """The calibration of a loop, which is only valid for the plain rate over loops like the labelled ones."""

@@ -12,7 +12,9 @@ from isr_rag.core.settings import (
     Case,
     CloseReference,
     Estimate,
+    FittedReference,
     Reference,
+    Settings,
     checked_calibration,
     consult,
     probability,
@@ -156,6 +158,12 @@ class MinReference:
     def reads_alone(self, predicate: str) -> bool:
         """Whether one of them wants each chunk read by itself."""
         return any(isinstance(r, CloseReference) and r.reads_alone(predicate) for r in self._references)
+
+    def check_belongs(self, settings: Settings) -> None:
+        """Raise CalibrationMismatchError if one of them was fitted for the settings of another gate."""
+        for reference in self._references:
+            if isinstance(reference, FittedReference):
+                reference.check_belongs(settings)
 
     def ceiling(self, predicate: str | None, *, rounds: int = 1) -> float | None:
         """Upper bound on this reference's p_ref; None if one of them has no calibration of such a loop."""

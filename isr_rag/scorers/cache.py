@@ -30,6 +30,8 @@ from isr_rag.core.scorer import (
 )
 from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError
 
+Outcomes = Sequence[Scores | ISRError]
+
 
 class _Caching:
     """Asks another scorer only for what is not known; in all else it is that scorer."""
@@ -59,7 +61,7 @@ class _Caching:
         """As the inner scorer; a PartialScoresError also holds the scores that were known already."""
         known, wanted = self._look_up(requests)
         try:
-            fresh: Sequence[Scores | ISRError] = self.scorer.score(wanted) if wanted else []
+            fresh: Outcomes = self.scorer.score(wanted) if wanted else []
         except PartialScoresError as error:
             fresh = error.outcomes
         return scores_or_error(self._complete(known, wanted, fresh))
@@ -70,7 +72,7 @@ class _Caching:
             return await asyncio.to_thread(self.score, requests)
         known, wanted = await asyncio.to_thread(self._look_up, requests)
         try:
-            fresh: Sequence[Scores | ISRError] = await self.scorer.ascore(wanted) if wanted else []
+            fresh: Outcomes = await self.scorer.ascore(wanted) if wanted else []
         except PartialScoresError as error:
             fresh = error.outcomes
         return scores_or_error(await asyncio.to_thread(self._complete, known, wanted, fresh))
@@ -79,9 +81,7 @@ class _Caching:
         """What is known of the requests, and what must be scored."""
         raise NotImplementedError
 
-    def _complete(
-        self, known: Any, wanted: list[ScoreRequest], fresh: Sequence[Scores | ISRError]
-    ) -> list[Scores | ISRError]:
+    def _complete(self, known: Any, wanted: list[ScoreRequest], fresh: Outcomes) -> Outcomes:
         """Keep what is fresh; the outcome of every request."""
         raise NotImplementedError
 
@@ -99,9 +99,7 @@ class RememberedScores(_Caching):
     def _look_up(self, requests: Sequence[ScoreRequest]) -> tuple[Any, list[ScoreRequest]]:
         return requests, [request for request in dict.fromkeys(requests) if request not in self._known]
 
-    def _complete(
-        self, known: Any, wanted: list[ScoreRequest], fresh: Sequence[Scores | ISRError]
-    ) -> list[Scores | ISRError]:
+    def _complete(self, known: Any, wanted: list[ScoreRequest], fresh: Outcomes) -> Outcomes:
         outcomes = dict(zip(wanted, fresh, strict=True))
         self._known.update({request: one for request, one in outcomes.items() if isinstance(one, Scores)})
         return [self._known.get(request) or outcomes[request] for request in known]
@@ -171,9 +169,7 @@ class CachedScorer(_Caching):
                 wanted.append(ScoreRequest(request.prompt, missing))
         return known, wanted
 
-    def _complete(
-        self, known: Any, wanted: list[ScoreRequest], fresh: Sequence[Scores | ISRError]
-    ) -> list[Scores | ISRError]:
+    def _complete(self, known: Any, wanted: list[ScoreRequest], fresh: Outcomes) -> Outcomes:
         answers = iter(fresh)
         outcomes: list[Scores | ISRError] = []
         entries: dict[str, bytes] = {}
@@ -204,7 +200,7 @@ class CachedScorer(_Caching):
         return hashlib.sha256(json.dumps(segments, ensure_ascii=False).encode()).hexdigest()
 
 
-def scores_or_error(outcomes: list[Scores | ISRError]) -> list[Scores]:
+def scores_or_error(outcomes: Outcomes) -> list[Scores]:
     """The scores of every request; the error of one that was alone, PartialScoresError if some of several failed."""
     failed = [outcome for outcome in outcomes if isinstance(outcome, ISRError)]
     if failed and len(outcomes) == 1:

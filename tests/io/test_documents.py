@@ -117,7 +117,7 @@ def test_the_process_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_document_of_too_much_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "CHARACTERS", 100)
-    with pytest.raises(InvalidInputError, match=r"a\.txt: it has more than 100 characters"):
+    with pytest.raises(InvalidInputError, match=r"a\.txt has more than 100 characters"):
         list(chunks_of_document(b"a " * 60, "a.txt"))
 
 

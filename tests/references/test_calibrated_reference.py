@@ -172,14 +172,13 @@ def test_outside_of_what_was_calibrated_it_abstains_and_says_why(
 def test_bands_and_seed_belong_to_a_calibration_of_ordered_scores() -> None:
     own = fitted(records(), fingerprint=Fingerprint("fixed", "banded", 6, bands=6, seed=0))
     for settings in ({"bands": 1}, {"seed": 9}):
-        other = ISRGate(
-            scorer=FixedScorer([0.9]),
-            reference=CalibratedMixture(own),
-            h_star=0.2,
-            orderings=Orderings(family="banded", **settings),  # type: ignore[arg-type]
-        )
-        with pytest.raises(CalibrationMismatchError, match=f"{next(iter(settings))}: fitted for"):
-            other.decide([ENGLISH] * 3, claim="The river flows")
+        drawn = Orderings(family="banded", **settings)  # type: ignore[arg-type]
+        for reference in (CalibratedMixture(own), MinReference(Oracle(0.9), CalibratedMixture(own))):
+            with pytest.raises(CalibrationMismatchError, match=f"{next(iter(settings))}: fitted for"):
+                ISRGate(FixedScorer([0.9]), reference, h_star=0.2, orderings=drawn)
+            asked = ISRGate(FixedScorer([0.9]), h_star=0.2, orderings=drawn)  # the reference comes with the item
+            with pytest.raises(CalibrationMismatchError, match=f"{next(iter(settings))}: fitted for"):
+                asked.decide([ENGLISH] * 3, claim="The river flows", reference=reference)
 
 
 def test_a_target_out_of_reach_is_refused_at_construction_with_the_ceiling(artefact: CalibrationArtefact) -> None:

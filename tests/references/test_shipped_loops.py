@@ -21,8 +21,9 @@ PREDICATES = {"before": "sufficient/1", "after": "supported-answer/1"}
 @pytest.mark.parametrize("when", sorted(PREDICATES))
 def test_a_refused_loop_names_an_h_star_that_it_accepts(rounds: int, when: str) -> None:
     artefact = CalibrationArtefact.load(STANDARD.directory / "calibration.json")
-    reference = CalibratedMixture(artefact)
-    gate = ISRGate(scorer=FixedScorer([0.9], layout="late"), reference=reference, h_star=0.3)
+    reference, own = CalibratedMixture(artefact), artefact.fingerprint
+    scorer = FixedScorer([0.9], layout="late", identity=own.scorer)
+    gate = ISRGate(scorer=scorer, reference=reference, h_star=0.3, max_words=own.max_words)
     for h_star in (0.05, 0.1, 0.2, 0.3):
         try:
             require_answerable(gate.with_h_star(h_star), rounds, **{when: True})

@@ -83,4 +83,4 @@ def test_the_permuted_gate_comes_with_a_calibration_of_its_own() -> None:
     wrong = gate.decide(evidence, answer="in the middle of summer", **asked)
     assert right.answered and len(right.q) == 2 and not wrong.answered
     with pytest.raises(CalibrationMismatchError, match="m: fitted for 6, not 3"):
-        ISRGate(scorer="permuted", h_star=0.2, orderings=Orderings(m=3)).decide(evidence, claim="The pump is drained.")
+        ISRGate(scorer="permuted", h_star=0.2, orderings=Orderings(m=3))
