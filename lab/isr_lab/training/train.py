@@ -193,12 +193,12 @@ class _Run:
                 lines.write(json.dumps({"at": round(time.time()), **entry}) + "\n")
 
     def _drawn(self) -> Iterator[list[Example]]:
-        """This process's batches of the phase that the run is in; what was drawn before a resume may come again."""
+        """This process's batches of the phase that the run is in; each resume draws in another order."""
         config = self.config
         sets: dict[str, Drawn] = {}
         for path in config.train:
-            items = list(read_items(path))
-            sets[path.name] = Drawn(pieces(items, random.Random(config.seed), self.rank, config.workers))
+            items, order = list(read_items(path)), random.Random(f"{config.seed}/{self.progress.steps}")
+            sets[path.name] = Drawn(pieces(items, order, self.rank, config.workers))
         first = config.phases[0]
         rng = random.Random(f"{config.seed}/{self.rank}/{self.progress.steps}")
         mixture = Mixture(self.encoder, sets, first.weights, first.showing, config.tokens, rng, self.unmarked)
@@ -377,9 +377,9 @@ def _work(rank: int, config: TrainConfig, folder: str) -> None:
 def train(config: TrainConfig) -> TrainResult:
     """Train to the end of the schedule, from the last checkpoint in `config.out` where there is one.
 
-    A run that is interrupted and resumed visits the same batches as an uninterrupted one. With `epochs` its
-    weights agree with those of an uninterrupted run up to rounding; with `minutes` the learning rate follows the
-    clock.
+    With `epochs` a run that is interrupted and resumed visits the same batches as an uninterrupted one, and its weights
+    agree with that one's up to rounding. With `phases` it goes on with others, and with `minutes` the learning rate
+    follows the clock.
 
     Raises:
         ConfigurationError: if the settings do not fit the model, the machine or the data.

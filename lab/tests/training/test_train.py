@@ -141,6 +141,24 @@ def test_phases_draw_by_weight_and_the_average_is_saved(base: Path, data: Path, 
     assert not torch.equal(state["average"][-1], state["parameters"][-1])
 
 
+def test_a_resumed_run_of_phases_does_not_begin_with_what_it_saw_first(base: Path, data: Path, tmp_path: Path) -> None:
+    from isr_lab.training import train as module
+
+    phases = (Phase(1.0, {data.name: 1.0}),)
+    config = replace(settings(base, data, tmp_path / "run"), phases=phases, minutes=1.0, epochs=None)
+    (tmp_path / "run").mkdir()
+    run = module._Run(config, 0)
+
+    def first() -> list[str]:
+        drawn = run._drawn()
+        return [example.item.id for _ in range(3) for example in next(drawn)]
+
+    begun = first()
+    assert first() == begun
+    run.progress.steps = 20
+    assert first() != begun
+
+
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
     base: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
