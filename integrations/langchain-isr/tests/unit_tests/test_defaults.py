@@ -74,7 +74,7 @@ def test_an_agent_at_its_defaults() -> None:
 
 def test_defaults_that_could_never_answer_are_refused() -> None:
     for make in (
-        lambda: ISRMiddleware(rounds=2),
+        lambda: ISRMiddleware(rounds=3),
         lambda: create_isr_graph(bm25(), DRAFT, rounds=3),
     ):
         with pytest.raises((ConfigurationError, ValidationError), match="h_star >="):
