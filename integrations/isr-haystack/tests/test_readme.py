@@ -42,4 +42,5 @@ def test_the_page_for_the_list_of_integrations_has_its_fields_and_its_code_runs(
     (block,) = re.findall(r"^```python\n(.*?)^```$", body, flags=re.MULTILINE | re.DOTALL)
     exec(compile(block, "page", "exec"), {})
     said = [line.split(" -> ")[1] for line in capsys.readouterr().out.splitlines()]
-    assert said == ["Everyone at Marrowby has 27 days of annual leave.", *["I cannot answer this."] * 2]
+    leave = "Everyone at Marrowby has 27 days of annual leave."
+    assert said == [leave, "Marrowby pays up to 150 euros in the capital.", "I cannot answer this."]
