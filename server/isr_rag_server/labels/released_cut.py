@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.core.bounds import mean
-from isr_rag.core.settings import Case, Estimate
+from isr_rag.core.settings import Case, Estimate, Settings
 from isr_rag.errors import ConfigurationError
 from isr_rag_server.labels.release import CLIP, Release, ScoredBy
 
@@ -51,6 +51,27 @@ class ReleasedCut:
             return None
         return 1.0 - min(target.h_star for target in self.release.targets)
 
+    def check_belongs(self, settings: Settings) -> None:
+        """Refuse the settings of a gate that was not the one labelled.
+
+        Raises:
+            CalibrationMismatchError: if the release belongs to another gate, or has no cut for h*.
+        """
+        own = self.release.scored_by
+        wrong = own.differences(_scored_by(settings))
+        clip, convention = settings.rule.clip, settings.rule.convention
+        if own.orderings is not None and (clip, convention) != (CLIP, "safe"):
+            wrong.append(
+                f"rule: labelled was what convention='safe' and clip={CLIP:g} answer, "
+                f"not convention={convention!r} and clip={clip:g}"
+            )
+        if wrong:
+            raise CalibrationMismatchError(
+                f"this release does not belong to this gate. {'; '.join(wrong)}. Use the settings that it was "
+                "collected with, or collect and label with these"
+            )
+        self.release.target(settings.h_star)
+
     def estimate(self, case: Case) -> Estimate:
         """1 - h* at or above the cut, 0 below it; numbers of chunks that were never collected lie outside.
 
@@ -63,21 +84,11 @@ class ReleasedCut:
             raise ConfigurationError("a released cut needs a predicate with a fixed target label")
         if case.settings.rounds > 1:
             raise ConfigurationError("a released cut is about single decisions, not about a loop of acquisition")
-        wrong = own.scored_by.differences(_scored_by(case))
-        if own.scored_by.orderings is not None and (case.settings.rule.clip, case.settings.rule.convention) != (
-            CLIP,
-            "safe",
-        ):
-            wrong.append(
-                f"rule: labelled was what convention='safe' and clip={CLIP:g} answer, "
-                f"not convention={case.settings.rule.convention!r} and clip={case.settings.rule.clip:g}"
-            )
+        self.check_belongs(case.settings)
         if case.predicate.template != own.predicate:
-            wrong.append(f"predicate: {own.predicate!r} was labelled, not {case.predicate.template!r}")
-        if wrong:
             raise CalibrationMismatchError(
-                f"this release does not belong to this gate. {'; '.join(wrong)}. Use the settings that it was "
-                "collected with, or collect and label with these"
+                f"this release is about another predicate: {own.predicate!r} was labelled, not "
+                f"{case.predicate.template!r}. Collect and label with this one"
             )
         target = own.target(case.settings.h_star)
         score = mean(case.q)
@@ -91,12 +102,13 @@ class ReleasedCut:
         return Estimate(1.0 - target.h_star if answered else 0.0, source, guaranteed=answered)
 
 
-def _scored_by(case: Case) -> ScoredBy:
+def _scored_by(settings: Settings) -> ScoredBy:
+    orderings = settings.orderings
     return ScoredBy(
-        scorer=case.settings.scorer,
-        orderings=case.settings.orderings.family,
-        m=case.settings.orderings.m,
-        bands=case.settings.orderings.bands if case.settings.orderings.family == "banded" else None,
-        seed=case.settings.orderings.seed,
-        focus=case.settings.max_words,
+        scorer=settings.scorer,
+        orderings=orderings.family,
+        m=orderings.m,
+        bands=orderings.bands if orderings.family == "banded" else None,
+        seed=orderings.seed,
+        focus=settings.max_words,
     )

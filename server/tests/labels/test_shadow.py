@@ -189,18 +189,12 @@ def test_an_order_sensitive_gate_answers_only_what_was_labelled_as_its_answer(tm
     assert 0 < answered < 300
     assert answered / 300 == pytest.approx(found.target(0.05).coverage)
     with pytest.raises(CalibrationMismatchError, match="orderings: collected with 'auto', not 'uniform'"):
-        ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), orderings=Orderings(family="uniform")).decide(
-            ["a", "b"], claim="claim c1."
-        )
+        ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), orderings=Orderings(family="uniform"))
     with pytest.raises(CalibrationMismatchError, match="seed: collected with 0, not 1"):
-        ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), orderings=Orderings(seed=1)).decide(
-            ["a", "b"], claim="claim c1."
-        )
+        ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), orderings=Orderings(seed=1))
     for rule in (Rule(clip=2.0), Rule(convention="paper")):
         with pytest.raises(CalibrationMismatchError, match="rule: labelled was"):
-            ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), rule=rule).decide(
-                ["a", "b"], claim="claim c1."
-            )
+            ISRGate(scorer=FixedScorer(q), reference=ReleasedCut(found), rule=rule)
 
 
 def test_a_released_cut_refuses_what_it_does_not_belong_to(labelled: tuple[World, ShadowLog]) -> None:
@@ -211,9 +205,9 @@ def test_a_released_cut_refuses_what_it_does_not_belong_to(labelled: tuple[World
     with pytest.raises(CalibrationMismatchError, match="was labelled, not 'supported-answer/1'"):
         world.gate(reference).decide(["e"], question="q?", answer="claim c1.")
     with pytest.raises(CalibrationMismatchError, match=r"no cut was released for h_star=0\.1; released: 0\.05"):
-        world.gate(reference, h_star=0.1).decide(["e one", "e two"], claim="claim c1.")
+        world.gate(reference, h_star=0.1)
     with pytest.raises(CalibrationMismatchError, match="focus: collected with None, not 50"):
-        world.gate(reference, max_words=50).decide(["e one", "e two"], claim="claim c1.")
+        world.gate(reference, max_words=50)
     sure = int(np.argmax(world.score))
     three = world.gate(reference).decide(["e one", "e two", "e three"], claim=f"claim c{sure}.")
     assert three.reason is Reason.OUTSIDE_CALIBRATION
