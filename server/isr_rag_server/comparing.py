@@ -90,12 +90,13 @@ def _figures(scores: NDArray[np.float64], labels: NDArray[np.bool_]) -> list[flo
     """AUROC, and the coverage at each of `RISKS`; ties are answered together. NaN where a class is missing."""
     if labels.all() or not labels.any():
         return [np.nan] * (1 + len(RISKS))
-    above = scores[labels][:, None] - scores[~labels]
+    right, wrong = scores[labels], np.sort(scores[~labels])
+    below = np.searchsorted(wrong, right, "left") + np.searchsorted(wrong, right, "right")
     order = np.argsort(-scores, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0.0, True))
     risk = np.cumsum(~labels[order])[ends] / (ends + 1)
     covered = (ends + 1) / len(scores)
-    return [float((np.sign(above).mean() + 1.0) / 2.0), *(float(max(covered[risk <= r], default=0.0)) for r in RISKS)]
+    return [float(below.mean() / (2.0 * len(wrong))), *(float(max(covered[risk <= r], default=0.0)) for r in RISKS)]
 
 
 def _plot(found: Mapping[str, Mapping[str, NDArray[np.float64]]]) -> bytes:

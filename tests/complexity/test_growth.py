@@ -17,8 +17,10 @@ from isr_rag.audit.audits import LONGEST_ANSWER
 from isr_rag.audit.cutting import cut
 from isr_rag.audit.markers import Markers
 from isr_rag.core.decision import Decision
+from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.io import audit_file, check_file
-from isr_rag.io.items import parse
+from isr_rag.io.calibrating import calibrate_reader
+from isr_rag.io.items import parse, read_labelled
 from isr_rag.io.sources import chunks_of_document
 from isr_rag.references import Oracle
 from isr_rag.scorers.remote.replies import mass_bounds, read_reply
@@ -188,3 +190,26 @@ def test_a_file_is_decided_in_proportion_to_its_lines(
 
     lines = 2_000 if LONG else 300
     assert not faults(refused(step), repeated(f"{line}\n"), lines * (len(line) + 1), most=60.0)
+
+
+@pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+@pytest.mark.parametrize("labels", ["fitted", "one class", "bad last line"])
+def test_labelled_items_are_read_and_fitted_in_proportion_to_their_number(labels: str, tmp_path: Path) -> None:
+    """As `isr-rag calibrate --items` does; what cannot be fitted is refused as fast."""
+    made = iter(range(1000))
+
+    def q(prompt: Prompt, ordering: Ordering) -> float:
+        return 0.5 + len(prompt.suffix) * 37 % 100 / 250
+
+    def step(text: str) -> object:
+        source, out = tmp_path / "labelled.jsonl", tmp_path / str(next(made))
+        with source.open("w") as file:
+            for number in range(len(text) // 100):
+                label = 1 if labels == "one class" else number % 2
+                claim = f"{number % 97 * 'a '}{number}."
+                file.write(json.dumps({"id": number, "label": label, "claim": claim, "evidence": ["a"]}) + "\n")
+            file.write('{"id": "last"}\n' if labels == "bad last line" else "")
+        return calibrate_reader(ISRGate(scorer=FixedScorer(q)), {}, read_labelled(source), out)
+
+    tried = step if labels == "fitted" else refused(step)
+    assert not faults(tried, repeated("a"), (1_600 if LONG else 320) * 100, most=60.0)
