@@ -32,11 +32,7 @@ Unit = tuple[list[EncodedPrompt], list[int], NDArray[np.int64]]
 
 
 def draw(encoder: PromptEncoder, weights: dict[Path, float], layout: Layout, tokens: int, seed: int) -> Iterator[Unit]:
-    """Units of about `tokens` computed tokens (in the late layout) without end.
-
-    In a row the chunks of a unit's prompts are in one random order, so that those of one group share what they begin
-    with.
-    """
+    """Units of about `tokens` computed tokens (in the late layout) without end."""
     sets: dict[str, Drawn] = {}
     every: list[SliceItem] = []
     for path in weights:
@@ -46,17 +42,9 @@ def draw(encoder: PromptEncoder, weights: dict[Path, float], layout: Layout, tok
     rng = random.Random(f"{seed}/ahead")
     by_name = {path.name: weight for path, weight in weights.items()}
     showing = ROW if layout == "row" else LATE
-    for batch in Mixture(encoder, sets, by_name, showing, tokens, rng, unmarked_sources(every)):
-        order: dict[tuple[int, ...], float] = {}
-        prompts: list[EncodedPrompt] = []
-        for one in (example.segments for example in batch):
-            if layout == "row":
-                for chunk in one.chunks:
-                    order.setdefault(chunk, rng.random())
-                one = EncodedPrompt(one.head, tuple(sorted(set(one.chunks), key=order.__getitem__)), one.tail)
-            prompts.append(one)
+    for batch in Mixture(encoder, sets, by_name, showing, tokens, rng, unmarked_sources(every), layout):
         pairs = np.asarray(twins(batch), dtype=np.int64).reshape(-1, 2)
-        yield prompts, [example.label for example in batch], pairs
+        yield [example.segments for example in batch], [example.label for example in batch], pairs
 
 
 def packed(prompts: Sequence[EncodedPrompt], layout: Layout) -> Pack:

@@ -34,7 +34,7 @@ class TrainConfig:
         accumulate: batches of each process per step.
         workers: processes on this machine, each with its share of the cores.
         smoothing: label smoothing.
-        phases: what is drawn from which file of `train`, and when (layout late); none: passes over all items.
+        phases: what is drawn from which file of `train`, and when (layouts late and row); none: passes over all items.
         margin: factor of the logistic ranking loss of a batch's twins.
         averaging: decay per step of the running average of the trained values that is saved as `adapter`; 0 saves
             the last values.
@@ -96,8 +96,8 @@ class TrainConfig:
         for name, value in positive.items():
             if value is not None and value <= 0:
                 raise ConfigurationError(f"{name} must be positive, not {value}")
-        if self.phases and (self.layout != "late" or self.minutes is None):
-            raise ConfigurationError("phases need the layout late and a run bounded by minutes")
+        if self.phases and (self.layout not in ("late", "row") or self.minutes is None):
+            raise ConfigurationError("phases need the layout late or row, and a run bounded by minutes")
         known = {path.name for path in self.train}
         for phase in self.phases:
             if not 0 < phase.until <= 1 or not any(phase.weights.get(name, 0) > 0 for name in known):

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.data import Example, segments
-from isr_rag.scorers.local.encoding import PromptEncoder
+from isr_rag.core.scorer import Layout
+from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 
 _TOGETHER = 8
 _FULL, _MISFITS = 0.93, 5
@@ -111,8 +112,11 @@ class Mixture:
         sets: items by name.
         weights: share of the pieces that come from each set.
         showing: how much evidence examples show.
-        tokens: computed tokens a batch, about.
+        tokens: computed tokens a batch, about, as in the late layout.
         rng: draws everything.
+        unmarked: sources whose items are only right with all their chunks.
+        layout: late, or row: a batch's chunks are in one random order, so that examples share what they begin with;
+            borrowed chunks are computed anew there.
     """
 
     encoder: PromptEncoder
@@ -122,6 +126,7 @@ class Mixture:
     tokens: int
     rng: random.Random
     unmarked: Collection[str] = ()
+    layout: Layout = "late"
     _left: list[list[SliceItem]] = field(default_factory=list[list[SliceItem]])
 
     def _piece(self) -> list[SliceItem]:
@@ -196,7 +201,14 @@ class Mixture:
                 used += cost
             self._left += waiting
             pool = list({c.text: (one.group, c) for one in batch for c in one.chunks}.values())
-            yield [Example(one.item, segments(one.item, self._shown(one, pool), self.encoder, "late")) for one in batch]
+            shown = [segments(one.item, self._shown(one, pool), self.encoder, "late") for one in batch]
+            if self.layout == "row":
+                order = {ids: self.rng.random() for ids in dict.fromkeys(ids for made in shown for ids in made.chunks)}
+                shown = [
+                    EncodedPrompt(made.head, tuple(sorted(set(made.chunks), key=order.__getitem__)), made.tail)
+                    for made in shown
+                ]
+            yield [Example(one.item, made) for one, made in zip(batch, shown, strict=True)]
 
 
 def twins(batch: Sequence[Example], most: int = 3) -> list[tuple[int, int]]:

@@ -201,7 +201,9 @@ class _Run:
             sets[path.name] = Drawn(pieces(items, order, self.rank, config.workers))
         first = config.phases[0]
         rng = random.Random(f"{config.seed}/{self.rank}/{self.progress.steps}")
-        mixture = Mixture(self.encoder, sets, first.weights, first.showing, config.tokens, rng, self.unmarked)
+        mixture = Mixture(
+            self.encoder, sets, first.weights, first.showing, config.tokens, rng, self.unmarked, config.layout
+        )
         for batch in mixture:
             yield batch
             share = self.share

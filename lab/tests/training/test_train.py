@@ -126,12 +126,13 @@ def test_a_toy_task_is_learnt_in_every_layout(base: Path, data: Path, tmp_path: 
     assert adapter.scale == 2.0
 
 
-def test_phases_draw_by_weight_and_the_average_is_saved(base: Path, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["late", "row"])
+def test_phases_draw_by_weight_and_the_average_is_saved(base: Path, data: Path, tmp_path: Path, layout: str) -> None:
     other = tmp_path / "other.jsonl"
     other.write_text("".join(json.dumps(item(i, i % 2, source="other")) + "\n" for i in range(8)))
     phases = (Phase(0.5, {data.name: 1.0}), Phase(1.0, {data.name: 0.5, other.name: 0.5}))
     more = {"phases": phases, "margin": 0.3, "averaging": 0.9, "minutes": 0.15, "epochs": None}
-    config = replace(settings(base, data, tmp_path / "run"), train=(data, other), **more)
+    config = replace(settings(base, data, tmp_path / "run", layout=layout), train=(data, other), **more)
     result = train(config)
     assert result.validation["all"]["auroc"] > 0.95
     state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
@@ -139,6 +140,7 @@ def test_phases_draw_by_weight_and_the_average_is_saved(base: Path, data: Path, 
     name = "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight"
     assert torch.equal(saved[name].float(), state["average"][-1].to(torch.bfloat16).float())
     assert not torch.equal(state["average"][-1], state["parameters"][-1])
+    assert read_adapter(tmp_path / "run" / "adapter").layout == layout
 
 
 def test_a_resumed_run_of_phases_does_not_begin_with_what_it_saw_first(base: Path, data: Path, tmp_path: Path) -> None:
