@@ -1,0 +1,230 @@
+"""Does reading several orders, and gating by ISR, let out fewer wrong answers than one pass and a threshold?
+
+    python -m isr_lab.documents.permuting score ITEMS.jsonl --model permuted --m 12 --out row.jsonl
+    python -m isr_lab.documents.permuting score ITEMS.jsonl --model standard --out side.jsonl
+    python -m isr_lab.documents.permuting report ITEMS.jsonl row.jsonl side.jsonl
+
+Items are those of `isr-lab documents`. Scoring goes on where it stopped. A gate of m orders is given the first m of the
+scored ones, in an order drawn for each item, and a calibration with the other sources.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isr_lab.metrics import Interval, auroc, bootstrap_intervals
+from isr_lab.tables import markdown_table
+from isr_rag import ISRGate, Reason
+from isr_rag.calibration.fitting import WEIGHT
+from isr_rag.calibration.records import CalibrationRecord
+from isr_rag.core.settings import Orderings, Rule
+from isr_rag.gate.labelled import calibrate, score_labelled, texts_of
+from isr_rag.references import CalibratedMixture, Oracle
+from isr_rag.testing import FixedScorer
+
+MOST_CHUNKS = 6
+H_STARS = (0.05, 0.1, 0.2)
+NAMES = {"supported-claim/1": "claims", "supported-answer/1": "drafts", "sufficient/1": "questions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A labelled item with what two readers said.
+
+    Attributes:
+        item: as `score_labelled` takes it.
+        record: its scores in a row, in all orders, as a calibration takes them.
+        side: the score side by side, in (0, 1): log-odds of all chunks and of the best one, weighed as by default.
+    """
+
+    item: dict[str, Any]
+    record: CalibrationRecord
+    side: float
+
+    def orders(self, m: int) -> tuple[float, ...]:
+        """Probabilities in m orders, in [0, 1], shape (min(m, scored),)."""
+        return tuple(random.Random(self.record.id).sample(self.record.q, min(m, len(self.record.q))))
+
+
+def score(gate: ISRGate, items: Sequence[dict[str, Any]], out: Path) -> Iterator[int]:
+    """Score items of 1 to `MOST_CHUNKS` chunks in a fixed random order, and say how many are done."""
+    wanted = [item for item in items if len(item["evidence"]) <= MOST_CHUNKS]
+    wanted.sort(key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
+    done = {line["id"] for line in _lines(out)} if out.exists() else set[str]()
+    with out.open("a", encoding="utf-8") as file:
+        for place, item in enumerate(wanted):
+            if str(item["id"]) not in done:
+                (one,) = score_labelled(gate, [item])
+                line = {name: getattr(one, name) for name in ("id", "predicate", "q_bar", "q", "chunks", "alone")}
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+            yield place + 1
+
+
+def read(items: Path, row: Path, side: Path) -> list[Read]:
+    """The items that both readers scored."""
+    known = {str(item["id"]): item for item in _lines(items)}
+    beside = {line["id"]: line for line in _lines(side)}
+    found: list[Read] = []
+    for line in _lines(row):
+        if line["id"] not in beside or line["id"] not in known:
+            continue
+        item, other = known[line["id"]], beside[line["id"]]
+        record = CalibrationRecord(
+            line["id"],
+            line["predicate"],
+            line["q_bar"],
+            int(item["label"]),
+            text=line["id"],
+            q=tuple(line["q"]),
+            group=str(item["group"]),
+            source=str(item["source"]),
+            chunks=line["chunks"],
+        )
+        alone = other["q_bar"] if other["alone"] is None else other["alone"]
+        whole, best = (math.log(q / (1 - q)) for q in (other["q_bar"], alone))
+        found.append(Read(item, record, 1 / (1 + math.exp((WEIGHT - 1) * whole - WEIGHT * best))))
+    return found
+
+
+def decided(items: Sequence[Read], m: int, h_star: float, rule: Rule) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """What gates of m orders answer, and where only the orders held them back; each source by the others' labels."""
+
+    def gate(q: Sequence[float], reference: Any) -> ISRGate:
+        return ISRGate(FixedScorer(q), reference, h_star=h_star, rule=rule, orderings=Orderings(m=m))
+
+    records = [
+        CalibrationRecord(
+            one.record.id,
+            one.record.predicate,
+            float(np.mean(one.orders(m))),
+            one.record.label,
+            text=one.record.text,
+            q=one.orders(m),
+            group=one.record.group,
+            source=one.record.source,
+            chunks=one.record.chunks,
+        )
+        for one in items
+    ]
+    answered, held = np.zeros((2, len(items)), dtype=np.bool_)
+    for source in sorted({record.source or "" for record in records}):
+        others = [record for record in records if record.source != source]
+        reference = CalibratedMixture(calibrate(gate([0.5], Oracle(1.0)), others, targets=()))
+        if rule.convention == "safe" and (reference.ceiling(None) or 0.0) < 1.0 - h_star:
+            continue  # too few labels for this target: a gate would be refused
+        for place, one in enumerate(items):
+            if one.record.source == source:
+                own = texts_of(one.item) | {"evidence": one.item["evidence"]}
+                (decision,) = gate(one.orders(m), reference).decide_batch([own])
+                answered[place] = decision.answered
+                held[place] = decision.reason is Reason.ORDER_SENSITIVE
+    return answered, held
+
+
+def report(items: Sequence[Read], ms: Sequence[int] = (1, 3, 6, 12), *, resamples: int = 1000) -> str:
+    """Ranking and wrong answers in Markdown, with 95% intervals of the differences (bootstrap over passages)."""
+    label = np.array([one.record.label for one in items])
+    group = [one.record.group for one in items]
+    task = np.array([one.record.predicate for one in items])
+    side = np.array([one.side for one in items])
+    means = {m: np.array([np.mean(one.orders(m)) for one in items]) for m in ms}
+    ranked = [("side by side", side), *((f"in a row, mean of {m}", means[m]) for m in ms)]
+    ranked.append((f"in a row, lowest of {ms[-1]}", np.array([min(one.orders(ms[-1])) for one in items])))
+    kind = np.unique(task, return_inverse=True)[1]
+    names = [name for name in NAMES if (task == name).any()]
+    rows: list[list[str]] = []
+    for what, scores in ranked:
+        cells = [what]
+        for name in names:
+            some = np.flatnonzero(task == name)
+            own = [group[i] for i in some]
+            arrays = scores[some], side[some], label[some]
+            found = bootstrap_intervals({"difference": _auroc_gained}, *arrays, groups=own, resamples=resamples)
+            gained = "" if scores is side else f" ({_signed(found['difference'], 3)})"
+            cells.append(f"{auroc(scores[some], label[some]):.3f}{gained}")
+        rows.append(cells)
+    counts = [f"{NAMES[name]} ({(task == name).sum()})" for name in names]
+    text = markdown_table(["AUROC (difference to side by side)", *counts], rows)
+    lines: list[list[str]] = []
+    for h_star in H_STARS:
+        for convention in ("safe", "paper"):
+            for m in ms:
+                answered, held = decided(items, m, h_star, Rule(convention=convention))
+                cells = [f"{h_star:g}", convention, str(m), str(int(answered.sum()))]
+                cells += [str(int((answered & (label == 0)).sum())), str(int(held.sum()))]
+                for other in (means[m], side):
+                    pairs = answered, other, label, kind
+                    found = bootstrap_intervals({"more": _more_wrong}, *pairs, groups=group, resamples=resamples)
+                    cells.append(f"{_wrong_of_as_many(*pairs)} ({_signed(found['more'], 0)})")
+                lines.append(cells)
+    head = ["h\\*", "rule", "m", "answered", "wrong", "held back by order alone"]
+    head += ["wrong of as many by the mean of m (gate less that)", "by side by side (gate less that)"]
+    return f"{text}\n\n{markdown_table(head, lines)}\n"
+
+
+def _auroc_gained(scores: Any, side: Any, label: Any) -> float:
+    return auroc(scores, label) - auroc(side, label)
+
+
+def _more_wrong(answered: Any, scores: Any, label: Any, task: Any) -> float:
+    return float((answered & (label == 0)).sum()) - _wrong_of_as_many(answered, scores, label, task)
+
+
+def _wrong_of_as_many(answered: Any, scores: Any, label: Any, task: Any) -> int:
+    """Wrong ones among as many items, task by task, with the highest scores."""
+    wrong = 0
+    for one in np.unique(task):
+        some = np.flatnonzero(task == one)
+        best = some[np.argsort(-scores[some], kind="stable")][: int(answered[some].sum())]
+        wrong += int((label[best] == 0).sum())
+    return wrong
+
+
+def _signed(found: Interval, digits: int) -> str:
+    return f"{found.lower:+.{digits}f} to {found.upper:+.{digits}f}"
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        yield from (json.loads(line) for line in lines if line.strip())
+
+
+def main() -> None:
+    """Score, or report."""
+    from isr_rag.scorers.load import load_scorer
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    scoring, telling = commands.add_parser("score"), commands.add_parser("report")
+    for one in (scoring, telling):
+        one.add_argument("items", type=Path)
+    scoring.add_argument("--model", default="permuted")
+    scoring.add_argument("--m", type=int, default=12)
+    scoring.add_argument("--limit", type=int)
+    scoring.add_argument("--out", type=Path, required=True)
+    telling.add_argument("row", type=Path)
+    telling.add_argument("side", type=Path)
+    given = parser.parse_args()
+    if given.command == "report":
+        print(report(read(given.items, given.row, given.side)))
+        return
+    gate = ISRGate(load_scorer(given.model), Oracle(1.0), orderings=Orderings(m=given.m))
+    for done in score(gate, list(_lines(given.items)), given.out):
+        if done == given.limit:
+            break
+
+
+if __name__ == "__main__":
+    main()
