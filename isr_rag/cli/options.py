@@ -169,7 +169,7 @@ def calibration_file(path: Path | None) -> Path | None:
 class GateOptions(ReadingOptions):
     """All options of a gate."""
 
-    h_star: Annotated[float, typer.Option(help="Target hallucination rate.")] = 0.05
+    h_star: Annotated[float, typer.Option(help="Share of wrong answers to accept among those that go out.")] = 0.05
     calibration: Annotated[
         Path | None,
         typer.Option(

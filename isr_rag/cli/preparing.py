@@ -40,8 +40,8 @@ def calibrate(
     ] = None,
     bundled: Annotated[bool, typer.Option("--bundled", help="With --items: those of the package too.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="For a first look: score so many items, at random.")] = None,
-    h_star: Annotated[float, typer.Option(help="Target hallucination rate of the cut.")] = 0.05,
-    delta: Annotated[float, typer.Option(help="Probability that the cut fails to keep to it.")] = 0.1,
+    h_star: Annotated[float, typer.Option(help="Share of wrong answers that the threshold allows.")] = 0.05,
+    delta: Annotated[float, typer.Option(help="Probability that it does not keep to that.")] = 0.1,
     force: Force = False,
     options: ReadingOptions,
 ) -> None:

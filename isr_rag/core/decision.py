@@ -17,7 +17,7 @@ from isr_rag.core.bounds import Action as Action
 from isr_rag.core.bounds import DecidedBy as DecidedBy
 from isr_rag.core.bounds import Reason as Reason
 from isr_rag.core.evidence import Chunk, Focus, Nearest, one_line
-from isr_rag.core.settings import Settings
+from isr_rag.core.settings import Settings, lowest_target
 from isr_rag.errors import ConfigurationError, InvalidInputError
 
 SCHEMA_VERSION = 2
@@ -259,8 +259,8 @@ def _explain(decision: Decision, chunks: Sequence[Chunk] = (), *, at_shell: bool
         detail = decision.detail.rstrip(". ")
         parts.append(f"{detail[0].upper()}{detail[1:]}.")
     if decision.lowest_h_star is not None:
-        choose = "--h-star " if at_shell else "h_star >= "
-        parts.append(f"Choose {choose}{decision.lowest_h_star:.2g}, or calibrate on more labelled items.")
+        choose = f"{'--h-star ' if at_shell else 'h_star >= '}{lowest_target(1.0 - decision.lowest_h_star):g}"
+        parts.append(f"Choose {choose}, or calibrate on more labelled items.")
     if decision.nearest is not None:
         parts.append(_where_to_look(decision, decision.nearest, chunks))
     below = decision.reason is Reason.REFERENCE_BELOW_TARGET

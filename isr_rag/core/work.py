@@ -236,7 +236,7 @@ class Work:
             reason = Reason.NUMBER_NOT_FOUND
         if not missing:
             return Reason.SUFFICIENT, ""
-        return reason, "" if is_draft else f"it has {', '.join(f'“{one}”' for one in missing)}"
+        return reason, "" if is_draft else f"not found: {', '.join(f'“{one}”' for one in missing)}"
 
     def ceiling(self) -> float | None:
         """The highest p_ref that orderings still to be scored could bring; None where it does not depend on them."""

@@ -42,7 +42,7 @@ isr-rag batch in.jsonl --out out.jsonl --calibration calibration/calibration.jso
 LogFile = Annotated[Path, typer.Argument(callback=input_file, help="File of collected decisions.")]
 HStar = Annotated[
     float | None,
-    typer.Option(help="Target hallucination rate to label for; fixed by the first draw, 0.05 by default."),
+    typer.Option(help="Share of wrong answers to accept; fixed by the first draw, 0.05 by default."),
 ]
 Delta = Annotated[
     float | None,

@@ -90,7 +90,7 @@ class DecideRequest(BaseModel):
         description="The retrieved chunks, in the retriever's order; with none the gate abstains."
     )
     h_star: float | None = Field(
-        None, gt=0.0, lt=1.0, description="Target hallucination rate; the server's own by default."
+        None, gt=0.0, lt=1.0, description="Share of wrong answers to accept; the server's own by default."
     )
 
 
