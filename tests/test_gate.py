@@ -51,7 +51,7 @@ class TestTheTable:
             (1.0, 0.9, 6.3, Action.ANSWER, Action.ANSWER, Reason.SUFFICIENT),
             (1.0, 0.99, 0.24, Action.ABSTAIN, Action.ANSWER, Reason.SUFFICIENT),
             (0.0, 0.9, 137.8, Action.ANSWER, Action.ABSTAIN, Reason.REFERENCE_BELOW_TARGET),
-            (0.5, 0.9, 30.5, Action.ANSWER, Action.ABSTAIN, Reason.REFERENCE_BELOW_TARGET),
+            (0.5, 0.9, 30.6, Action.ANSWER, Action.ABSTAIN, Reason.REFERENCE_BELOW_TARGET),
             (1.0, 1e-4, 0.70, Action.ABSTAIN, Action.ABSTAIN, Reason.INSUFFICIENT_INFORMATION),
         ],
     )
