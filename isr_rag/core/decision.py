@@ -186,7 +186,7 @@ class Decision:
             spread = (
                 "the same for every order, by construction"
                 if self.settings.invariant
-                else f"over {len(self.q)} orderings, lowest {self.q_lo:.4f}"
+                else f"over {len(self.q)} ordering{'s' * (len(self.q) > 1)}, lowest {self.q_lo:.4f}"
             )
             rows.append(("q_bar", f"{self.q_bar:.4f} {spread}"))
         if self.q_alone:

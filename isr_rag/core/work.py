@@ -83,9 +83,9 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
     reference = checked_reference(item.get("reference")) or default
     if reference is None:
         raise NoReferenceError(
-            "a gate without a reference has nothing to trust: give reference=Oracle(...), ToolReference(...), "
-            "Verifier(...) or CalibratedMixture(...) from isr_rag.references, use ISRGate.load(folder of isr-rag "
-            "calibrate), or use the judge that comes with the package (ISRGate() with no scorer)"
+            "a gate without a reference has nothing to trust: run `isr-rag calibrate` and take what it wrote "
+            "(ISRGate.load(folder), --calibration folder), give another reference (Oracle, --p-ref, ToolReference, "
+            "Verifier, ...; see isr_rag.references), or use the judge that comes with the package, by naming no model"
         )
     can_acquire: object = item.get("can_acquire", False)
     if not isinstance(can_acquire, bool):  # the string "false" is true
