@@ -18,7 +18,6 @@ const EXAMPLES = {
     evidence: "Marie Curie was born in Warsaw in 1867. She won the Nobel Prize in Physics in 1903 and the Nobel Prize in Chemistry in 1911.\n\nPierre Curie, the husband of Marie Curie, was born in Paris in 1859. He studied magnetism and crystals before he worked on radioactivity.",
   },
   enough: {
-    h_star: 0.2, // a question alone is judged with less certainty than a claim
     question: "Which Nobel Prize did Marie Curie win in 1911?",
     evidence: "Marie Curie won the Nobel Prize in Chemistry in 1911.\n\nPierre Curie was born in Paris in 1859.",
   },
