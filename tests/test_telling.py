@@ -116,12 +116,12 @@ def test_a_decision_is_a_span_under_the_conventions_for_generative_ai(spans: Any
 
 def test_a_failure_ends_the_span_as_failed(spans: Any) -> None:
     def broken(prompt: object, ordering: object) -> float:
-        raise RuntimeError("gone")
+        raise RuntimeError("cannot read: The Seine.")
 
     with pytest.raises(ScorerError):
         ISRGate(scorer=FixedScorer(broken), reference=Oracle(1.0)).decide(EVIDENCE, claim="The Seine.")
     assert spans()[0].attributes["error.type"] == "ScorerError"
-    assert not spans()[0].status.is_ok
+    assert not spans()[0].status.is_ok and "Seine" not in spans()[0].to_json()
 
 
 def test_opentelemetry_is_not_loaded_by_a_decision() -> None:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from isr_rag._util.text import printable
@@ -206,27 +207,20 @@ def traced(scorer: str) -> Generator[Callable[[list[Decision]], list[Decision]],
     """Trace the making of decisions; yields a function that records them and hands them back.
 
     Where the application has loaded OpenTelemetry (extra "otel"), a span `evaluate <scorer>` by its conventions for
-    generative AI has an event `gen_ai.evaluation.result` for each decision. An exception ends it as failed.
+    generative AI has an event `gen_ai.evaluation.result` for each decision. Of an exception it has the type alone.
     """
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         yield _log
         return
-    attributes = {
-        "gen_ai.operation.name": "evaluate",
-        "gen_ai.provider.name": "isr_rag",
-        "gen_ai.request.model": scorer,
-    }
-    with trace.get_tracer("isr_rag").start_as_current_span(f"evaluate {scorer}", attributes=attributes) as span:
-
-        def record(decisions: list[Decision]) -> list[Decision]:
-            _record(span, decisions)
-            return _log(decisions)
-
+    known = {"gen_ai.operation.name": "evaluate", "gen_ai.provider.name": "isr_rag", "gen_ai.request.model": scorer}
+    settings: Any = {"attributes": known, "record_exception": False, "set_status_on_exception": False}
+    with trace.get_tracer("isr_rag").start_as_current_span(f"evaluate {scorer}", **settings) as span:
         try:
-            yield record
+            yield partial(_record, span)
         except Exception as error:
             span.set_attribute("error.type", type(error).__qualname__)
+            span.set_status(trace.StatusCode.ERROR)
             raise
 
 
@@ -254,7 +248,7 @@ def _log(decisions: list[Decision]) -> list[Decision]:
     return decisions
 
 
-def _record(span: Span, decisions: Sequence[Decision]) -> None:
+def _record(span: Span, decisions: list[Decision]) -> list[Decision]:
     span.set_attribute("isr.decisions", len(decisions))
     span.set_attribute("isr.passes", sum(decision.passes for decision in decisions))
     for decision in decisions:
@@ -272,3 +266,4 @@ def _record(span: Span, decisions: Sequence[Decision]) -> None:
         if decision.isr is not None:
             result["isr.ratio"] = decision.isr
         span.add_event("gen_ai.evaluation.result", result)
+    return _log(decisions)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal, cast
+from typing import Literal, NoReturn
 
 from isr_rag.core.decision import Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
@@ -27,6 +28,7 @@ MESSAGE = "I cannot answer this from the documents at hand."
 _TEMPLATES = {"before": SUFFICIENT, "after": SUPPORTED}
 _DEFAULT_H_STAR = {"before": BEFORE_DRAFTING, "after": AFTER_DRAFTING}
 _NO_TEXT = "…"
+_QUOTED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|\w{4,}")  # words, and parts of them in CJK
 
 _CARRIES_ON = re.compile(
     r"^(?:and|but|or|then|also|what about|how about)\b|\bwhich one\b(?! of)|\b(?:then|this|that|these|those)\W*$"
@@ -85,14 +87,7 @@ def gate_for(
     on_error: OnError = "raise",
     rounds: int = 1,
 ) -> ISRGate:
-    """The gate of an adapter, checked for what it is going to be asked.
-
-    Args:
-        place: where it decides.
-        gate: the user's own gate; by default the one that comes with the package, shared by all who ask for it.
-        h_star: overrides the gate's target.
-        on_error: policy of the default gate.
-        rounds: most rounds of its loop, >= 1.
+    """The gate of an adapter, checked for so many rounds: the user's own, or the package's, which all of them share.
 
     Raises:
         ConfigurationError: for a setting out of range, or if no evidence could ever lead to an answer.
@@ -144,14 +139,7 @@ def not_alone(gate: ISRGate, question: str, answer: str | None = None) -> Decisi
 
 
 def asked(decision: Decision, question: str, draft: str | None = None) -> Decision:
-    """A decision as an adapter hands it on.
-
-    Args:
-        decision: of the gate.
-        question: what was judged.
-        draft: what was judged as its answer. Where a scorer or reference failed, what it said may quote the draft: the
-            detail then keeps what failed and the kind of failure.
-    """
+    """A decision as an adapter hands it on: with its question; of a failure, which may quote the draft, the kind."""
     detail = decision.detail
     if draft is not None and decision.reason in (Reason.SCORER_FAILED, Reason.REFERENCE_FAILED):
         detail = detail.split(": ", 1)[0]
@@ -160,22 +148,31 @@ def asked(decision: Decision, question: str, draft: str | None = None) -> Decisi
 
 @contextmanager
 def unquoted(*drafts: str | None) -> Generator[None, None, None]:
-    """An ISRError that is raised inside and has a word of `drafts` loses what it says, and its cause."""
+    """An ISRError that is raised inside loses what it says where it, or what it came of, has a word of `drafts`."""
     try:
         yield
     except ISRError as error:
-        said, cause = "", cast(BaseException | None, error)
-        while cause is not None:
-            said, cause = f"{said} {cause}", cause.__cause__ or cause.__context__
-        if not any(word in said for draft in drafts for word in re.findall(r"\w{4,}", draft or "")):
-            raise
-        raise _silent(error) from None
+        came: list[BaseException] = [error]
+        for one in came:
+            inner = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
+            came += [other for other in inner if other is not None and other not in came]
+        said = " ".join(f"{one} {one.args} {vars(one)}" for one in came).casefold()
+        words = [word for draft in drafts if draft for word in _QUOTED.findall(draft) or draft.split()]
+        if any(form(word).strip("'\"").casefold() in said for word in words for form in (str, ascii, json.dumps)):
+            _raise_alone(_silent(error))
+        raise
 
 
 def unread(error: Exception) -> Exception:
-    """The error of a draft without what it says, which may quote it; what a connection or server says came instead."""
-    held = getattr(error, "__dict__", {}).keys() & {"request", "_request", "response"}
-    return error if isinstance(error, ISRError) or held or getattr(error, "errno", None) else _silent(error)
+    """The error of a draft without what it says and came of; what a connection or server says is none, and stays."""
+    held = any(vars(error).get(name) is not None for name in ("request", "_request", "response"))
+    own = isinstance(error, ISRError) and error.__cause__ is None
+    if not (held or own or (isinstance(error, OSError) and error.errno)):
+        return _silent(error)
+    error.__cause__ = error.__context__ = None
+    if isinstance(error, OSError) and error.filename is not None:  # a text that was tried as the name of a file
+        del error.filename, error.filename2
+    return error
 
 
 @contextmanager
@@ -184,7 +181,15 @@ def drafting() -> Generator[None, None, None]:
     try:
         yield
     except Exception as error:
-        raise unread(error) from None
+        _raise_alone(unread(error))
+
+
+def _raise_alone(error: Exception) -> NoReturn:
+    """Raise an error that does not lead to the one that is handled, not even as its context."""
+    try:
+        raise error
+    finally:
+        error.__cause__ = error.__context__ = None
 
 
 def _silent(error: Exception) -> Exception:

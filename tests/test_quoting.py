@@ -1,0 +1,136 @@
+"""No error about a draft quotes it: not in what it says, nor in what it came of."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isr_rag import ISRGate
+from isr_rag.errors import InvalidInputError, ISRError
+from isr_rag.gate.adapters import drafting, unquoted, unread
+from isr_rag.references import Case, Oracle
+from isr_rag.testing import FixedScorer
+
+DRAFT = "UNGATEDCANARY"
+
+
+def says(case: Any) -> float:
+    raise ValueError(DRAFT)
+
+
+def says_it_in_other_letters(case: Any) -> float:
+    raise ValueError(DRAFT.lower())
+
+
+def compiles(case: Any) -> float:
+    return float(len(compile(f"x = = '{DRAFT}'", "<draft>", "exec").co_names))
+
+
+def groups(case: Any) -> float:
+    raise ExceptionGroup("several", [ValueError(DRAFT)])
+
+
+def notes(case: Any) -> float:
+    error = ValueError("what?")
+    error.add_note(DRAFT)
+    raise error
+
+
+def handles(case: Any) -> float:
+    try:
+        raise ValueError(DRAFT)
+    except ValueError:
+        raise RuntimeError("gone") from OSError("the disk")
+
+
+def holds(case: Any) -> float:
+    error = json.JSONDecodeError("no JSON", DRAFT, 0)  # as requests raises it: without a request
+    error.request = error.response = None  # type: ignore[attr-defined]
+    raise error
+
+
+def opens(case: Any) -> float:
+    return float(len(Path(DRAFT * 40).read_text()))
+
+
+def is_refused(case: Any) -> float:
+    try:
+        raise ValueError(DRAFT)
+    except ValueError:
+        raise ConnectionRefusedError(111, "Connection refused")  # noqa: B904  # as it comes about
+
+
+WAYS: list[Callable[[Any], float]] = [
+    says,
+    says_it_in_other_letters,
+    compiles,
+    groups,
+    notes,
+    handles,
+    holds,
+    opens,
+    is_refused,
+]
+
+
+def clean(error: BaseException | None) -> bool:
+    """Whether neither an error nor any that it came of has the draft in its words, attributes or traceback."""
+    while error is not None:
+        told = repr((error, str(error), error.args, vars(error), traceback.format_exception(error)))
+        if DRAFT in told.upper():
+            return False
+        error = error.__cause__ or error.__context__
+    return True
+
+
+def deciding(judge: Callable[[Case], float], draft: str = DRAFT) -> ISRError:
+    with pytest.raises(ISRError) as caught, unquoted(draft):
+        ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(judge), h_star=0.2).decide(
+            ["The Seine flows through Paris."], question="Which river flows through Paris?", answer=draft
+        )
+    return caught.value
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_about_a_draft_that_is_judged(way: Callable[[Case], float]) -> None:
+    assert clean(deciding(way))
+
+
+@pytest.mark.parametrize("draft", ["München", "塞纳河流经巴黎和鲁昂两座城市。", "42"])
+@pytest.mark.parametrize("form", [str, json.dumps, ascii, lambda draft: draft[:9]])
+def test_a_draft_in_any_script_and_with_escapes(draft: str, form: Callable[[str], str]) -> None:
+    def quoting(case: Case) -> float:
+        raise ValueError(f"cannot read {form(draft)}")
+
+    assert "cannot read" not in str(deciding(quoting, draft))
+
+
+def test_what_quotes_no_draft_is_said() -> None:
+    def gone(case: Case) -> float:
+        raise RuntimeError("the machine is gone")
+
+    error = deciding(gone)
+    assert "the machine is gone" in str(error) and isinstance(error.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_while_a_draft_is_made(way: Callable[[Any], float]) -> None:
+    with pytest.raises(Exception) as caught, drafting():  # each its own
+        way(None)
+    assert clean(caught.value)
+    with pytest.raises(Exception) as raised:  # each its own
+        way(None)
+    error = unread(raised.value)
+    assert clean(error) and isinstance(error, type(raised.value) if way is not groups else InvalidInputError)
+
+
+def test_a_connection_is_still_told_of() -> None:
+    with pytest.raises(ConnectionRefusedError, match="Connection refused"), drafting():
+        is_refused(None)
+    with pytest.raises(FileNotFoundError, match=r"^\[Errno 2\] No such file or directory$"), drafting():
+        Path(DRAFT).read_text()
