@@ -23,6 +23,7 @@ from isr_rag.gate.adapters import Place, not_alone, stands_alone
 from langchain_isr.agent_run import AgentRun
 from langchain_isr.audit import audited_evidence, trimmed
 from langchain_isr.common import KEY, ISRAbstained, item_of, replaced, settled
+from langchain_isr.quiet import quietly
 
 When = Place | Literal["both"]
 WithoutEvidence = Literal["pass", "abstain"]
@@ -157,7 +158,8 @@ class Turns:
             return
         if "condensed" not in begun:
             if self.condense is not None:
-                condensed = str(self.condense(request.messages)).strip()
+                with quietly():
+                    condensed = str(self.condense(request.messages)).strip()
             else:
                 asking = AskForQuestion(request, run.question)
                 made = str((yield asking)).strip()
@@ -344,7 +346,7 @@ def _without_words(message: BaseMessage) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
     return AIMessage(
-        "", id=message.id, name=message.name, tool_calls=message.tool_calls, usage_metadata=message.usage_metadata
+        "", id=message.id, name=_agent(), tool_calls=message.tool_calls, usage_metadata=message.usage_metadata
     )
 
 
@@ -352,5 +354,9 @@ def _marked(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
     marked = {**message.response_metadata, KEY: decision}
-    agent = (ensure_config().get("metadata") or {}).get("lc_agent_name")  # by which agents are told apart
-    return message.model_copy(update={"response_metadata": marked, "name": message.name or agent})
+    return message.model_copy(update={"response_metadata": marked, "name": message.name or _agent()})
+
+
+def _agent() -> str | None:
+    """The name of the agent, by which agents are told apart."""
+    return (ensure_config().get("metadata") or {}).get("lc_agent_name")

@@ -1,17 +1,26 @@
-"""Keeps an undecided draft out of streams, checkpoints, stores, handlers and errors; only tracers see it."""
+"""Keeps an undecided draft out of streams, checkpoints, stores, handlers, logs and errors; only tracers see it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, cast
 
-from langchain_core.callbacks import AsyncCallbackManager, BaseCallbackHandler, BaseCallbackManager, CallbackManager
+from langchain_core.callbacks import (
+    AsyncCallbackManager,
+    BaseCallbackHandler,
+    BaseCallbackManager,
+    CallbackManager,
+    UsageMetadataCallbackHandler,
+)
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tracers.base import AsyncBaseTracer, BaseTracer
+from langchain_core.tracers.context import _configure_hooks  # pyright: ignore[reportPrivateUsage]
 from langchain_core.tracers.log_stream import LogStreamCallbackHandler
 from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
 
@@ -24,6 +33,9 @@ NO_STREAM = "nostream"
 # What feeds `astream_log`, `astream_events` and the listeners of `with_listeners` is a tracer too.
 _TRACERS = (BaseTracer, AsyncBaseTracer)
 _TELLING = (LogStreamCallbackHandler, RootListenersTracer, AsyncRootListenersTracer)
+
+_LOGGERS = ("langchain", "langgraph")
+_drafting: ContextVar[bool] = ContextVar("langchain_isr_drafting", default=False)
 
 # Where LangGraph keeps what it hands from a graph to the graphs inside its nodes. Its names for them are private.
 _INTERNAL = "__pregel_"
@@ -81,21 +93,46 @@ def _nowhere(_: Any) -> None:
 
 @contextmanager
 def quietly() -> Generator[None, None, None]:
-    """Everything called inside runs under `quiet_config` of the running configuration, and fails as `drafting` says."""
-    token = var_child_runnable_config.set(quiet_config())
-    try:
+    """Everything called inside runs under `quiet_config` of the running configuration, and fails as `drafting` says.
+
+    Handlers of `register_configure_hook`, which every run gets, hear nothing of it, unless they are tracers.
+    """
+    with ExitStack() as undone:
+
+        def given(var: ContextVar[Any], value: object) -> None:
+            undone.callback(var.reset, var.set(value))
+
+        given(var_child_runnable_config, quiet_config())
+        given(_drafting, True)
+        for var, _, made, _ in _configure_hooks:
+            handler = var.get()
+            kind = made if handler is None else type(handler)
+            if kind is not None and not _sees(kind):
+                given(var, BaseCallbackHandler())
+        for name, logger in [*logging.root.manager.loggerDict.items()]:
+            if name.startswith(_LOGGERS) and isinstance(logger, logging.Logger):
+                logger.addFilter(_wordless)
         with drafting():
             yield
-    finally:
-        var_child_runnable_config.reset(token)
+
+
+def _wordless(record: logging.LogRecord) -> bool:
+    """Let a record pass; what is logged while a draft is made may quote it, and loses what it says."""
+    if _drafting.get():
+        said = "left out, since it may quote a draft"
+        place = (record.name, record.levelno, record.pathname, record.lineno)
+        bare = logging.LogRecord(*place, said, (), None, record.funcName)
+        vars(record).clear()
+        vars(record).update(vars(bare))
+    return True
 
 
 def refuse_telling(draft: object) -> None:
     """Refuse a draft that tells or remembers what it said before a gate has decided.
 
     Raises:
-        ConfigurationError: for a `RunnableWithMessageHistory`, or for handlers and listeners that are no tracers, of
-            the draft itself or anywhere inside it.
+        ConfigurationError: for a `RunnableWithMessageHistory`, a graph with a store of its own, or handlers and
+            listeners that are no tracers, of the draft itself or anywhere inside it.
     """
     for part in _parts(draft, set()):
         if isinstance(part, RunnableWithMessageHistory):
@@ -103,6 +140,11 @@ def refuse_telling(draft: object) -> None:
                 "the draft keeps a history of what is undecided yet: put the history around the gate"
             )
         own = vars(part)
+        if "checkpointer" in own and own.get("store") is not None:
+            raise ConfigurationError(
+                "the draft keeps what is undecided yet in a store of its own: give that to a graph around the gate, "
+                "where the draft can read it"
+            )
         callbacks = own.get("callbacks") or (own.get("config") or {}).get("callbacks") or []
         handlers = callbacks.handlers if isinstance(callbacks, BaseCallbackManager) else callbacks
         if len(_tracers(handlers)) < len(handlers) or own.get("config_factories"):
@@ -131,4 +173,10 @@ def _parts(value: Any, seen: set[int]) -> Iterator[Runnable[Any, Any]]:
 
 
 def _tracers(handlers: list[BaseCallbackHandler]) -> list[BaseCallbackHandler]:
-    return [handler for handler in handlers if isinstance(handler, _TRACERS) and not isinstance(handler, _TELLING)]
+    return [handler for handler in handlers if _sees(type(handler))]
+
+
+def _sees(kind: type[BaseCallbackHandler]) -> bool:
+    """Whether handlers of a type hear of a draft: tracers, and the one that keeps nothing but numbers of tokens."""
+    tracer = issubclass(kind, _TRACERS) and not issubclass(kind, _TELLING)
+    return tracer or kind is UsageMetadataCallbackHandler

@@ -6,7 +6,9 @@ import asyncio
 import logging
 import pickle
 import threading
+import traceback
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
@@ -22,7 +24,7 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
-from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.callbacks import BaseCallbackHandler, get_usage_metadata_callback
 from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.documents import Document
 from langchain_core.messages import (
@@ -37,10 +39,12 @@ from langchain_core.output_parsers import JsonOutputParser
 from langchain_core.runnables import RunnableLambda, RunnableParallel
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tools import InjectedToolCallId, create_retriever_tool, tool
+from langchain_core.tracers.context import register_configure_hook
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_store, get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, RetryPolicy, interrupt
 from lc_fakes import Runs, ScriptedModel, bm25, gate, rivers, searching
 from pydantic import BaseModel, Field, ValidationError
@@ -330,6 +334,83 @@ def test_no_error_of_a_draft_quotes_it_and_each_keeps_its_type(kind: type[Except
     assert clean(str(pickle.loads(pickle.dumps(caught.value))))
     gone = ConnectionRefusedError(111, "Connection refused")
     assert unread(gone) is gone
+
+
+def refused(state: Any) -> Any:
+    try:
+        raise ValueError(SECRET)
+    except ValueError:
+        raise ConnectionRefusedError(111, "Connection refused")  # noqa: B904  # as it comes about
+
+
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_no_error_of_a_draft_leads_to_one_that_quotes_it(host: str) -> None:
+    for draft, says in ((quoting, "may quote the draft"), (refused, "Connection refused")):
+        with pytest.raises(Exception, match=says) as caught:
+            HOSTS[host](Watch(), RunnableLambda(draft), lambda case: 1.0).invoke(ASKED, Watch().config())
+        came: list[BaseException] = [caught.value]
+        for error in came:
+            came += [one for one in (error.__cause__, error.__context__) if one and one not in came]
+        assert clean(came, [traceback.format_exception(error) for error in came])
+
+
+_hooked: ContextVar[Any] = ContextVar("hooked", default=None)
+register_configure_hook(_hooked, inheritable=True)
+
+
+def test_a_handler_that_every_run_gets_hears_of_no_draft_and_tokens_are_counted() -> None:
+    said = AIMessage(SECRET, usage_metadata={"input_tokens": 3, "output_tokens": 4, "total_tokens": 7})
+    said.response_metadata = {"model_name": "m"}
+    model = speaks(said)
+    agent = an_agent(speaking(said), ISRMiddleware(gate(FATES["abstains"]), tools=["search"]))
+    for host in (*HOSTS.values(), None):
+        heard: list[Any] = []
+        token = _hooked.set(hearing(BaseCallbackHandler, heard))
+        with get_usage_metadata_callback() as counted:
+            if host is None:
+                agent.invoke(SAID)
+            else:
+                host(Watch(), PROMPTED | model, FATES["abstains"]).invoke(ASKED, Watch().config())
+        assert heard and clean(heard) and counted.usage_metadata["m"]["total_tokens"] == 7
+        assert _hooked.get() is not None  # and heard of again
+        _hooked.reset(token)
+
+
+def test_a_draft_with_a_store_of_its_own_is_refused() -> None:
+    built = StateGraph(Inner)
+    built.add_node("write", remembering)
+    built.add_edge(START, "write")
+    graph = built.compile(store=InMemoryStore())
+
+    def called(state: Any) -> str:
+        return str(graph.invoke(state)["text"])
+
+    for draft in (graph | TEXT, RunnableLambda(called)):
+        for host in HOSTS.values():
+            with pytest.raises((ConfigurationError, ValidationError), match="store of its own"):
+                host(Watch(), draft, lambda case: 1.0)
+
+
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_what_langgraph_logs_of_a_draft_that_is_tried_again_does_not_quote_it(
+    host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def flaky(state: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ConnectionError(SECRET)
+        return {"text": SECRET}
+
+    built = StateGraph(Inner)
+    built.add_node("write", flaky, retry_policy=RetryPolicy(max_attempts=2, initial_interval=0.001, jitter=False))
+    built.add_edge(START, "write")
+    with caplog.at_level(logging.DEBUG):
+        done = HOSTS[host](Watch(), built.compile() | TEXT, FATES["abstains"]).invoke(ASKED, Watch().config())
+        logging.getLogger("langgraph.pregel._retry").info("said of something else")
+    assert len(calls) == 2 and clean(done, caplog.text, [vars(record) for record in caplog.records])
+    assert "may quote a draft" in caplog.text and "said of something else" in caplog.text
 
 
 @pytest.mark.parametrize("called", ["by the chain", "in a function"])
@@ -633,6 +714,31 @@ def test_the_draft_of_an_agent_is_seen_nowhere(
     open_ = an_agent(speaking(SECRET), ISRMiddleware(gate(), tools=["search"], when=when), model=model, name="expert")
     last = open_.invoke(SAID)["messages"][-1]
     assert (last.text, last.name) == (SECRET, "expert")
+
+
+def test_nothing_but_the_call_goes_on_of_a_message_that_calls_a_tool() -> None:
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        call = ToolCall(name="search", args={"query": "rivers"}, id="1")
+        return SECRET if isinstance(messages[-1], ToolMessage) else AIMessage(SECRET, name=SECRET, tool_calls=[call])
+
+    watch = Watch()
+    watch.stream(an_agent(reply, ISRMiddleware(gate(FATES["abstains"])), checkpointer=watch.saver), SAID)
+    assert watch.clean()
+    named = an_agent(speaking(SECRET), ISRMiddleware(gate()), name="expert").invoke(SAID)
+    assert [message.name for message in named["messages"] if isinstance(message, AIMessage)] == ["expert"] * 2
+
+
+def test_a_model_that_a_function_asks_for_the_question_is_not_seen() -> None:
+    model = ScriptedModel(reply=lambda messages: f"{SECRET}. Which river flows through Paris?")
+
+    def condense(messages: Any) -> str:
+        return str(model.invoke(messages).text).split(". ")[1]
+
+    said = [ToolMessage("The Seine flows through Paris.", tool_call_id="1"), HumanMessage("And what is it called?")]
+    watch = Watch()
+    gated = ISRMiddleware(gate(FATES["abstains"]), tools=["search"], condense=condense)
+    watch.run(an_agent(speaking(SECRET), gated), {"messages": [HumanMessage(QUESTION), AIMessage("Hm."), *said]})
+    assert watch.clean() and "Which river flows through Paris?" in watch.text()
 
 
 class River(BaseModel):
