@@ -95,7 +95,7 @@ class Seen:
         chain, error = [], self.error
         while error is not None:
             chain.append((str(error), vars(error)))
-            error = error.__cause__
+            error = error.__cause__ or error.__context__
         shots = [shot.to_dict() for shot in self.snapshots]
         return {"result": self.result, "error": chain, "tokens": self.tokens, "snapshots": shots, "logs": self.logs}
 
@@ -338,6 +338,34 @@ def test_no_error_of_a_draft_quotes_it_and_each_keeps_its_type(
     with pytest.raises(ConnectionRefusedError, match="Connection refused"):
         gone = _Failing(ConnectionRefusedError(111, "Connection refused"))
         ISRChatGenerator(gone, core()).run([ChatMessage.from_user("?")], QUESTION, DOCUMENTS)
+
+
+@component
+class _FailsAtOnce:
+    @component.output_types(replies=list[ChatMessage])
+    def run(self, messages: list[ChatMessage], **settings: Any) -> dict[str, Any]:
+        raise ValueError(SECRET)
+
+
+@pytest.mark.parametrize("path", ["sync", "async", "stream"])
+def test_what_haystack_logs_of_a_draft_does_not_quote_it(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    def search(query: str) -> Any:
+        raise ValueError(query)
+
+    parameters = {"type": "object", "properties": {"query": {"type": "string"}}}
+    tool = Tool(name="search", description="Searches.", parameters=parameters, function=search)
+    failing = Agent(
+        chat_generator=MockChatGenerator([reply(SEARCH), reply(TextContent(GOOD))]),
+        tools=[tool],
+        raise_on_tool_invocation_failure=False,
+    )
+    for drafting in (FallbackChatGenerator([_FailsAtOnce(), says(TextContent(GOOD))]), failing):
+        caplog.clear()
+        seen = watch(whole(drafting), caplog, path)
+        assert seen.result["say"]["said"] == GOOD and not holds_canary([seen.of(), [vars(r) for r in caplog.records]])
+        assert "may quote a draft" in seen.logs
+    logging.getLogger("haystack").warning("said of something else")
+    assert "said of something else" in caplog.text
 
 
 @pytest.mark.parametrize("ending", ["cancel", "time out"])

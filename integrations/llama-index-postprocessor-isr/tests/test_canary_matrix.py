@@ -301,6 +301,32 @@ def test_no_error_of_a_draft_quotes_it_and_each_keeps_its_type(run: str, kind: t
         queried(ISRQueryEngine(gone, gate=fixed(1.0), place="after"), run)
 
 
+class Numbered(BaseModel):
+    """A structured answer with a number."""
+
+    number: int
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+def test_what_llama_index_logs_of_a_draft_does_not_quote_it(run: str, caplog: pytest.LogCaptureFixture) -> None:
+    drafts = drafting_engine(lambda prompt: json.dumps({"number": SECRET}), output_cls=Numbered)
+    engine = ISRQueryEngine(drafts, gate=fixed(judge), place="after", message=MESSAGE)
+    with caplog.at_level(logging.DEBUG):
+        queried(engine, run)
+        logging.getLogger("llama_index.core").warning("said of something else")
+    assert not holds_canary(caplog.text, [repr(vars(record)) for record in caplog.records])
+    assert "may quote a draft" in caplog.text and "said of something else" in caplog.text
+
+
+def test_what_a_talkative_agent_logs_does_not_quote_its_draft(caplog: pytest.LogCaptureFixture) -> None:
+    llm = ScriptedLLM(asks=[{"search": SECRET}], last=lambda heard: SECRET)
+    tools = [evidence_tool(RETRIEVER, gate=fixed(1.0))]
+    drafting = FunctionAgent(tools=tools, llm=llm, streaming=False, verbose=True)
+    with caplog.at_level(logging.DEBUG):
+        answered = asyncio.run(GatedAgent(drafting, gate=fixed(judge), message=MESSAGE).run(QUESTION))
+    assert str(answered) == MESSAGE and not holds_canary(caplog.text)
+
+
 @pytest.mark.parametrize("kind", [ValueError, KeyError, RuntimeError])
 def test_no_error_of_an_agent_quotes_its_draft(kind: type[Exception]) -> None:
     def fails(heard: Any) -> Any:
@@ -699,3 +725,32 @@ def test_a_gated_agent_judges_a_follow_up_in_words_that_stand_alone(how: str) ->
     else:
         assert str(answers[2]) == "In 1918." and decision["question"] == CONDENSED
         assert all(TURNS[2] not in query for query in judged)
+
+
+@pytest.mark.parametrize("made", [f"It is {SECRET}.", f"Is the river {WORDS[0]}?", "Did it end in 1918?", ""])
+def test_an_answer_in_the_place_of_a_rewritten_question_goes_nowhere(made: str) -> None:
+    drafting = agent(GOOD, condensed=made)
+    said = [ChatMessage(role="user", content=QUESTION), ChatMessage(role="assistant", content=MESSAGE)]
+
+    async def talk() -> tuple[Any, str]:
+        context = Context(drafting)
+        gated = GatedAgent(drafting, gate=fixed(judge), message=MESSAGE)
+        return await gated.run(TURNS[2], ctx=context, chat_history=said), await observed(context)
+
+    with recorded() as (events, _):
+        answered, kept = asyncio.run(talk())
+    assert str(answered) == MESSAGE and answered.metadata["isr"]["question"] == TURNS[2]
+    assert not holds_canary(str(answered), answered.metadata, kept, *_of_the_gate(events.events))
+
+
+def test_an_error_of_the_model_that_rewrites_quotes_nothing() -> None:
+    class Failing(ScriptedLLM):
+        async def achat(self, *args: Any, **kwargs: Any) -> Any:
+            raise ValueError(SECRET)
+
+    drafting = agent(GOOD)
+    drafting.llm = Failing(asks=[], last=lambda heard: GOOD)
+    said = [ChatMessage(role="user", content=QUESTION), ChatMessage(role="assistant", content=MESSAGE)]
+    with pytest.raises(ValueError, match="may quote the draft") as caught:
+        asyncio.run(GatedAgent(drafting, gate=fixed(judge)).run(TURNS[2], chat_history=said))
+    assert not holds_canary("".join(traceback.format_exception(caught.value)), caught.value.__context__)

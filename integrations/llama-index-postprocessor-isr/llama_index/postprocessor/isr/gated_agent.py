@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
@@ -15,9 +16,10 @@ from llama_index.core.workflow import Context
 from isr_rag import ISRGate, Reason
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import abstain
-from isr_rag.gate.adapters import MESSAGE, drafting, gate_for
+from isr_rag.gate.adapters import MESSAGE, gate_for, stands_alone
 from llama_index.postprocessor.isr.agent import QUESTION, kept_nodes
 from llama_index.postprocessor.isr.evidence import Nodes, agather, decided
+from llama_index.postprocessor.isr.unseen import unseen
 
 WithoutEvidence = Literal["pass", "abstain"]
 Condense: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[str]]
@@ -117,7 +119,7 @@ class GatedAgent:
             await private.store.set("state", copy.deepcopy(state))
         question = await self._question(user_msg, history)
         await private.store.set(QUESTION, question)
-        with drafting():
+        with unseen():
             draft, called = await self._drafted(private, user_msg, {**settings, "memory": copied})
         nodes = await kept_nodes(private)
         if nodes is None and not called and self._without_evidence == "pass":
@@ -149,12 +151,12 @@ class GatedAgent:
         if not history:
             return user_msg
         said = [*history, ChatMessage(role=MessageRole.USER, content=user_msg)]
-        if self._condense is not None:
-            condensed = await self._condense(said)
-        else:
+        with unseen():
+            if self._condense is not None:
+                return (await self._condense(said)).strip() or user_msg
             wanted = ChatMessage(role=MessageRole.USER, content=CONDENSE)
-            condensed = (await self._llm.achat([*said, wanted])).message.content or ""
-        return condensed.strip() or user_msg
+            made = ((await self._llm.achat([*said, wanted])).message.content or "").strip()
+        return made if _is_question(made, said) else user_msg
 
     async def _drafted(self, private: Context, user_msg: str, settings: dict[str, Any]) -> tuple[str, bool]:
         """What the agent answers in a context of its own, and whether any tool returned on the way."""
@@ -182,3 +184,18 @@ class GatedAgent:
 
 def _asks(message: ChatMessage, user_msg: str) -> bool:
     return message.role == MessageRole.USER and message.content == user_msg
+
+
+def _is_question(made: str, said: Sequence[ChatMessage]) -> bool:
+    """Whether a model made a question that stands alone, without names and numbers that the conversation does not have.
+
+    No gate has judged what it made, and it goes out with the decision: it may be an answer.
+    """
+    known = {word.lower() for message in said for word in re.findall(r"\w+", message.content or "")}
+    words = re.findall(r"\w+", made)
+    told = [
+        word
+        for i, word in enumerate(words)
+        if (word.isupper() and word != "I") or any(c.isdigit() for c in word) or (i and not word.islower())
+    ]
+    return made.endswith("?") and stands_alone(made) and all(word.lower() in known for word in told)

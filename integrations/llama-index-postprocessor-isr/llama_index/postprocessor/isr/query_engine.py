@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, numbered, unquoted
+from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
     EngineRounds,
@@ -37,6 +37,7 @@ from llama_index.postprocessor.isr.evidence import (
     gather,
 )
 from llama_index.postprocessor.isr.gate import warn_unless_last
+from llama_index.postprocessor.isr.unseen import unseen
 
 dispatcher = get_dispatcher(__name__)
 
@@ -136,7 +137,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return self._abstain(found, StreamingResponse if self._streams() else Response)
         if self._place == "before" and not self._audit:
             return _attach(self._engine.synthesize(query_bundle, found.nodes), found)
-        with drafting():
+        with unseen():
             response = self._engine.synthesize(query_bundle, found.nodes)
             draft = _read(response)
         read = draft.source_nodes or found.nodes
@@ -156,7 +157,7 @@ class ISRQueryEngine(BaseQueryEngine):
                 nothing = gather(self._gate, _given(found_first), question=question)
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
             first = found_first
-        with drafting():
+        with unseen():
             response = self._engine.synthesize(query_bundle, first) if first else self._engine.query(query_bundle)
             draft = _read(response)
         if self._audit:
@@ -187,7 +188,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return self._abstain(found, AsyncStreamingResponse if self._streams() else Response)
         if self._place == "before" and not self._audit:
             return _attach(await self._engine.asynthesize(query_bundle, found.nodes), found)
-        with drafting():
+        with unseen():
             response = await self._engine.asynthesize(query_bundle, found.nodes)
             draft = await _aread(response)
         read = draft.source_nodes or found.nodes
@@ -207,7 +208,7 @@ class ISRQueryEngine(BaseQueryEngine):
                 nothing = await agather(self._gate, _agiven(found_first), question=question)
                 return self._abstain(nothing, AsyncStreamingResponse if self._streams() else Response)
             first = found_first
-        with drafting():
+        with unseen():
             if first:
                 response = await self._engine.asynthesize(query_bundle, first)
             else:
@@ -246,8 +247,8 @@ class ISRQueryEngine(BaseQueryEngine):
         if isinstance(response, PydanticResponse):
             try:
                 made = type(response.response).model_validate_json(text)  # type: ignore[union-attr]  # a text: not None
-            except ValidationError as error:
-                raise InvalidInputError("the structured draft cannot be made anew from its JSON") from error
+            except ValidationError:
+                raise InvalidInputError("the structured draft cannot be made anew from its JSON") from None
             return PydanticResponse(made, source_nodes=found.nodes, metadata=metadata)
         return _respond(text, type(response), found.nodes, metadata)
 
