@@ -20,6 +20,7 @@ import logging
 import pickle
 import re
 import threading
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -505,12 +506,12 @@ def _drafts(prompt: str) -> str:
 
 
 def _chain(error: BaseException | None) -> str:
-    """An error and everything it came from, in words."""
-    words: list[str] = []
-    while error is not None:
-        words.append(str(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return " <- ".join(words)
+    """An error and everything it came from, in the words of a traceback; also what a traceback leaves out."""
+    came = [] if error is None else [error]
+    for one in came:
+        inner = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
+        came += [other for other in inner if other is not None and other not in came]
+    return " <- ".join("".join(traceback.format_exception_only(one)) for one in came)
 
 
 def _check_plain(value: object, where: str) -> None:
