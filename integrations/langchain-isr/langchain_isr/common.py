@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from numbers import Number
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.prompts import BasePromptTemplate, PromptTemplate, format_document
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, WithJsonSchema
 
 from isr_rag import Action, Decision, ISRGate, Reason
 from isr_rag.core.evidence import Chunk, one_line
@@ -213,8 +213,8 @@ def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer
 def _may_be_draft(value: object, answer: str | None) -> bool:
     if value is None or isinstance(value, (Number, Document)):
         return False
-    if isinstance(value, (list, tuple)):
-        listed = cast(Sequence[object], value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        listed = list(cast(Iterable[object], value))
         if listed and all(isinstance(one, BaseMessage) for one in listed):
             return isinstance(listed[-1], AIMessage) and not listed[-1].tool_calls
         return any(_may_be_draft(one, answer) for one in listed)
@@ -222,7 +222,18 @@ def _may_be_draft(value: object, answer: str | None) -> bool:
         return any(_may_be_draft(one, answer) for one in cast(Mapping[object, object], value).values())
     if isinstance(value, str):
         return bool(value) if answer is None else one_line(value) == answer
-    return answer is None or isinstance(value, AIMessage)
+    if answer is None or isinstance(value, AIMessage):
+        return True
+    return any(_may_be_draft(one, answer) for one in _held(value))
+
+
+def _held(value: object) -> list[object]:
+    """What a structured object holds."""
+    if isinstance(value, BaseModel):
+        return [one for _, one in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, one.name) for one in fields(value)]
+    return []
 
 
 def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision:

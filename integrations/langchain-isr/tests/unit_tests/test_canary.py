@@ -626,9 +626,11 @@ def test_a_draft_under_a_key_that_the_gate_does_not_know_is_an_error(key: str, d
 TWINS: list[Any] = [SECRET, AIMessage(SECRET), AIMessage([HONEST, {"type": "text", "text": SECRET}])]
 
 
-@pytest.mark.parametrize(
-    "twin", [*TWINS, [SECRET], {"output": SECRET}, {"said": AIMessage(SECRET)}, [HumanMessage("x"), AIMessage(SECRET)]]
-)
+TWINS += [[SECRET], {SECRET}, {"output": SECRET}, {"said": AIMessage(SECRET)}, [HumanMessage("x"), AIMessage(SECRET)]]
+TWINS += [Plain(SECRET), Named(name=SECRET), {"parsed": [Plain(SECRET)]}, HumanMessage(SECRET)]
+
+
+@pytest.mark.parametrize("twin", TWINS)
 def test_a_second_copy_of_a_draft_does_not_pass_beside_the_first(twin: Any) -> None:
     state: Any = {**ASKED, "documents": rivers(2), "answer": SECRET, "raw": twin}
     for gated in (ISRGate(gate=gate(99)), ISRAudit(gate=gate(99))):
@@ -641,7 +643,13 @@ def test_what_is_no_draft_passes() -> None:
     more: Any = {"k": 4, "scores": [0.5, 0.25], "found": {"a": rivers(1)}, "messages": [HumanMessage("Hi")], "no": None}
     state = {**ASKED, "documents": rivers(2), **more}
     assert ISRGate(gate=gate()).invoke(state)["isr"]["predicate"] == "sufficient/1"
-    answered = {**state, "answer": "The Seine.", "language": "English", "context": "The Seine. It flows through Paris."}
+    answered = {
+        **state,
+        "parsed": Plain("a"),
+        "answer": "The Seine.",
+        "language": "English",
+        "context": "The Seine. It flows through Paris.",
+    }
     assert ISRGate(gate=gate()).invoke(answered)["language"] == "English"
     assert ISRAudit(gate=gate()).invoke(answered)["language"] == "English"
 
