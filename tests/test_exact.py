@@ -162,3 +162,8 @@ def test_an_audit_looks_for_a_quotation_in_the_chunk_that_is_cited_also_over_two
     for marker, absent in (("[2]", False), ("", False), ("[1]", True)):
         audit = audit_gate().audit(answer=f"The mayor said: {said} {marker}", evidence=EVIDENCE)
         assert any(one.absent for one in audit.statements) is absent, marker
+
+
+def test_numbers_longer_than_python_reads_are_numbers_all_the_same() -> None:
+    long = "1" * 5000
+    assert missing_numbers(f"It has {long} parts.", [Chunk(f"It has {long} 1/2 parts.")], None) == [long]

@@ -60,7 +60,7 @@ def in_markdown(text: str) -> str:
     return re.sub(r"([\\`*<\[\]])|(?<!\w)_|_(?!\w)", lambda found: "\\" + found.group(), folded)
 
 
-def _parts(text: str) -> list[Span]:
+def parts(text: str) -> list[Span]:
     """A text in parts of at most `SEGMENTED` characters, cut where it disturbs least."""
     start = 0
     found: list[Span] = []
@@ -85,7 +85,7 @@ def sentence_spans(text: str, *, prose: bool = False) -> list[Span]:
 
     boundaries = sentencex.get_sentence_boundaries  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
     spans: list[Span] = []
-    for start, end in _parts(text):
+    for start, end in parts(text):
         part = text[start:end]
         if not prose and _MOSTLY_ENCLOSING * len(_ENCLOSING.findall(part)) > len(part):
             spans.append((start, end))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from isr_rag._util.text import Span, well_formed
+from isr_rag._util.text import Span, parts, well_formed
 from isr_rag.core.evidence import Chunk, one_line
 
 _SMALL = 12  # whole numbers up to here without a unit are often counted by the writer ("two reasons")
@@ -24,7 +24,7 @@ BARE = 6
 """Words of the longest draft that is likely to be nothing but the answer."""
 
 _QUOTED_WORDS = 3  # of the shortest quotation: fewer in quotation marks are often a term or a title
-_MARKS = re.compile(r"[*_`\\]|\[\^?\d[\d,; –-]*\]|【[^】]*】")
+_MARKS = re.compile(r"[*_`\\]|\[\^?\d[\d,; –-]*\]|【[^【】]*】")
 _FOLDS = str.maketrans("“”„‟«»‘’‚‛‹›‐‑‒–—―−", '"' * 6 + "'" * 6 + "-" * 7)
 _QUOTED = re.compile(r"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“”]+[“”]|«[^«»]+»|(?<!\w)‘[^‘’]+’(?!\w)""")
 _OMITTED = re.compile(r"\[[^\[\]]*\]|\.\.\.|…")
@@ -64,11 +64,13 @@ _SCALES = {
     **{"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "dozen": 12.0},
     **{"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "B": 1e9, "bn": 1e9},
 }
+_FRACTION = r"\b(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"
+_SCALED = rf"(?<![\w.])(?<!\d,)(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b)[ -]?({'|'.join(_SCALES)})\b"
 _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}\b)"), ","),
     (re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s+"), " "),
     (re.compile(r"(\d?) ?([¼½¾⅐-⅞])"), lambda m: f"{int(m[1] or 0) + unicodedata.numeric(m[2]):.4g}"),
-    (re.compile(r"\b(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"), lambda m: f"{int(m[1] or 0) + int(m[2]) / int(m[3]):.4g}"),
+    (re.compile(_FRACTION), lambda m: f"{float(m[1] or 0) + int(m[2]) / int(m[3]):.4g}"),
     (re.compile(r"\b(?:hundreds|thousands|[a-z]*illions|dozens|tens|scores)\b", re.I), "many"),
     (re.compile(r"\b(?:several|few|multi) (?:hundred|thousand|[a-z]*illion|dozen)\b", re.I), "many"),
     (re.compile(r"\b(\d\d)(\d\d)–(\d\d)\b(?![–.,]\d)"), lambda m: f"{m[1]}{m[2]}–{m[1] * (m[2] < m[3])}{m[3]}"),
@@ -78,10 +80,7 @@ _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] =
     (re.compile(r"\b(?:three|3) quarters of an? ", re.I), "0.75 "),
     (re.compile(r"\b(?:a|one) quarter of an? ", re.I), "0.25 "),
     (re.compile(r"\ba (?=dozen\b)", re.I), "1 "),
-    (
-        re.compile(rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b)[ -]?({'|'.join(_SCALES)})\b"),
-        lambda m: f"{float(m[1].replace(',', '')) * _SCALES[m[2]]:.15g}",
-    ),
+    (re.compile(_SCALED), lambda m: f"{float(m[1].replace(',', '')) * _SCALES[m[2]]:.15g}"),
 ]
 _DECIMAL_SCALED = re.compile(r"\b(\d+\.\d+) (1(?:000){1,4})\b")
 
@@ -137,6 +136,7 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
         return []
     known = _Numbers("\n".join([question or "", *(f"{chunk.title or ''}\n{chunk.text}" for chunk in evidence)]))
     dates = list(_dates(written))
+    dated = {place for span, _ in dates for place in range(*span)}
     computed = not bare and bool(_COMPUTED.search(written))
     missing = [written[slice(*span)] for span, date in dates if not known.date(*date)]
     for match in numbers:
@@ -146,9 +146,8 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
         decade = tail.strip("'’") == "s" and value.isdigit()
         named = (tail[:1].isalpha() and tail != "s") or (unit is None and _PART_OF_NAME.match(after))
         shared = _SHARE_BEFORE.search(before) or _SHARE_AFTER.match(after)
-        counted = unit is None and value.isdigit() and int(value) <= (0 if bare else _SMALL)
-        dated = any(a <= first < b for (a, b), _ in dates)
-        if named or shared or counted or dated:
+        counted = unit is None and value.isdigit() and float(value) <= (0 if bare else _SMALL)
+        if named or shared or counted or first in dated:
             continue
         found = known.decade(value) if decade else known.number(value, unit, hedged=bool(_HEDGE.search(before)))
         if not found and not (computed and known.computed(value)):
@@ -163,14 +162,15 @@ def _digits(text: str, threshold: int = 3) -> str:
     text = well_formed(text)  # which is all that the library takes
     for pattern, new in _REWRITTEN:
         text = pattern.sub(new, text)
-    return _DECIMAL_SCALED.sub(lambda m: f"{float(m[1]) * int(m[2]):.15g}", alpha2digit(text, "en", threshold))
+    text = "".join([alpha2digit(text[first:last], "en", threshold) for first, last in parts(text)])
+    return _DECIMAL_SCALED.sub(lambda m: f"{float(m[1]) * int(m[2]):.15g}", text)
 
 
 def _dates(text: str) -> Iterator[tuple[Span, tuple[int | None, int, int | None]]]:
     """The dates in a text: year, month and day."""
     for match in _DATE.finditer(text):
-        parts = {name[0]: part for name, part in match.groupdict("").items() if part and name != "_"}
-        given = {name: _MONTHS.get(part.rstrip(".")) or int(re.sub(r"\D", "", part)) for name, part in parts.items()}
+        named = {name[0]: part for name, part in match.groupdict("").items() if part and name != "_"}
+        given = {name: _MONTHS.get(part.rstrip(".")) or int(re.sub(r"\D", "", part)) for name, part in named.items()}
         yield match.span(), (given.get("y"), given["m"], given.get("d"))
 
 

@@ -17,6 +17,7 @@ from isr_rag.audit.audits import LONGEST_ANSWER
 from isr_rag.audit.cutting import cut
 from isr_rag.audit.markers import Markers
 from isr_rag.core.decision import Decision
+from isr_rag.core.exact import missing_numbers, missing_quotes
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.io import audit_file, check_file
 from isr_rag.io.calibrating import calibrate_reader
@@ -125,6 +126,17 @@ def test_repeated_keys_are_found_in_one_pass(twice: str) -> None:
 def test_text_and_json_documents_are_read_in_proportion_to_their_length(pattern: str, name: str) -> None:
     step = refused(lambda text: list(chunks_of_document(text.encode(), name)))
     assert not faults(step, repeated(pattern), BODY // 2, most=40.0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "size"), [("1,", 10_000), ("one ", 100_000), ("【", 60_000), ("Jan 1 ", 60_000), ("1 abc ", 60_000)]
+)
+def test_numbers_and_quotations_are_looked_for_in_proportion_to_the_text(pattern: str, size: int) -> None:
+    def step(text: str) -> object:
+        evidence = [Chunk(f"It is {text} long.")]
+        return missing_numbers(f"There are 17 km and {text}.", evidence, None), missing_quotes(["a b c"], evidence)
+
+    assert not faults(step, repeated(pattern), size, most=2.0)
 
 
 def test_titles_and_sources_are_matched_in_proportion_to_both() -> None:
