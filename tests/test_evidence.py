@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -158,3 +159,13 @@ def test_halves_of_surrogate_pairs_are_joined_or_replaced(broken: str, mended: s
 def test_white_space_of_every_kind_is_folded_as_split_folds_it() -> None:
     every = "".join(f"a{chr(code)}{chr(code)} " for code in range(0x3002) if not chr(code).split() or code < 0x80)
     assert one_line(every) == " ".join(every.split()) and one_line(" \n\u3000") == ""
+
+
+def test_quoting_long_chunks_keeps_none_of_them() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(5):
+            quote(Chunk(f"{number} " + "a " * 1_000_000))
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()

@@ -154,7 +154,6 @@ def _pattern(control_tokens: tuple[str, ...]) -> re.Pattern[str] | None:
     return re.compile("|".join(f"{re.escape(t[0])}(?={re.escape(t[1:])})" for t in tokens)) if tokens else None
 
 
-@lru_cache(maxsize=512)
 def quote(chunk: Chunk) -> str:
     """One chunk as one quoted line `> title: text` that ends in one newline: no text in it can begin a line."""
     text = neutralise(one_line(chunk.text))
