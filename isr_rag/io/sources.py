@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
@@ -178,10 +179,10 @@ def _json_list(text: str, name: str) -> Iterable[Chunk] | None:
 
 
 def _json_lines(text: str, name: str) -> Iterator[Chunk]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
+    for number, line in enumerate(re.finditer(r"[^\n]*\n?", text), start=1):  # a list of all takes much memory
+        if line[0].strip():
             try:
-                yield as_chunks([strict_json.loads(line)])[0]
+                yield as_chunks([strict_json.loads(line[0])])[0]
             except (ValueError, TypeError) as error:
                 raise InvalidInputError(f"{name}, line {number}: {error}") from error
 
@@ -206,7 +207,7 @@ def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
     """
     gathered: list[str] = []
     size = 0
-    for paragraph in filter(None, map(one_line, text.split("\n\n"))):
+    for paragraph in filter(None, (one_line(found[0]) for found in re.finditer(r"(?s).+?(?:\n\n|\Z)", text))):
         long = words(paragraph) > _LONGEST_PARAGRAPH
         for part in split_sentences(paragraph) if long else (paragraph,):
             more = words(part) if long else len(part.split())

@@ -257,7 +257,8 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         """Cut a document (txt, md, html, pdf, json, jsonl) into chunks. Nothing of it is stored."""
         raw = await request.body()
         found = await service.readers.run(
-            request.state.client, partial(_read, raw, name, time.monotonic() + service.settings.limits.seconds)
+            request.state.client,
+            partial(_read, raw, name, time.monotonic() + service.settings.limits.seconds, service.bodies),
         )
         return Response(found, media_type="application/json")
 
@@ -303,10 +304,12 @@ def _page_file(name: str) -> Response:
     return Response(content, media_type=_PAGE[name])
 
 
-async def _read(raw: bytes, name: str, deadline: float) -> bytes:
+async def _read(raw: bytes, name: str, deadline: float, bodies: Bodies) -> bytes:
     reader = DocumentReader(_OF_A_DOCUMENT)
 
     def cut() -> bytes:
+        if name.lower().endswith((".json", ".jsonl")):
+            bodies.check_json(raw, _CHUNKS_OF_A_DOCUMENT)
         chunks = list(
             islice(chunks_of_document(raw, name, deadline=deadline, reader=reader), _CHUNKS_OF_A_DOCUMENT + 1)
         )

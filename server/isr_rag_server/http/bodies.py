@@ -62,13 +62,14 @@ class Bodies:
             finally:
                 await asyncio.sleep(time.perf_counter() - begun)
 
-    def check_json(self, body: bytes) -> None:
-        """Refuse JSON of more values, or deeper, than a request needs, before it is parsed.
+    def check_json(self, body: bytes, chunks: int | None = None) -> None:
+        """Refuse JSON of more values, or deeper, than a request of some chunks needs, before it is parsed.
 
         Raises:
             Problem: `invalid-input` or `malformed`.
         """
-        most = _OF_A_CHUNK * self._limits.chunks + _OF_THE_REST
+        allowed = self._limits.chunks if chunks is None else chunks
+        most = _OF_A_CHUNK * allowed + _OF_THE_REST
         depth = 0
         for marks, mark in enumerate(_MARK.finditer(body), start=1):
             kind = body[mark.start()]
@@ -78,6 +79,6 @@ class Bodies:
             if marks > most:
                 raise Problem(
                     "invalid-input",
-                    f"the body holds more values than a request needs: {self._limits.chunks} chunks of evidence are "
+                    f"the body holds more values than a request needs: {allowed:,} chunks of evidence are "
                     "allowed, each a text, or a text with a title",
                 )
