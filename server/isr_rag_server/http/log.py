@@ -38,7 +38,8 @@ class DecisionLog:
     def write(self, identifier: str | int, decision: Decision) -> bool:
         """Append a line; returns whether that could be done."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        plain = {"id": identifier, "time": now, "decision": replace(decision, nearest=None).to_dict()}
+        without_texts = replace(decision, nearest=None, detail="", question="")
+        plain = {"id": identifier, "time": now, "decision": without_texts.to_dict()}
         line = (json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n").encode()
         try:
             self._write(line)

@@ -345,6 +345,9 @@ def test_a_log_has_a_line_per_decision_without_texts_and_a_full_disk_costs_no_an
     assert Decision.from_dict(line["decision"]).q == (pytest.approx(worlds.expected_q(5)),)
     assert "secret" not in log.read_text("utf-8")
     assert log.stat().st_mode & 0o077 == 0
+    quoting = {"claim": "This is number 980: “the secret of us all” and 4711 km.", "evidence": ["a"]}
+    assert "secret" in post(quoting, log=log).json()["decision"]["detail"]
+    assert "secret" not in log.read_text("utf-8")
 
     async def full() -> str:
         from pathlib import Path
