@@ -94,7 +94,7 @@ class Door:
         status = held = 0
 
         async def answer(message: Message) -> None:
-            nonlocal status, held
+            nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 sent = MutableHeaders(scope=message)
@@ -106,12 +106,14 @@ class Door:
                 await send(message)
                 return
             body, more = message.get("body", b""), message.get("more_body", False)
-            if len(body) > FREE:
-                self._bodies.note(client, len(body))
-                held += len(body)
-            for at in range(0, max(1, len(body)), _PIECE):
-                part = body[at : at + _PIECE]
-                await send({"type": message["type"], "body": part, "more_body": more or at + _PIECE < len(body)})
+            large = len(body) if len(body) > FREE else 0
+            self._bodies.note(client, large)
+            try:
+                for at in range(0, max(1, len(body)), _PIECE):
+                    part = body[at : at + _PIECE]
+                    await send({"type": message["type"], "body": part, "more_body": more or at + _PIECE < len(body)})
+            finally:
+                self._bodies.note(client, -large)
 
         try:
             try:

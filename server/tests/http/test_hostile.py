@@ -355,6 +355,32 @@ def test_what_comes_in_small_pieces_stalls_nobody(server: Server, sent: bytes) -
     assert found.megabytes < MOST_MEGABYTES and found.health < 4.0, (found.health, found.megabytes)
 
 
+BLANKS = 15_000
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        HEAD + b"X:" + b" " * 2 * BLANKS + b"\x00\r\n\r\n",
+        HEAD + b"X:\r\n" + b" \r\n" * (BLANKS // 3) + b" \x00\r\n\r\n",
+        CHUNKED + b"0\r\nX:" + b"\t" * 2 * BLANKS + b"\x00\r\n\r\n",
+        CHUNKED + b"1;" + b" " * 2 * BLANKS + b"\n \r\na\r\n",
+    ],
+    ids=["header", "folded header", "trailer", "extension of a chunk"],
+)
+def test_blanks_take_no_time(server: Server, sent: bytes) -> None:
+    before = server.seconds
+    for _ in range(4):
+        with contextlib.suppress(OSError), server.open() as made:
+            made.sendall(sent[: len(sent) // 2])
+            time.sleep(0.05)  # what has come is less than a header may have, and then comes the rest
+            made.sendall(sent[len(sent) // 2 :])
+            answer_of(made)
+    assert server.seconds - before < 0.4
+
+
 # ---- pages of other origins ----------------------------------------------------------------------------------------
 
 FOREIGN = [
@@ -570,6 +596,10 @@ def bomb() -> bytes:
     [
         ("a.jsonl", b"", b'"ab"\n', 422),
         ("a.json", b"[", b'"ab",', 422),
+        ("a.json", b"[", b"[],", 422),
+        ("a.json", b"[", b'{"":{}},', 422),
+        ("a.jsonl", "😀".encode(), b"ab\n", 422),
+        ("a.txt", "😀".encode(), b"ab\n\n", 200),
         ("a.txt", b"", "漢".encode(), 200),
         ("a.txt", b"", b"ab cd. ", 200),
     ],
@@ -581,6 +611,42 @@ def test_documents_of_many_chunks_and_words_cost_little(name: str, opening: byte
         with cost(server) as found:
             asked = server.ask("POST", f"/v1/documents?name={name}", body, kind="application/octet-stream")
         assert asked[0] == status and found.megabytes < MOST_MEGABYTES
+
+
+def test_long_evidence_is_not_kept() -> None:
+    with serving() as server:
+        assert server.ask("POST", "/v1/decide", ITEM)[0] == 200
+        before = server.megabytes
+        for number in range(8):
+            evidence = [f"😀 {number} " + "ab " * (MEGABYTE - 100)]
+            assert server.ask("POST", "/v1/decide", {**ITEM, "evidence": evidence})[0] == 200
+        assert server.megabytes - before < MOST_MEGABYTES
+
+
+@pytest.mark.parametrize("pattern", ["1,", "one ", "【"])
+def test_numbers_in_evidence_stall_nobody(pattern: str) -> None:
+    with serving() as server, cost(server) as found:
+        evidence = ["17 km " + pattern * (40_000 // len(pattern))]
+        assert (
+            server.ask("POST", "/v1/decide", {"claim": "The way has 17 km and “a b c”.", "evidence": evidence})[0]
+            == 200
+        )
+    assert found.seconds < 4 * MOST_SECONDS
+
+
+def test_events_that_were_sent_leave_room_for_the_bodies_of_others() -> None:
+    limits = {"body": MEGABYTE, "bodies": 4 * MEGABYTE}
+    with serving(environment={"SLEEPY": "0.1"}, limits=limits) as server:
+        said = " ".join(f"The sleepy river number {i} is long." for i in range(60))
+        call = mcp("audit_answer", {"answer": said, "evidence": ["It is long."]})
+        call["params"]["_meta"] = {"progressToken": "x" * 900_000}
+        body = json.dumps(call).encode()
+        with server.open(server.head("POST", "/mcp", *MCP_LINES, length=len(body)), body) as made:
+            taken = 0
+            while taken < 4 * MEGABYTE:
+                taken += len(made.recv(65536))
+            large = {**ITEM, "evidence": ["a " * 100_000]}
+            assert server.ask("POST", "/v1/decide", large, source="127.0.0.2")[0] == 200
 
 
 def test_evidence_of_a_million_words_costs_little() -> None:
