@@ -131,7 +131,10 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take a part of a request, and hang up where a body comes in pieces of some bytes."""
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:  # what is no HTTP came after the response had begun: uvicorn cannot refuse it
+            self.drop()
         if self._counting.pieces > max(_PIECES, self._counting.size // _OF_A_PIECE):
             self.drop()
 

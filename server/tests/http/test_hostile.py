@@ -772,6 +772,16 @@ def test_messages_on_a_pipe_that_nobody_empties_stop_nothing() -> None:
         assert end(server) < 20
 
 
+def test_what_is_no_http_after_a_response_fills_no_log(tmp_path: Path) -> None:
+    with (tmp_path / "stderr").open("wb") as errors, serving(stderr=errors) as server:
+        with server.open(CHUNKED + b"1\r\na\r\n") as made:
+            assert made.recv(65536)
+            made.sendall(b"zz\r\n")
+            assert ended_within(made, 2.0)
+        end(server)
+    assert (tmp_path / "stderr").read_text("utf-8") == ""
+
+
 def test_what_others_raise_is_logged_without_their_words(tmp_path: Path) -> None:
     with (tmp_path / "stderr").open("wb") as errors, serving(stderr=errors) as server:
         asked = {"claim": "break the-secret-claim", "evidence": ["the-secret-evidence"]}
