@@ -271,6 +271,7 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
         """
         with _refusals_told(context):
             service.check_texts(claim=claim, question=question, answer=answer)
+            gate = service.gate if h_star is None else service.gate.with_h_star(h_star)
         asker = _asker(context)
         allowed = min(_LOOKS_A_SEARCH, rounds.left(asker.client))
         if not allowed:
@@ -279,7 +280,6 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
                 "so answer from what was found, or abstain"
             )
         rounds.spend(asker.client, allowed)  # before anything is awaited: calls in parallel share the same rounds
-        gate = service.gate if h_star is None else service.gate.with_h_star(h_star)
         found: list[Decision] = []
 
         async def retrieve(query: str, round_number: int, previous: Decision | None, /) -> list[Chunk]:

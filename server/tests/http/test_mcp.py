@@ -169,6 +169,22 @@ def test_a_search_judges_what_it_finds_within_the_rounds_of_a_client(mode: str, 
     assert "spent its 5 rounds" in results[3].content[0].text
 
 
+class Limited(Oracle):
+    """A reference that reaches 90% at most."""
+
+    def ceiling(self, predicate: str | None, *, rounds: int = 1) -> float:
+        return 0.9
+
+
+def test_a_target_out_of_reach_is_told_and_costs_no_round(tmp_path: Path) -> None:
+    gate = ISRGate(FixedScorer([0.5]), Limited(0.5), h_star=0.3)
+    search = {"claim": "The Seine is river number 998.", "top_k": 1}
+    server = tools(gate, folder=worlds.library(tmp_path), rounds=2)
+    bad, good = call(server, ("search_and_judge", search | {"h_star": 0.05}), ("search_and_judge", search))
+    assert bad.is_error and "Choose h_star >= 0.1" in bad.content[0].text
+    assert not good.is_error and good.structured_content["rounds"] == 2
+
+
 def test_searches_in_parallel_share_the_rounds_and_a_bad_one_gives_them_back(tmp_path: Path) -> None:
     server = tools(worlds.gate(p_ref=0.5), folder=worlds.library(tmp_path), rounds=5)
 
