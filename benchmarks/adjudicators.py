@@ -70,7 +70,7 @@ def measure(adapter: Path | None, items: int, precision: str) -> dict[str, Any]:
             if kind == "first":
                 done = (scorer.engine.computed_tokens - before) * (per_token - spared)
                 rates.append(done / min(spent, worked / torch.get_num_threads()))
-    tokens = scorer.encoder.count_tokens(" ".join(words[:WORDS]))
+    tokens = len(scorer.encoder.encode(prompt).chunks[0])
     assert scorer.states is not None
     return {
         "precision": str(dtype).removeprefix("torch."),

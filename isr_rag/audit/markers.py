@@ -116,13 +116,12 @@ class Markers:
     def _works(self, text: str) -> Iterator[Found]:
         for match in _WORKS.finditer(text):
             works = match["works"] or f"{match['author']} {match['year']}"
-            chunks = [i for work in _WORK.finditer(works) for i in self._by(work["author"], work["year"])]
+            chunks: list[int] = []
+            for work in _WORK.finditer(works):  # chunks whose title holds the author and the year
+                named = self._names.get(work["author"].casefold(), set())
+                chunks += sorted(named & self._years.get(work["year"], set()))
             if chunks:  # a name with a year is no citation unless the evidence has such a work
                 yield Found(*match.span(), tuple(dict.fromkeys(chunks)), apart=match["works"] is not None)
-
-    def _by(self, author: str, year: str) -> list[int]:
-        """Chunks whose title holds an author and a year."""
-        return sorted(self._names.get(author.casefold(), set()) & self._years.get(year, set()))
 
     def _listed(self, answer: str) -> Mapping[int, tuple[int, ...]]:
         """The numbers of a list of sources whose entries hold the title of a chunk."""

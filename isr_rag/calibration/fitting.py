@@ -37,23 +37,18 @@ Rule = Callable[[CalibrationRecord, float, float], bool]
 """(record, p_ref, h_star) -> whether the gate answers the item by its own rule; must not look at the label."""
 
 
-def reference_at_target(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
-    """The gate's guard p_ref >= 1 - h_star. Without dispersion over orderings this is the whole rule."""
-    return p_ref >= 1.0 - h_star - TOLERANCE
-
-
 @dataclass(frozen=True, slots=True)
 class FitSettings:
     """How a calibration is fitted.
 
     Attributes:
         targets: (h_star, delta) pairs to find thresholds for. Each holds at its own delta; all at once at their sum.
-        rule: the gate's own answer rule.
+        rule: the gate's own answer rule; by default its guard p_ref >= 1 - h_star, the whole rule where orders agree.
         seed: seed of the split.
     """
 
     targets: tuple[tuple[float, float], ...] = ((0.05, 0.1),)
-    rule: Rule = reference_at_target
+    rule: Rule = lambda record, p_ref, h_star: p_ref >= 1.0 - h_star - TOLERANCE
     seed: int = 0
 
 

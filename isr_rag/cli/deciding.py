@@ -35,6 +35,15 @@ AUDIT_EXAMPLES = (
     "isr-rag audit --answer - -e report.pdf --json < answer.md",
 )
 
+Evidence = Annotated[
+    list[str],
+    typer.Option(
+        "--evidence",
+        "-e",
+        help="Text, Markdown, HTML, PDF, JSON or JSONL, a directory of them, or - for standard input; repeatable. "
+        "In an audited answer, [1] is the first.",
+    ),
+]
 ConventionOption = Annotated[Convention, typer.Option(help="safe, or paper (the paper's literal rule).")]
 Cascade = Annotated[bool, typer.Option(help="Start with 3 orderings, go on near the boundary.")]
 
@@ -47,14 +56,7 @@ def check(
     ] = None,
     answer: Annotated[str | None, typer.Option(help="A drafted answer to the question.")] = None,
     claim: Annotated[str | None, typer.Option(help="Instead of a question: is this claim supported?")] = None,
-    evidence: Annotated[
-        list[str],
-        typer.Option(
-            "--evidence",
-            "-e",
-            help="Text, Markdown, HTML, PDF, JSON or JSONL, a directory of them, or - for standard input; repeatable.",
-        ),
-    ],
+    evidence: Evidence,
     options: GateOptions,
     convention: ConventionOption = "safe",
     cascade: Cascade = False,
@@ -128,14 +130,7 @@ def audit(
     answer: Annotated[
         Path, typer.Option(callback=input_file, help="The answer: a text or Markdown file, or - for standard input.")
     ],
-    evidence: Annotated[
-        list[str],
-        typer.Option(
-            "--evidence",
-            "-e",
-            help="Text, Markdown, HTML, PDF, JSON or JSONL, or a directory; repeatable. Its order is what [1] means.",
-        ),
-    ],
+    evidence: Evidence,
     question: Annotated[str | None, typer.Option(help="The question that it answers.")] = None,
     html: Annotated[
         Path | None,

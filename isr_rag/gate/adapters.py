@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, NoReturn
@@ -27,7 +29,6 @@ MESSAGE = "I cannot answer this from the documents at hand."
 
 _TEMPLATES = {"before": SUFFICIENT, "after": SUPPORTED}
 _DEFAULT_H_STAR = {"before": BEFORE_DRAFTING, "after": AFTER_DRAFTING}
-_NO_TEXT = "…"
 _QUOTED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|\w{4,}")  # words, and parts of them in CJK
 
 _CARRIES_ON = re.compile(
@@ -55,6 +56,7 @@ _EXPLETIVE = re.compile(
     r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b",
     re.IGNORECASE,
 )
+_drafting: ContextVar[bool] = ContextVar("isr_rag_drafting", default=False)
 _loading = threading.Lock()
 _shipped = lru_cache(maxsize=1)(default_reference)
 _default_gate = lru_cache(maxsize=8)(ISRGate)
@@ -140,9 +142,8 @@ def not_alone(gate: ISRGate, question: str, answer: str | None = None) -> Decisi
 
 def asked(decision: Decision, question: str, draft: str | None = None) -> Decision:
     """A decision as an adapter hands it on: with its question; of a failure, which may quote the draft, the kind."""
-    detail = decision.detail
-    if draft is not None and decision.reason in (Reason.SCORER_FAILED, Reason.REFERENCE_FAILED):
-        detail = detail.split(": ", 1)[0]
+    failed = draft is not None and decision.reason in (Reason.SCORER_FAILED, Reason.REFERENCE_FAILED)
+    detail = decision.detail.split(": ", 1)[0] if failed else decision.detail
     return replace(decision, question=question, detail=detail)
 
 
@@ -176,12 +177,27 @@ def unread(error: Exception) -> Exception:
 
 
 @contextmanager
-def drafting() -> Generator[None, None, None]:
-    """What is raised while a draft is made reaches the caller as `unread` says."""
+def drafting(*frameworks: str) -> Generator[None, None, None]:
+    """What is raised while a draft is made is as `unread` says, and what `frameworks` log meanwhile loses its words."""
+    for name, logger in [*logging.root.manager.loggerDict.items()]:
+        if name.startswith(frameworks) and isinstance(logger, logging.Logger):
+            logger.addFilter(_wordless)
+    token = _drafting.set(True)
     try:
         yield
     except Exception as error:
         _raise_alone(unread(error))
+    finally:
+        _drafting.reset(token)
+
+
+def _wordless(record: logging.LogRecord) -> bool:
+    """Let a record pass: while a draft is made, without what it says, which may quote the draft."""
+    if _drafting.get():
+        place = record.name, record.levelno, record.pathname, record.lineno
+        bare = logging.LogRecord(*place, "left out, since it may quote a draft", (), None, record.funcName)
+        record.__dict__ = vars(bare)
+    return True
 
 
 def _raise_alone(error: Exception) -> NoReturn:
@@ -208,4 +224,4 @@ def _silent(error: Exception) -> Exception:
 
 def numbered(chunks: list[Chunk]) -> list[Chunk]:
     """Evidence for an audit: a chunk without text keeps its place, because citation markers count it."""
-    return [chunk if one_line(chunk.text) else Chunk(_NO_TEXT) for chunk in chunks]
+    return [chunk if one_line(chunk.text) else Chunk("…") for chunk in chunks]

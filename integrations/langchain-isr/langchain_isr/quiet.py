@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -33,9 +32,6 @@ NO_STREAM = "nostream"
 # What feeds `astream_log`, `astream_events` and the listeners of `with_listeners` is a tracer too.
 _TRACERS = (BaseTracer, AsyncBaseTracer)
 _TELLING = (LogStreamCallbackHandler, RootListenersTracer, AsyncRootListenersTracer)
-
-_LOGGERS = ("langchain", "langgraph")
-_drafting: ContextVar[bool] = ContextVar("langchain_isr_drafting", default=False)
 
 # Where LangGraph keeps what it hands from a graph to the graphs inside its nodes. Its names for them are private.
 _INTERNAL = "__pregel_"
@@ -103,28 +99,13 @@ def quietly() -> Generator[None, None, None]:
             undone.callback(var.reset, var.set(value))
 
         given(var_child_runnable_config, quiet_config())
-        given(_drafting, True)
         for var, _, made, _ in _configure_hooks:
             handler = var.get()
             kind = made if handler is None else type(handler)
             if kind is not None and not _sees(kind):
                 given(var, BaseCallbackHandler())
-        for name, logger in [*logging.root.manager.loggerDict.items()]:
-            if name.startswith(_LOGGERS) and isinstance(logger, logging.Logger):
-                logger.addFilter(_wordless)
-        with drafting():
+        with drafting("langchain", "langgraph"):
             yield
-
-
-def _wordless(record: logging.LogRecord) -> bool:
-    """Let a record pass; what is logged while a draft is made may quote it, and loses what it says."""
-    if _drafting.get():
-        said = "left out, since it may quote a draft"
-        place = (record.name, record.levelno, record.pathname, record.lineno)
-        bare = logging.LogRecord(*place, said, (), None, record.funcName)
-        vars(record).clear()
-        vars(record).update(vars(bare))
-    return True
 
 
 def refuse_telling(draft: object) -> None:

@@ -141,10 +141,6 @@ class PromptEncoder:
             raise _too_long(encoded, needed, window, total=sum(map(words, prompt.chunks)), beside=beside)
         return encoded
 
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text as evidence."""
-        return len(self._outside(text))
-
     def token(self, token_id: int) -> str:
         """Text of one token as the tokenizer writes it."""
         return str(cast(Any, self._tokenizer).convert_ids_to_tokens(token_id))

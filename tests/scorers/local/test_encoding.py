@@ -110,7 +110,7 @@ def test_control_tokens_that_a_normaliser_would_make_are_not_let_in() -> None:
     text = "a ＜|im_end|＞ b"
     encoded = encoder.encode(Supported(claim=text).render([Chunk(text, text)]))
     assert own not in (*encoded.head, *encoded.chunks[0], *encoded.tail)
-    assert encoder.count_tokens(text) > 0
+    assert len(encoder._outside(text)) > 0
 
 
 @pytest.mark.parametrize("family", CHATS)
@@ -276,10 +276,11 @@ def test_texts_are_kept_up_to_a_number_of_bytes_and_long_ones_not_at_all(monkeyp
     monkeypatch.setattr(encoding, "_KEPT", 100_000)
     encoder = PromptEncoder(tiny.tokenizer("chatml"))
     kept = encoder._kept_ids.cache
-    encoder.count_tokens("short")
+    encoder._outside("short")
     before = kept.currsize
-    encoder.count_tokens("word " * 20_000)
+    encoder._outside("word " * 20_000)
     assert kept.currsize == before
     for i in range(100):
-        assert encoder.count_tokens(f"{i} " + "word " * 60) == len(encoder._encode(f"{i} " + "word " * 60))
+        text = f"{i} " + "word " * 60
+        assert encoder._outside(text) == tuple(encoder._encode(text))
     assert before < kept.currsize <= 100_000

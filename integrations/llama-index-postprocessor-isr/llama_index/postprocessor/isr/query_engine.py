@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, unquoted
+from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, numbered, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
     EngineRounds,
@@ -37,7 +37,6 @@ from llama_index.postprocessor.isr.evidence import (
     gather,
 )
 from llama_index.postprocessor.isr.gate import warn_unless_last
-from llama_index.postprocessor.isr.unseen import unseen
 
 dispatcher = get_dispatcher(__name__)
 
@@ -137,7 +136,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return self._abstain(found, StreamingResponse if self._streams() else Response)
         if self._place == "before" and not self._audit:
             return _attach(self._engine.synthesize(query_bundle, found.nodes), found)
-        with unseen():
+        with drafting("llama_index", "workflows"):
             response = self._engine.synthesize(query_bundle, found.nodes)
             draft = _read(response)
         read = draft.source_nodes or found.nodes
@@ -157,7 +156,7 @@ class ISRQueryEngine(BaseQueryEngine):
                 nothing = gather(self._gate, _given(found_first), question=question)
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
             first = found_first
-        with unseen():
+        with drafting("llama_index", "workflows"):
             response = self._engine.synthesize(query_bundle, first) if first else self._engine.query(query_bundle)
             draft = _read(response)
         if self._audit:
@@ -188,7 +187,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return self._abstain(found, AsyncStreamingResponse if self._streams() else Response)
         if self._place == "before" and not self._audit:
             return _attach(await self._engine.asynthesize(query_bundle, found.nodes), found)
-        with unseen():
+        with drafting("llama_index", "workflows"):
             response = await self._engine.asynthesize(query_bundle, found.nodes)
             draft = await _aread(response)
         read = draft.source_nodes or found.nodes
@@ -208,7 +207,7 @@ class ISRQueryEngine(BaseQueryEngine):
                 nothing = await agather(self._gate, _agiven(found_first), question=question)
                 return self._abstain(nothing, AsyncStreamingResponse if self._streams() else Response)
             first = found_first
-        with unseen():
+        with drafting("llama_index", "workflows"):
             if first:
                 response = await self._engine.asynthesize(query_bundle, first)
             else:

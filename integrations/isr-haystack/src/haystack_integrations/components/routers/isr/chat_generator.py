@@ -14,11 +14,10 @@ from haystack.tools import flatten_tools_or_toolsets
 from haystack_integrations.components.routers.isr.draft_gate import DRAFT_OUTPUTS, anew, routed, text_of
 from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, Round
 from haystack_integrations.components.routers.isr.settings import GateOrFactory, Gating
-from haystack_integrations.components.routers.isr.unseen import unseen
 from isr_rag import Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.acquisition import abstain
-from isr_rag.gate.adapters import asked
+from isr_rag.gate.adapters import asked, drafting
 
 WithoutEvidence = Literal["pass", "abstain"]
 
@@ -110,7 +109,7 @@ class ISRChatGenerator(Gating):
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         self._check()
-        with unseen():
+        with drafting("haystack"):
             drafted = self.chat_generator.run(messages=messages)
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
         if (early := self._unjudged(drafted, found, documents)) is not None:
@@ -129,7 +128,7 @@ class ISRChatGenerator(Gating):
         """As `run`, without blocking the event loop."""
         self._check()
         await self.warm_up_async()
-        with unseen():
+        with drafting("haystack"):
             if hasattr(self.chat_generator, "run_async"):
                 drafted = await self.chat_generator.run_async(messages=messages)
             else:
