@@ -15,8 +15,8 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,38 +98,30 @@ def read(items: Path, row: Path, side: Path) -> list[Read]:
     return found
 
 
-def decided(items: Sequence[Read], m: int, h_star: float, rule: Rule) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """What gates of m orders answer, and where only the orders held them back; each source by the others' labels."""
-
-    def gate(q: Sequence[float], reference: Any) -> ISRGate:
-        return ISRGate(FixedScorer(q), reference, h_star=h_star, rule=rule, orderings=Orderings(m=m))
-
-    records = [
-        CalibrationRecord(
-            one.record.id,
-            one.record.predicate,
-            float(np.mean(one.orders(m))),
-            one.record.label,
-            text=one.record.text,
-            q=one.orders(m),
-            group=one.record.group,
-            source=one.record.source,
-            chunks=one.record.chunks,
-        )
-        for one in items
-    ]
-    answered, held = np.zeros((2, len(items)), dtype=np.bool_)
-    for source in sorted({record.source or "" for record in records}):
+def references(items: Sequence[Read], m: int) -> dict[str, CalibratedMixture]:
+    """For each source the reference of a gate of m orders, calibrated with the other sources."""
+    records = [replace(one.record, q_bar=float(np.mean(one.orders(m))), q=one.orders(m)) for one in items]
+    gate = ISRGate(FixedScorer([0.5]), Oracle(1.0), orderings=Orderings(m=m))
+    found: dict[str, CalibratedMixture] = {}
+    for source in sorted({str(one.item["source"]) for one in items}):
         others = [record for record in records if record.source != source]
-        reference = CalibratedMixture(calibrate(gate([0.5], Oracle(1.0)), others, targets=()))
+        found[source] = CalibratedMixture(calibrate(gate, others, targets=()))
+    return found
+
+
+def decided(
+    items: Sequence[Read], by_source: Mapping[str, CalibratedMixture], m: int, h_star: float, rule: Rule
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """What gates of m orders answer, and where only the orders held them back; shape (items,) each."""
+    answered, held = np.zeros((2, len(items)), dtype=np.bool_)
+    for place, one in enumerate(items):
+        reference = by_source[str(one.item["source"])]
         if rule.convention == "safe" and (reference.ceiling(None) or 0.0) < 1.0 - h_star:
             continue  # too few labels for this target: a gate would be refused
-        for place, one in enumerate(items):
-            if one.record.source == source:
-                own = texts_of(one.item) | {"evidence": one.item["evidence"]}
-                (decision,) = gate(one.orders(m), reference).decide_batch([own])
-                answered[place] = decision.answered
-                held[place] = decision.reason is Reason.ORDER_SENSITIVE
+        scorer, asked = FixedScorer(one.orders(m)), texts_of(one.item)
+        gate = ISRGate(scorer, reference, h_star=h_star, rule=rule, orderings=Orderings(m=m))
+        (decision,) = gate.decide_batch([asked | {"evidence": one.item["evidence"]}])
+        answered[place], held[place] = decision.answered, decision.reason is Reason.ORDER_SENSITIVE
     return answered, held
 
 
@@ -158,10 +150,11 @@ def report(items: Sequence[Read], ms: Sequence[int] = (1, 3, 6, 12), *, resample
     counts = [f"{NAMES[name]} ({(task == name).sum()})" for name in names]
     text = markdown_table(["AUROC (difference to side by side)", *counts], rows)
     lines: list[list[str]] = []
+    by_m = {m: references(items, m) for m in ms}
     for h_star in H_STARS:
         for convention in ("safe", "paper"):
             for m in ms:
-                answered, held = decided(items, m, h_star, Rule(convention=convention))
+                answered, held = decided(items, by_m[m], m, h_star, Rule(convention=convention))
                 cells = [f"{h_star:g}", convention, str(m), str(int(answered.sum()))]
                 cells += [str(int((answered & (label == 0)).sum())), str(int(held.sum()))]
                 for other in (means[m], side):
