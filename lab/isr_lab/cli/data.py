@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -144,26 +145,43 @@ def train(
 
 
 def ship(
-    run: Annotated[Path, typer.Option(help="Folder of the training run.")],
-    validation: Annotated[list[Path], typer.Option(help="JSONL files of items to calibrate on; repeatable.")],
-    test: Annotated[list[Path], typer.Option(help="JSONL files of the slice's test split; repeatable.")],
-    work: Annotated[Path, typer.Option(help="Folder for scores and figures. A stopped call goes on.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for adapter, calibration and card. Default: the package's own.")
-    ] = None,
-    unseen: Annotated[
-        list[Path] | None, typer.Option(help="JSONL files of sources that training never saw; repeatable.")
-    ] = None,
+    adapter: Annotated[list[Path], typer.Option(help="Folder of a trained adapter; of several the weights' mean.")],
+    items: Annotated[Path, typer.Option(help="What isr-lab documents wrote.")],
+    stages: Annotated[Path, typer.Option(help="What isr-lab mix curriculum wrote.")],
+    work: Annotated[Path, typer.Option(help="Folder for the scores. A stopped call goes on.")],
     trained_on: Annotated[
-        list[Path] | None, typer.Option(help="The training files, for the card's licences; repeatable.")
+        list[Path] | None, typer.Option(help="JSONL files that it was trained on since the last one; repeatable.")
     ] = None,
-    each: Annotated[int, typer.Option(help="Most validation items of every task and source.")] = 150,
-    tested: Annotated[int, typer.Option(help="Most items of the test split.")] = 1600,
+    part: Annotated[
+        str | None, typer.Option(help="2/3: only score the second third of the items, beside other processes.")
+    ] = None,
+    reports: Annotated[Path, typer.Option(help="Folder of the scores and the report of what ships.")] = Path(
+        "lab/reports/documents"
+    ),
+    out: Annotated[Path | None, typer.Option(help="Folder for what ships. Default: the package's own.")] = None,
 ) -> None:
-    """Calibrate, measure and describe a trained adapter of the embedded model, and put it where gates find it."""
-    from isr_lab.training.shipping import Held
-    from isr_lab.training.shipping import ship as run_ship
+    """Score, calibrate and describe a trained adapter of the embedded model, and put it where gates find it."""
+    from isr_lab.documents import report, shipping
+    from isr_rag._util.files import write_atomically
+    from isr_rag.calibration import TrainingHashes
+    from isr_rag.scorers.adjudicators import STANDARD
 
-    held = Held(tuple(validation), tuple(test), tuple(unseen or ()), each, tested)
-    card = run_ship(run, held, work, trained_on=tuple(trained_on or ()), out=out, report=console.print)
-    console.print(f"the card lies at {card}", markup=False)
+    shipping.mean_weights(adapter, work / "adapter")
+    chosen = shipping.items_by_set(items, stages, shipping.read_scores(reports / "scores.jsonl.gz"))
+    given = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part or "1/1")
+    if given is None or int(given[1]) > int(given[2]):
+        raise typer.BadParameter(f"a part is i/n with 1 <= i <= n, not {part}", param_hint="--part")
+    with Progress(*columns("{task.description}"), console=console) as bar:
+        for name, labelled in chosen.items():
+            own = bar.add_task(name, total=len(labelled))
+            gate = shipping.gate_of(work / "adapter", name)
+            for done in shipping.score(gate, labelled, work, name, (int(given[1]), int(given[2]))):
+                bar.update(own, completed=done)
+    if part is not None:
+        return
+    scored = {name: shipping.joined(labelled, shipping.kept(work, name)) for name, labelled in chosen.items()}
+    training = shipping.training_hashes(trained_on or (), TrainingHashes.load(STANDARD.directory / shipping.TRAINED))
+    fitted = shipping.ship(work / "adapter", scored, out or STANDARD.directory, training)
+    shipping.write_scores(scored, reports / "scores.jsonl.gz")
+    write_atomically(reports / "calibrations.md", report.report(scored, fitted))
+    console.print(f"what it answers is in {reports / 'calibrations.md'}", markup=False)

@@ -27,7 +27,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
 
 from isr_lab.slice.reading import read_items  # noqa: E402
 from isr_lab.slice.schema import SliceItem  # noqa: E402
-from isr_lab.training.card import write_card  # noqa: E402
 from isr_lab.training.config import TrainConfig, preset  # noqa: E402
 from isr_lab.training.data import shown_chunks, unmarked_sources  # noqa: E402
 from isr_lab.training.mixture import Phase  # noqa: E402
@@ -301,17 +300,6 @@ def in_session(leader: int) -> list[int]:
             if os.getsid(int(path.name)) == leader and "Z (zombie)" not in (path / "status").read_text():
                 found.append(int(path.name))
     return found
-
-
-def test_the_card_says_what_was_measured(base: Path, data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    result = train(settings(base, data, tmp_path / "run", epochs=2.0))
-    card = write_card(tmp_path / "run", {"Test split": result.validation}, ["## Noise", "None."])
-    text = card.read_text()
-    assert "## Test split" in text and text.endswith("None.\n")
-    assert f"{result.validation['all']['auroc']:.3f}" in text
-    assert str(tmp_path) not in text
-    assert (card.parent / "curve.png").stat().st_size > 1000
 
 
 def test_presets_hold_the_papers_settings(tmp_path: Path) -> None:
