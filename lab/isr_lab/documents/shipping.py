@@ -87,8 +87,8 @@ def items_by_set(documents: Path, stages: Path, chosen: Iterable[Mapping[str, An
     checklist = _lines(documents / "checklist.jsonl")
     adversarial = (_plain(one) for path in sorted(stages.glob("calib_*.jsonl")) for one in _lines(path))
     return {
-        "calibration": calibration,
         "checklist": [item for item in checklist if item["id"] in ids["checklist"]],
+        "calibration": calibration,
         "adversarial": [item for item in adversarial if item["id"] in ids["adversarial"]],
         "row": [item for item in calibration if item["id"] in ids["row"]],
     }
