@@ -1,7 +1,5 @@
 """Decide about or audit whole files."""
 
-from __future__ import annotations
-
-from isr_rag.io.run import Summary, audit_file, check_file
-
-__all__ = ["Summary", "audit_file", "check_file"]
+from isr_rag.io.run import Summary as Summary
+from isr_rag.io.run import audit_file as audit_file
+from isr_rag.io.run import check_file as check_file

@@ -19,14 +19,12 @@ from isr_rag.errors import (
 )
 
 try:
-    import torch
+    import torch as torch
 except ImportError as error:
     raise MissingDependencyError("a local model", "torch", "local") from error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-__all__ = ["Quantization", "is_out_of_memory", "load_model", "loading", "torch", "weights_fingerprint"]
 
 Quantization = Literal["nf4", "int8"]
 

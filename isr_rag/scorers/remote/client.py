@@ -21,15 +21,13 @@ from isr_rag.errors import ConfigurationError, MissingDependencyError
 from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
 
 try:
-    import anyio
+    import anyio as anyio
     import openai
     from anyio.from_thread import BlockingPortal, start_blocking_portal
 
     from isr_rag.scorers.remote.transport import MOST, TOO_MUCH, BoundedClient
 except ImportError as error:
     raise MissingDependencyError("a remote scorer", error.name or "openai", "server") from error
-
-__all__ = ["ServerClient", "anyio", "checked_url"]
 
 T = TypeVar("T")
 
