@@ -17,6 +17,11 @@ FORMAT = SealedFormat("a kind", 2, InvalidInputError, "Write it anew.")
 
 
 @dataclass(frozen=True)
+class One:
+    x: int
+
+
+@dataclass(frozen=True)
 class Inner:
     values: tuple[float, ...]
     pair: tuple[str, int] = ("a", 1)
@@ -37,7 +42,7 @@ WHOLE = Outer("x", Inner((0.1, 1.0)), {"y": Inner(())}, "b", {"deep": [1, {"z": 
 @pytest.mark.parametrize("one", [WHOLE, Outer("x", None, {})])
 def test_records_come_back_as_they_were(one: Outer, tmp_path: Path) -> None:
     FORMAT.save(tmp_path / "deep" / "file.json", asdict(one))
-    assert from_plain(Outer, FORMAT.load(tmp_path / "deep" / "file.json")) == one
+    assert FORMAT.load(tmp_path / "deep" / "file.json", Outer) == one
 
 
 @pytest.mark.parametrize(
@@ -52,8 +57,8 @@ def test_other_data_is_refused(change: dict[str, Any]) -> None:
 
 def test_a_file_says_what_it_is_and_shows_every_change(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
-    FORMAT.save(path, {"x": 1})
-    assert FORMAT.load(path) == {"x": 1}
+    FORMAT.save(path, asdict(One(1)))
+    assert FORMAT.load(path, One) == One(1)
     for text, message in (
         (path.read_text().replace('"x": 1', '"x": 2'), r"was altered after it was written.*Write it anew\."),
         (path.read_text().replace('"schema_version": 2', '"schema_version": 1'), "schema version 1, .* reads 2"),
@@ -63,6 +68,9 @@ def test_a_file_says_what_it_is_and_shows_every_change(tmp_path: Path) -> None:
     ):
         path.write_text(text)
         with pytest.raises(InvalidInputError, match=message):
-            FORMAT.load(path)
+            FORMAT.load(path, One)
+    FORMAT.save(path, {"x": 1, "y": 1})
+    with pytest.raises(InvalidInputError, match="is damaged"):
+        FORMAT.load(path, One)
     with pytest.raises(InvalidInputError, match="numbers that JSON cannot"):
         FORMAT.save(path, {"x": float("inf")})

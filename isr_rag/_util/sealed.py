@@ -38,8 +38,8 @@ class SealedFormat:
         """Write the sealed content atomically; folders are created as needed."""
         write_json(path, self.seal(content))
 
-    def load(self, path: Path) -> dict[str, Any]:
-        """Read and verify; the content without kind, version and hash, or `error` if it is not of this kind."""
+    def load(self, path: Path, kind: type[T]) -> T:
+        """Read, verify and rebuild a dataclass; `error` for a file that is not of this kind, was altered or damaged."""
         try:
             parsed: object = strict_json.loads(path.read_text("utf-8"))
         except ValueError as error:  # also undecodable bytes
@@ -56,7 +56,10 @@ class SealedFormat:
             raise self.error(
                 f"{path} was altered after it was written: its content does not match its sha256. {self.remedy}"
             )
-        return {name: value for name, value in data.items() if name not in ("kind", "schema_version")}
+        try:
+            return from_plain(kind, {name: v for name, v in data.items() if name not in ("kind", "schema_version")})
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise self.error(f"{path} is damaged: {error!r}") from error
 
 
 def from_plain(kind: type[T], value: Any) -> T:

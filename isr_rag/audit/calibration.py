@@ -10,8 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from isr_rag._util.sealed import SealedFormat, from_plain
+from isr_rag._util.sealed import SealedFormat
 from isr_rag.audit.statement import Probabilities
+from isr_rag.calibration.artefact import logit
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.scorers.adjudicators import STANDARD
 
@@ -109,7 +110,7 @@ class AuditCalibration:
 
     def probabilities(self, q: float, r: float) -> Probabilities:
         """The three probabilities for the model's probabilities that it is supported and that it is contradicted."""
-        x, y = _logit(q), _logit(r)
+        x, y = logit(q), logit(r)
         a, b = self.supported
         c, d, e = self.refuted
         odds = (a + b * x, c + d * x + e * y, 0.0)
@@ -133,10 +134,7 @@ class AuditCalibration:
     @classmethod
     def load(cls, path: Path) -> AuditCalibration:
         """Read and verify; InvalidInputError if it is not such a file, or was altered."""
-        try:
-            return from_plain(cls, _FORMAT.load(path))
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInputError(f"{path} is damaged: {error!r}") from error
+        return _FORMAT.load(path, cls)
 
 
 _load = lru_cache(maxsize=1)(AuditCalibration.load)
@@ -146,8 +144,3 @@ def calibration_of(scorer: str, focus: int | None) -> AuditCalibration | None:
     """The calibration that comes with this package for a scorer and focus; None where there is none."""
     found = _load(STANDARD.directory / FILE)
     return found if (found.scorer, found.focus) == (scorer, focus) else None
-
-
-def _logit(p: float) -> float:
-    inside = min(max(p, _EPS), 1.0 - _EPS)
-    return math.log(inside) - math.log1p(-inside)

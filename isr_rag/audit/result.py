@@ -102,11 +102,6 @@ class AnswerAudit:
         found = Counter(one.verdict.value for one in self.statements)
         return {verdict.value: found[verdict.value] for verdict in Verdict}
 
-    @property
-    def not_judged(self) -> dict[str, int]:
-        """Number of parts that were not judged, by kind."""
-        return dict(Counter(one.kind.value for one in self.statements if not one.judged))
-
     def releasable(self, h_star: float | None = None, *, cite: bool = False) -> Redaction:
         """The part of the answer that may go out; only statements whose verdict is `supported` ever do.
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from isr_rag._util.sealed import SealedFormat, from_plain
+from isr_rag._util.sealed import SealedFormat
 from isr_rag.calibration.calibrators import Steps, Tail, VennAbers
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.calibration.ltt import Scope, Threshold
@@ -267,11 +267,7 @@ class CalibrationArtefact:
             FileNotFoundError: if the file does not exist.
             CalibrationCorruptError: if it is not a calibration, was altered, or has another schema version.
         """
-        content = FORMAT.load(Path(path))
-        try:
-            return from_plain(cls, content)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise CalibrationCorruptError(f"{path} is damaged: {error}") from error
+        return FORMAT.load(Path(path), cls)
 
 
 def joined(q_bar: float, alone: float, weight: float) -> float:
@@ -281,11 +277,12 @@ def joined(q_bar: float, alone: float, weight: float) -> float:
     """
     if alone == q_bar or weight == 0.0:
         return q_bar
-    x = (1.0 - weight) * _logit(q_bar) + weight * _logit(alone)
+    x = (1.0 - weight) * logit(q_bar) + weight * logit(alone)
     low, high = sorted((q_bar, alone))
     return min(high, max(low, 1.0 / (1.0 + math.exp(-x))))  # between both, also where log-odds are clipped
 
 
-def _logit(q: float) -> float:
+def logit(q: float) -> float:
+    """Log-odds of a probability kept in [1e-6, 1 - 1e-6]."""
     inside = min(max(q, _EPS), 1.0 - _EPS)
     return math.log(inside) - math.log1p(-inside)

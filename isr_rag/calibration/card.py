@@ -23,7 +23,6 @@ def calibration_card(
     *,
     kinds: Mapping[str, str] | None = None,
     resamples: int = 500,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """Say what stands behind each threshold of the guarantee `selective`.
 
@@ -37,13 +36,13 @@ def calibration_card(
         records: labelled items of one predicate, of both classes.
         scores: their calibrated scores, shape (n,).
         kinds: id -> kind of case, for as many as are known.
-        resamples: bootstrap resamples, drawn by `seed`.
+        resamples: bootstrap resamples.
     """
     s, y = np.asarray(scores, dtype=np.float64), np.array([record.label == 1 for record in records])
     names, owner = np.unique(groups_of(records), return_inverse=True)
     sizes = np.bincount(owner)
     members = [np.flatnonzero(owner == group) for group in range(len(names))]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     drawn = [np.concatenate([members[i] for i in rng.integers(0, len(names), len(names))]) for _ in range(resamples)]
     found = np.array([_cuts(s[rows], y[rows]) for rows in drawn])
     targets: dict[str, Any] = {}

@@ -74,23 +74,21 @@ class Scorer(Protocol):
     template): calibrations and caches are tied to it. A `layout` not among `ORDERED` promises scores that do not depend
     on the ordering at all.
 
-    Further members are optional: `focus_words`, the words of evidence to read with `max_words="auto"`; `noise_floor`,
-    its numerical noise in log-odds; and `kept_bytes`, the bytes of chunk states that it has in memory.
+    Further members are optional, and None where nothing is known: `focus_words`, the words of evidence to read with
+    `max_words="auto"`; `noise_floor`, its numerical noise in log-odds; and `kept_bytes`, the bytes of chunk states that
+    it has in memory.
     """
 
     @property
     def identity(self) -> str:
         """Name and hash of all that determines a score."""
-        ...
 
     @property
     def layout(self) -> Layout:
         """How the model sees the evidence."""
-        ...
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """Score every request; the result of one does not depend on the others."""
-        ...
 
 
 @runtime_checkable
@@ -99,7 +97,6 @@ class AsyncScorer(Scorer, Protocol):
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As `score`, without blocking the event loop."""
-        ...
 
 
 @runtime_checkable
@@ -108,19 +105,3 @@ class IndexingScorer(Scorer, Protocol):
 
     def index(self, prompts: Sequence[Prompt]) -> int:
         """Prepare the prompts' chunks; returns the tokens computed."""
-        ...
-
-
-def focus_words_of(scorer: Scorer) -> int | None:
-    """Words of evidence that a scorer asks for; None where it sets no limit."""
-    return getattr(scorer, "focus_words", None)
-
-
-def kept_bytes_of(scorer: Scorer) -> int | None:
-    """Bytes of chunk states that a scorer has in memory; None where it keeps none or does not say."""
-    return getattr(scorer, "kept_bytes", None)
-
-
-def noise_floor_of(scorer: Scorer) -> float | None:
-    """A scorer's numerical noise in log-odds; None where it does not know it."""
-    return getattr(scorer, "noise_floor", None)

@@ -18,7 +18,7 @@ from isr_rag.core.exact import BARE, missing_numbers, missing_quotes, quotations
 from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import Predicate, Supported, predicate_for
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.scorer import TOPIC_LAST, Scorer, ScoreRequest, Scores, noise_floor_of
+from isr_rag.core.scorer import TOPIC_LAST, Scorer, ScoreRequest, Scores
 from isr_rag.core.settings import Case, CloseReference, Estimate, Reference, Settings, consult
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError, ScorerError
 
@@ -313,7 +313,7 @@ class Work:
         """Whether the orderings differ by no more than the scorer's numerical noise, in log-odds."""
         if len(q) < 2:  # measuring the noise costs passes
             return None
-        floor = noise_floor_of(self._scorer)
+        floor: float | None = getattr(self._scorer, "noise_floor", None)
         return None if floor is None else bool(np.ptp(bounds.log_odds(q)) <= floor)
 
 

@@ -18,7 +18,7 @@ from isr_rag.core.algorithm import ascore, decide_all, plan_all, prepare, read_i
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import EvidenceLike, as_chunks
 from isr_rag.core.predicates import evidence_alone
-from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Scorer, focus_words_of
+from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Scorer
 from isr_rag.core.settings import (
     CalibratedReference,
     FittedReference,
@@ -104,7 +104,7 @@ class ISRGate:
             scorer = load_scorer(scorer)
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
-        words = focus_words_of(scorer) if max_words == "auto" else words
+        words = getattr(scorer, "focus_words", None) if max_words == "auto" else words
         self.scorer: Scorer = scorer
         self.reference = reference
         self.on_error: OnError = on_error

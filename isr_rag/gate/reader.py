@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from isr_rag._util.sealed import SealedFormat, from_plain
+from isr_rag._util.sealed import SealedFormat
 from isr_rag.calibration.artefact import CalibrationArtefact
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationMismatchError
 from isr_rag.core.scorer import Scorer
@@ -51,10 +51,7 @@ class Reader:
         for name in (READER, CALIBRATION):
             if not (folder / name).is_file():
                 raise ModelNotFoundError(f"there is no {folder / name}: make it with isr-rag calibrate --out {folder}")
-        try:
-            reader = from_plain(cls, FORMAT.load(folder / READER))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CalibrationCorruptError(f"{folder / READER} is damaged: {error}") from error
+        reader = FORMAT.load(folder / READER, cls)
         artefact = CalibrationArtefact.load(folder / CALIBRATION)
         if artefact.sha256 != reader.calibration:
             raise CalibrationCorruptError(f"{folder / CALIBRATION} does not belong to {READER} beside it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import replace
 
 from isr_rag._util.text import foreign_language, sample
@@ -147,14 +146,14 @@ class CalibratedMixture:
                     f"delta={self.delta} and prevalence={self.prevalence}; isr_rag.acquire splits h* then"
                 )
             guarantee, source = "selective", f"{source}, of a loop of {rounds} rounds"
-            p_ref = min(_value(loop.steps, score), _value(self._p_ref(template, fitted, part, guarantee), score))
+            p_ref = min(loop.steps.at(score), self._p_ref(template, fitted, part, guarantee).at(score))
         else:
             if self.delta is not None:
                 threshold = calibration.threshold(template, h_star, self.delta, chunks=case.read)
                 guaranteed, remark = threshold.allows(score), "" if threshold.value is not None else threshold.reason
-            p_ref = _value(self._p_ref(template, fitted, part, guarantee), score)
+            p_ref = self._p_ref(template, fitted, part, guarantee).at(score)
             if self.prevalence is None or self.prevalence >= fitted.share:  # else too high for cases like this one
-                pointwise = _value(part.calibrator.p0, score)
+                pointwise = part.calibrator.lower(score)
         source += ", rate among the answered" if guarantee == "selective" else ", lower probability of cases like it"
         highest, lowest_h_star = self.ceiling(template, rounds=rounds), None
         if highest is not None and highest < 1.0 - h_star - TOLERANCE:
@@ -216,10 +215,6 @@ class CalibratedMixture:
             highest = 1.0 if self.delta else fitted.ceiling(self.prevalence, min_errors=self.min_errors)
             self._rates[key] = tail.steps(self.prevalence).at_most(highest)
         return self._rates[key]
-
-
-def _value(steps: Steps, score: float) -> float:
-    return steps.values[bisect_right(steps.breaks, score)]
 
 
 def _outside(

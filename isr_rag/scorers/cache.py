@@ -24,9 +24,6 @@ from isr_rag.core.scorer import (
     Scorer,
     ScoreRequest,
     Scores,
-    focus_words_of,
-    kept_bytes_of,
-    noise_floor_of,
 )
 from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError
 
@@ -38,18 +35,18 @@ class _Caching:
 
     def __init__(self, scorer: Scorer) -> None:
         self.scorer = scorer
-        self.identity, self.focus_words = scorer.identity, focus_words_of(scorer)
+        self.identity, self.focus_words = scorer.identity, getattr(scorer, "focus_words", None)
         self.layout: Layout = scorer.layout
 
     @property
     def kept_bytes(self) -> int | None:
         """Bytes of chunk states that the inner scorer has in memory; None where it keeps none."""
-        return kept_bytes_of(self.scorer)
+        return getattr(self.scorer, "kept_bytes", None)
 
     @property
     def noise_floor(self) -> float | None:
         """The inner scorer's numerical noise in log-odds, if it knows it."""
-        return noise_floor_of(self.scorer)
+        return getattr(self.scorer, "noise_floor", None)
 
     def index(self, prompts: Sequence[Prompt]) -> int:
         """As the inner scorer's; ConfigurationError if that keeps no states."""

@@ -72,10 +72,6 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
         ModelNotFoundError: if no place has the file; the message lists all that were tried.
         ModelCorruptError: if a file does not have the hash it must have.
         MissingDependencyError: if the packages that convert it are not installed.
-
-    Examples:
-        >>> from isr_rag.scorers.embedded import setup
-        >>> folder = setup(print)  # doctest: +SKIP
     """
     try:
         import huggingface_hub as _  # noqa: F401
@@ -151,12 +147,6 @@ def embedded_scorer(
         ModelNotFoundError: if it is not set up; the message names the command.
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
         MissingDependencyError: if a package of the extra "local" is missing.
-
-    Examples:
-        >>> from isr_rag import ISRGate
-        >>> from isr_rag.references import Oracle
-        >>> from isr_rag.scorers.embedded import embedded_scorer
-        >>> gate = ISRGate(scorer=embedded_scorer(), reference=Oracle(1.0))  # doctest: +SKIP
     """
     with _loading:  # without the lock, threads that come together would each load it
         try:

@@ -29,7 +29,7 @@ from isr_lab.experiments.run import KINDS, index_reports, run_experiment
 from isr_lab.slice.reading import read_items
 from isr_lab.slice.schema import SliceItem
 from isr_rag.cli.terminal import columns, console
-from isr_rag.core.scorer import Scorer, noise_floor_of
+from isr_rag.core.scorer import Scorer
 from isr_rag.scorers.adjudicators import BASE, DEFAULT, PERMUTED
 
 HERE = Path(__file__).parent
@@ -50,7 +50,7 @@ def experiments(model: str, noise: float | None, *, long: bool) -> list[Experime
 
 def run(model: str, scorer: Scorer, slices: dict[str, Sequence[SliceItem]], out: Path, only: str | None) -> None:
     """The experiments with one model."""
-    floor = noise_floor_of(scorer)
+    floor = getattr(scorer, "noise_floor", None)
     noise = None if floor is None else float(f"{floor:.0e}")  # a digit that a rerun finds too
     for experiment in experiments(model, noise, long="paper" in slices):
         if only not in (None, experiment.name):

@@ -35,10 +35,6 @@ class FastTokenizer:
         functions["raise_exception"] = _refuse
         self._compile = lru_cache(maxsize=1)(environment.from_string)
 
-    def get_vocab(self) -> dict[str, int]:
-        """Every token with its id."""
-        return dict(self._inner.get_vocab())
-
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
         return list(self._inner.encode(text, add_special_tokens=add_special_tokens).ids)

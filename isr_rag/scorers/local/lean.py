@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from isr_rag.scorers.local.encoding import EncodedPrompt
-from isr_rag.scorers.local.engine import Dimensions
+from isr_rag.scorers.local.engine import Dimensions, same
 from isr_rag.scorers.local.packed.attention import AttentionPlan, attend, mask_bytes
 from isr_rag.scorers.local.packed.pack import Pack, pack_full
 
@@ -68,11 +68,7 @@ def prepacks(dtype: torch.dtype) -> bool:
     except (AttributeError, RuntimeError, TypeError):
         return False
     expected = (plain, F.silu(plain), plain * plain)
-    tolerance = 1e-4 if dtype == torch.float32 else 0.1
-    return all(
-        bool((one.float() - other.float()).abs().max() <= tolerance * one.float().abs().max())
-        for one, other in zip(expected, found, strict=True)
-    )
+    return all(same(one, other, dtype) for one, other in zip(expected, found, strict=True))
 
 
 class _Linear:

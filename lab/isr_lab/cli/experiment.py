@@ -181,10 +181,7 @@ def _run(
 
 def _noise(scorer: Scorer | TrialScorer) -> float | None:
     """What the scorer says of its numerical noise in log-odds, if it does; one digit, which a machine reproduces."""
-    from isr_lab.experiments.trials import TrialScorer
-    from isr_rag.core.scorer import noise_floor_of
-
-    noise = scorer.noise_floor if isinstance(scorer, TrialScorer) else noise_floor_of(scorer)
+    noise = getattr(scorer, "noise_floor", None)
     return None if noise is None else float(f"{noise:.0e}")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from isr_lab.experiments.trials import Group, Score, ScoredTrial, Trial, TrialProgress, gather, score_group
-from isr_rag.core.scorer import Layout, Scorer, noise_floor_of
+from isr_rag.core.scorer import Layout, Scorer
 from isr_rag_server.cluster import ClusterError, Pool, as_isr_error, on_one_thread, started
 
 MakeScorer = Callable[[], Scorer]
@@ -90,7 +90,7 @@ class Worker:
 
     def describe(self) -> tuple[str, Layout, float | None]:
         """What the scores are kept under: said by a worker, since the driver may lack its device."""
-        return self.scorer.identity, self.scorer.layout, noise_floor_of(self.scorer)
+        return self.scorer.identity, self.scorer.layout, getattr(self.scorer, "noise_floor", None)
 
     def work(self, group: Group) -> tuple[str, Mapping[str, Score]]:
         """The scores of one group."""

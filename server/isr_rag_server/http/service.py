@@ -11,7 +11,6 @@ from isr_rag import __version__
 from isr_rag.audit import AnswerAudit, AuditItem
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, as_chunks
-from isr_rag.core.scorer import kept_bytes_of
 from isr_rag.core.work import Item
 from isr_rag.gate import ISRGate
 from isr_rag_server.http.bodies import Bodies
@@ -86,7 +85,10 @@ class Service:
                     "Requests that wait for their turn",
                     lambda: sum(one.waiting for one in self.desks),
                 ),
-                "isr_rag_state_bytes": ("Bytes of kept states of chunks", lambda: kept_bytes_of(gate.scorer) or 0),
+                "isr_rag_state_bytes": (
+                    "Bytes of kept states of chunks",
+                    lambda: getattr(gate.scorer, "kept_bytes", 0) or 0,
+                ),
                 "isr_rag_kept_chunk_bytes": ("Bytes of chunks kept under their hash", lambda: self.kept.nbytes),
             }
         )
@@ -250,7 +252,7 @@ class Service:
             InvalidInputError: for an empty chunk, or one that does not fit the model.
         """
         chunks = as_chunks(self.chunks(asked.evidence))
-        tokens, able = 0, kept_bytes_of(self.gate.scorer) is not None
+        tokens, able = 0, getattr(self.gate.scorer, "kept_bytes", None) is not None
         if able:
 
             async def work() -> int:

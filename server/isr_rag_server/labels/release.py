@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from isr_rag._util.sealed import SealedFormat, from_plain
+from isr_rag._util.sealed import SealedFormat
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 
 FORMAT = SealedFormat("isr-rag-release", 1, CalibrationCorruptError, "Write it anew with `isr-rag calibrate report`")
@@ -123,8 +123,4 @@ class Release:
             FileNotFoundError: if there is no such file.
             CalibrationCorruptError: if it is not a release, was altered, or has another schema version.
         """
-        content = FORMAT.load(path)
-        try:
-            return from_plain(cls, content)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise CalibrationCorruptError(f"{path} is damaged: {error!r}") from error
+        return FORMAT.load(path, cls)

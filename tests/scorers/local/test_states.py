@@ -13,7 +13,7 @@ pytest.importorskip("cachetools")
 
 from isr_rag import ISRGate, Sufficient, Supported  # noqa: E402
 from isr_rag.core.evidence import Chunk  # noqa: E402
-from isr_rag.core.scorer import ScoreRequest, kept_bytes_of  # noqa: E402
+from isr_rag.core.scorer import ScoreRequest  # noqa: E402
 from isr_rag.errors import ConfigurationError  # noqa: E402
 from isr_rag.references import Oracle  # noqa: E402
 from isr_rag.scorers.cache import CachedScorer  # noqa: E402
@@ -69,11 +69,10 @@ def test_indexing_ahead_leaves_the_closing_and_is_idle_the_second_time() -> None
 def test_a_scorer_says_how_much_it_keeps_and_a_cache_in_front_of_it_as_well(tmp_path: Path) -> None:
     keeping = scorer(states=StateCache())
     cached = CachedScorer(keeping, tmp_path)
-    assert kept_bytes_of(cached) == 0
+    assert cached.kept_bytes == 0
     ISRGate(scorer=cached, reference=Oracle(1.0)).index(TEXTS)
-    assert kept_bytes_of(cached) == kept_bytes_of(keeping) == keeping.kept_bytes and (keeping.kept_bytes or 0) > 1_000
-    for none in (scorer(), FixedScorer([0.5]), CachedScorer(FixedScorer([0.5]), tmp_path)):
-        assert kept_bytes_of(none) is None
+    assert cached.kept_bytes == keeping.kept_bytes and (keeping.kept_bytes or 0) > 1_000
+    assert scorer().kept_bytes is None and CachedScorer(FixedScorer([0.5]), tmp_path).kept_bytes is None
 
 
 def test_memory_stays_within_its_bound_and_scores_stay_right() -> None:
