@@ -15,17 +15,27 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from isr_rag.audit.result import AnswerAudit, AuditAction
-    from isr_rag.audit.statement import Verdict
-    from isr_rag.core.decision import Action, Decision, Reason
-    from isr_rag.core.evidence import Chunk
-    from isr_rag.core.predicates import Choice, Custom, Refuted, Sufficient, Supported
-    from isr_rag.core.settings import Orderings, Rule
-    from isr_rag.errors import ISRError
-    from isr_rag.gate import ISRGate
-    from isr_rag.gate.acquisition import Trail, aacquire, acquire
-    from isr_rag.scorers.cache import CachedScorer
-    from isr_rag.scorers.transformers import TransformersScorer
+    from isr_rag.audit.result import AnswerAudit as AnswerAudit
+    from isr_rag.audit.result import AuditAction as AuditAction
+    from isr_rag.audit.statement import Verdict as Verdict
+    from isr_rag.core.decision import Action as Action
+    from isr_rag.core.decision import Decision as Decision
+    from isr_rag.core.decision import Reason as Reason
+    from isr_rag.core.evidence import Chunk as Chunk
+    from isr_rag.core.predicates import Choice as Choice
+    from isr_rag.core.predicates import Custom as Custom
+    from isr_rag.core.predicates import Refuted as Refuted
+    from isr_rag.core.predicates import Sufficient as Sufficient
+    from isr_rag.core.predicates import Supported as Supported
+    from isr_rag.core.settings import Orderings as Orderings
+    from isr_rag.core.settings import Rule as Rule
+    from isr_rag.errors import ISRError as ISRError
+    from isr_rag.gate import ISRGate as ISRGate
+    from isr_rag.gate.acquisition import Trail as Trail
+    from isr_rag.gate.acquisition import aacquire as aacquire
+    from isr_rag.gate.acquisition import acquire as acquire
+    from isr_rag.scorers.cache import CachedScorer as CachedScorer
+    from isr_rag.scorers.transformers import TransformersScorer as TransformersScorer
 
 _HOMES = {
     name: f"isr_rag.{module}"
@@ -45,30 +55,7 @@ _HOMES = {
     for name in names.split()
 }
 
-__all__ = [
-    "Action",
-    "AnswerAudit",
-    "AuditAction",
-    "CachedScorer",
-    "Choice",
-    "Chunk",
-    "Custom",
-    "Decision",
-    "ISRError",
-    "ISRGate",
-    "Orderings",
-    "Reason",
-    "Refuted",
-    "Rule",
-    "Sufficient",
-    "Supported",
-    "Trail",
-    "TransformersScorer",
-    "Verdict",
-    "__version__",
-    "aacquire",
-    "acquire",
-]
+__all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:

@@ -11,11 +11,7 @@ DEEPEST = 100
 
 
 def loads(text: str | bytes) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        ValueError: for anything that is not JSON, a key that comes twice, a number without end, or nesting too deep.
-    """
+    """The value of a JSON text; ValueError for no JSON, a key twice, a number without end, or nesting too deep."""
     try:
         value = json.loads(text, parse_constant=_constant, parse_float=_number, object_pairs_hook=_unique)
     except RecursionError as error:

@@ -31,12 +31,9 @@ class Budget:
     probability at least 1 - h*.
 
     Attributes:
-        scores: these numbers, ascending; empty where there is no calibration of whole answers.
+        scores: these numbers, ascending (else InvalidInputError); empty without a calibration of whole answers.
         sources: the data sets that the labelled answers come from, with how many of each.
         calibrated: whether the probabilities of the three verdicts are calibrated, rather than read off the model.
-
-    Raises:
-        InvalidInputError: if the scores are not probabilities in ascending order.
     """
 
     scores: tuple[float, ...] = ()

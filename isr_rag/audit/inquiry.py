@@ -73,11 +73,9 @@ class Inquiry:
     """One statement of an answer.
 
     Args:
-        part: the statement.
-        asked: the item that says what is asked about it, without evidence.
+        part, asked: the statement, and the item that says what is asked about it, without evidence.
         pieces: the evidence.
-        h_star: error budget of the answer.
-        calibration: of the verdicts; None if there is none.
+        h_star, calibration: error budget of the answer, and the calibration of verdicts, if there is one.
         by_reference: without a calibration, P(supported) is p_ref and not the model's own probability.
         question: what the whole answer answers, if that is known.
         quoted: what it quotes; None if its quotations and numbers are not looked for in the evidence.

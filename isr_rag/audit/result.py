@@ -12,7 +12,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
-from isr_rag._util import strict_json
 from isr_rag._util.files import write_atomically
 from isr_rag._util.pages import rendered
 from isr_rag._util.sealed import from_plain
@@ -20,6 +19,7 @@ from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
 from isr_rag.audit.redaction import Redaction, redact, shortened
 from isr_rag.audit.statement import Citation, MarkerStatus, Statement, Verdict
+from isr_rag.core.decision import json_of
 from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
 
@@ -164,11 +164,7 @@ class AnswerAudit:
     @classmethod
     def from_json(cls, text: str) -> AnswerAudit:
         """The inverse of `to_json`; InvalidInputError for any other text."""
-        try:
-            plain = strict_json.loads(text)
-        except ValueError as error:
-            raise InvalidInputError(f"this is not JSON: {error}") from error
-        return cls.from_dict(plain)
+        return cls.from_dict(json_of(text))
 
     def headline(self) -> str:
         """What may go out and the number of statements by verdict, on one line."""

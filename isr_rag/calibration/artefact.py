@@ -158,8 +158,7 @@ class PredicateCalibration:
     def score(self, q_bar: float, alone: float | None = None) -> float:
         """The calibrated score: q_bar, joined with the highest probability of any chunk read alone, if that counts.
 
-        Raises:
-            CalibrationError: if the best chunk counts and is not given.
+        CalibrationError if that counts and is not given.
         """
         if not self.close:
             return q_bar
@@ -221,8 +220,7 @@ class CalibrationArtefact:
     def check_belongs(self, given: Fingerprint, predicate: str | None = None) -> None:
         """Check that the artefact belongs to a gate with these settings, and knows this predicate's template.
 
-        Raises:
-            CalibrationMismatchError: naming each field that differs, with both values.
+        CalibrationMismatchError names each field that differs, with both values.
         """
         wrong = self.fingerprint.differences(given)
         if predicate is not None and predicate not in self.predicates:
@@ -238,8 +236,7 @@ class CalibrationArtefact:
     ) -> Threshold:
         """The Learn-then-Test result for a predicate, target and number of chunks (None: the first bin).
 
-        Raises:
-            CalibrationMismatchError: if none was fitted for it, naming those that were.
+        CalibrationMismatchError if none was fitted for it names those that were.
         """
         fitted = self.predicates.get(predicate)
         part = None if fitted is None else fitted.bins[0] if chunks is None else fitted.bin(chunks)

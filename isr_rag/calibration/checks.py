@@ -27,9 +27,7 @@ REFUSED_OF_A_CLASS = 10
 def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores in [0, 1] as float64 and labels, 0 or 1, as bool, shape (n,) each; all code that reads them begins here.
 
-    Raises:
-        CalibrationError: for values that are not numbers, unequal lengths, NaN, scores outside [0, 1], or labels other
-            than 0 and 1.
+    CalibrationError for values that are not numbers, unequal lengths, NaN, scores outside [0, 1], or other labels.
     """
     try:
         s, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)

@@ -93,10 +93,8 @@ class LearnThenTest:
         """Descending thresholds for `fit`, from pilot items disjoint from those that will be tested; shape (k,).
 
         Args:
-            scores: of the pilot items, like `labels` and `answerable` as in `fit`.
-            labels: see `scores`.
+            scores, labels, answerable: of the pilot items, as in `fit`.
             items: number of items (groups) that will be tested, >= 1.
-            answerable: see `scores`.
             size: thresholds at most; candidates are the pilot scores' quantiles.
         """
         s, y, may = _checked(scores, labels, answerable)

@@ -36,11 +36,7 @@ def search(chunks: Sequence[Chunk], query: str, top_k: int) -> Sequence[Chunk]:
 
 
 def history() -> tuple[Chunk, ...]:
-    """The paragraphs of Python's history, from the licence that every installation has, without web addresses.
-
-    Raises:
-        InvalidInputError: if this installation has no such text.
-    """
+    """The paragraphs of Python's history, without addresses, from its licence; InvalidInputError if that is gone."""
     folders = (Path(sysconfig.get_path("stdlib")), Path(sys.base_prefix))
     for path in (folder / name for folder in folders for name in ("LICENSE.txt", "LICENSE")):
         if path.is_file():

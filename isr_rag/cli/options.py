@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from isr_rag.core.scorer import Scorer
     from isr_rag.gate import ISRGate
 
-_LOADING = ("model", "server", "tokenizer", "cross_encoder", "decisions", "device", "dtype", "quantization")
 STDIO = Path("-")
 """Standard input or output in place of a file."""
 
@@ -138,7 +137,8 @@ class ReadingOptions(ScorerOptions):
 
     def description(self) -> dict[str, Any]:
         """What `isr_rag.gate.reader.Reader` keeps: the arguments that load this scorer from any folder."""
-        given = {name: v for name, v in asdict(self).items() if name in _LOADING and v not in (None, "auto")}
+        loading = {field.name for field in fields(ScorerOptions)} - {"cache"}
+        given = {name: v for name, v in asdict(self).items() if name in loading and v not in (None, "auto")}
         return {name: str(Path(v).resolve()) if Path(v).exists() else v for name, v in given.items()}
 
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6

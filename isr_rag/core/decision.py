@@ -155,11 +155,7 @@ class Decision:
     @classmethod
     def from_json(cls, text: str) -> Decision:
         """The inverse of `to_json`; InvalidInputError for any other text."""
-        try:
-            plain = strict_json.loads(text)
-        except ValueError as error:
-            raise InvalidInputError(f"this is not JSON: {error}") from error
-        return cls.from_dict(plain)
+        return cls.from_dict(json_of(text))
 
     def explain(self) -> str:
         """The decision in words: what is trusted at how much, what is needed, where to look, what would change it."""
@@ -213,6 +209,14 @@ class Decision:
     def _repr_html_(self) -> str:
         """A small table with a strip of the orderings' probabilities, for notebooks."""
         return rendered("core/decision.html", decision=self, rows=self._rows())
+
+
+def json_of(text: str) -> Any:
+    """The value of a JSON text; InvalidInputError for any other text."""
+    try:
+        return strict_json.loads(text)
+    except ValueError as error:
+        raise InvalidInputError(f"this is not JSON: {error}") from error
 
 
 _HEADLINES = {

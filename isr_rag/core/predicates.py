@@ -49,6 +49,7 @@ class Predicate(Protocol):
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
         """The prompt in segments; `topic_first` also states the claim or question before the evidence."""
+        ...
 
 
 def check_text(value: object, name: str) -> str:

@@ -82,13 +82,16 @@ class Scorer(Protocol):
     @property
     def identity(self) -> str:
         """Name and hash of all that determines a score."""
+        ...
 
     @property
     def layout(self) -> Layout:
         """How the model sees the evidence."""
+        ...
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """Score every request; the result of one does not depend on the others."""
+        ...
 
 
 @runtime_checkable
@@ -97,6 +100,7 @@ class AsyncScorer(Scorer, Protocol):
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """As `score`, without blocking the event loop."""
+        ...
 
 
 @runtime_checkable
@@ -105,3 +109,4 @@ class IndexingScorer(Scorer, Protocol):
 
     def index(self, prompts: Sequence[Prompt]) -> int:
         """Prepare the prompts' chunks; returns the tokens computed."""
+        ...

@@ -208,9 +208,11 @@ class Reference(Protocol):
     @property
     def needs_scores(self) -> bool:
         """Whether the estimate is made from the gate's own probabilities."""
+        ...
 
     def estimate(self, case: Case) -> Estimate:
         """P_ref(g = 1) for this case."""
+        ...
 
 
 @runtime_checkable
@@ -219,6 +221,7 @@ class CloseReference(Reference, Protocol):
 
     def reads_alone(self, predicate: str) -> bool:
         """Whether it does for this predicate's template; each chunk then costs a pass of its own."""
+        ...
 
 
 @runtime_checkable
@@ -230,6 +233,7 @@ class CalibratedReference(Reference, Protocol):
 
         `predicate` is its template (None: the best of all), `rounds` the most of the loop (1: a single decision).
         """
+        ...
 
 
 @runtime_checkable
@@ -238,6 +242,7 @@ class FittedReference(Reference, Protocol):
 
     def check_belongs(self, settings: Settings) -> None:
         """Raise CalibrationMismatchError for the settings of a gate that it was not fitted for."""
+        ...
 
 
 @runtime_checkable
@@ -246,6 +251,7 @@ class Calibration(Protocol):
 
     def lower(self, score: float) -> float:
         """Lower probability for a score in [0, 1]."""
+        ...
 
 
 def checked_calibration(calibration: object) -> None:

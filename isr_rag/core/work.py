@@ -105,8 +105,7 @@ def checked_reference(reference: object) -> Reference | None:
 def checked_probabilities(scores: object, m: int, labels: int) -> tuple[list[list[float]], list[list[float]]]:
     """Label probabilities as plain floats, renormalised: the least and the most they can be, one row per ordering.
 
-    Raises:
-        ScorerError: if the scores have another shape, or are not log-probabilities of a distribution.
+    ScorerError if the scores have another shape, or are not log-probabilities of a distribution.
     """
     if not isinstance(scores, Scores):
         raise ScorerError(f"the scorer returned {type(scores).__name__} instead of Scores")

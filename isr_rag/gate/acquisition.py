@@ -101,8 +101,7 @@ def gate_of_round(gate: ISRGate, rounds: int, predicate: str, reference: Referen
 def share_of_round(reference: Reference | None, predicate: str, h_star: float, rounds: int) -> float:
     """The h* of each round: h* itself where whole loops were calibrated, else h* / rounds.
 
-    Raises:
-        ConfigurationError: if no evidence could bring the calibration to what a round needs.
+    ConfigurationError if no evidence could bring the calibration to what a round needs.
     """
     share = h_star / rounds
     if not isinstance(reference, CalibratedReference):

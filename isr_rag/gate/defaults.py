@@ -38,9 +38,7 @@ def default_reference(
         adapter: folder of the adapter, as for `isr_rag.scorers.embedded.embedded_scorer`.
         traffic: what the calibration's labelled items are like; `adversarial` is for evidence or questions that may
             be meant to mislead, and answers less.
-        guarantee: as for `isr_rag.references.CalibratedMixture`, like `delta` and `prevalence`.
-        delta: see `guarantee`.
-        prevalence: see `guarantee`.
+        guarantee, delta, prevalence: as for `isr_rag.references.CalibratedMixture`.
 
     Raises:
         ModelNotFoundError: if the adapter has no calibration.

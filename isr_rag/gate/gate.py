@@ -56,9 +56,7 @@ class ISRGate:
 
     Attributes:
         settings: everything but evidence and question that a decision depends on.
-        scorer: what gives the label probabilities.
-        reference: what gives p_ref; None where each item brings its own.
-        on_error: what follows when a scorer or reference fails.
+        scorer, reference, on_error: as given or chosen; no reference where each item brings its own.
 
     Raises:
         ConfigurationError: for a setting out of range, or a target that the reference can never reach.
@@ -121,8 +119,7 @@ class ISRGate:
             folder: what the command wrote.
             scorer: the calibrated scorer, if it is loaded already or lies elsewhere now; by default it is loaded as
                 the command did. A server's key is read from the variable ISR_RAG_API_KEY.
-            h_star: as for `ISRGate`, like `on_error`.
-            on_error: see `h_star`.
+            h_star, on_error: as for `ISRGate`.
 
         Raises:
             ModelNotFoundError: if a file or the model is missing.

@@ -43,10 +43,9 @@ _LIGATURE = re.compile("[\ufb00-\ufb06]")
 
 
 class DocumentReader:
-    """A process that reads documents one after another; it starts with the first, and ends with the `with` block.
+    """A process that reads documents one after another, which may take `memory` bytes in it.
 
-    Args:
-        memory: bytes that documents may take in it.
+    It starts with the first document, and ends with the `with` block.
     """
 
     def __init__(self, memory: int = MEMORY) -> None:

@@ -121,9 +121,7 @@ def bundled_items() -> list[dict[str, Any]]:
 
     The documents were written for this project; the evidence is what BM25 finds in all twelve. See their `kind` for
     what is wrong with a false one: a near-miss, a wrong detail, a false premise, or what the evidence does not say.
-
-    Returns:
-        Items as `read_labelled` gives them; `source` is the document, `group` the passage that an item is about.
+    Items are as `read_labelled` gives them; `source` is the document, `group` the passage that an item is about.
     """
     data = resources.files("isr_rag.calibration").joinpath("data")
     chunks, items = (

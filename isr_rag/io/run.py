@@ -186,8 +186,7 @@ def _line(record: Record) -> str:
 def decide_lines(gate: ISRGate, batch: Sequence[RawLine]) -> list[Record]:
     """The records of a batch: a decision for each line, or its error.
 
-    Raises:
-        ISRError: if the scorer fails at a line and at a simple item, or the reference or the gate at every line.
+    ISRError if the scorer fails at a line and at a simple item, or the reference or the gate at every line.
     """
     patient = gate.with_on_error("abstain")  # one failure does not keep the batch from being scored together
     errors = {Reason.SCORER_FAILED: ScorerError, Reason.REFERENCE_FAILED: ReferenceFailedError}

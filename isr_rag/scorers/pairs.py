@@ -51,11 +51,7 @@ class PairScorer:
         raise NotImplementedError
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """The best chunk's score as the probability of yes.
-
-        Raises:
-            ConfigurationError: for a predicate with other labels than yes and no.
-        """
+        """The best chunk's score as the probability of yes; ConfigurationError for labels other than yes and no."""
         found: list[Scores] = []
         for request in requests:
             prompt = request.prompt
@@ -120,8 +116,7 @@ class CrossEncoder(PairScorer):
         template: for models that read one text: where `{evidence}` and `{claim}` go. By default both go in as a pair,
             and a model with FactCG in its name gets `FACTCG`.
         device: torch device; `"auto"`: CUDA where there is one.
-        dtype: as for `isr_rag.scorers.transformers.TransformersScorer`, like `quantization`.
-        quantization: see `dtype`.
+        dtype, quantization: as for `isr_rag.scorers.transformers.TransformersScorer`.
 
     Raises:
         ConfigurationError: if no supporting label can be found, or a loaded model has no tokenizer.
@@ -170,8 +165,7 @@ class CrossEncoder(PairScorer):
     def pairs(self, texts: Sequence[str], query: str) -> list[float]:
         """Probability of the supporting label for the best window of each text.
 
-        Raises:
-            PromptTooLongError: if the query leaves no room for evidence.
+        PromptTooLongError if the query leaves no room for evidence.
         """
         import torch
 

@@ -99,7 +99,7 @@ class PromptEncoder:
         special = {int(i) for i in tokenizer.all_special_ids} - {unknown}
         named = {i for i, token in added.items() if len(str(token)) > 1 and str(token).strip()}
         self._control_ids = frozenset(special | named - {unknown})
-        self._start = [] if self.chat else list(tokenizer("")["input_ids"])
+        self._start = [] if self.chat else list(tokenizer.encode(""))
         self._labels = lru_cache(maxsize=64)(self._resolve_labels)
         self.forget()
 

@@ -54,12 +54,15 @@ class Network(Protocol):
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
+        ...
 
     def padded(self, ids: list[list[int]]) -> torch.Tensor:
         """Hidden states at the last position of plain prompts, shape (prompts, hidden)."""
+        ...
 
     def logits(self, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
         """Logits of some tokens at one hidden state, in float32, without the rest of the vocabulary."""
+        ...
 
 
 class Engine:

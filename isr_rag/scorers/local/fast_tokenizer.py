@@ -36,12 +36,8 @@ class FastTokenizer:
         self._compile = lru_cache(maxsize=1)(environment.from_string)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text."""
+        """Token ids of a text, by default with the tokens that begin and end a sequence."""
         return list(self._inner.encode(text, add_special_tokens=add_special_tokens).ids)
-
-    def __call__(self, text: str) -> dict[str, list[int]]:
-        """Token ids of a text under `input_ids`, with the tokens that begin and end a sequence."""
-        return {"input_ids": self.encode(text)}
 
     def apply_chat_template(
         self, turns: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool, **values: object

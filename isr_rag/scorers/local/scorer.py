@@ -31,19 +31,15 @@ class LocalScorer:
     """Scores orderings with a network; threads and tasks may share it.
 
     Args:
-        network: the model.
-        encoder: its tokenizer and template.
+        network, encoder: the model, and its tokenizer with its template.
         name: what identifies the model and its weights.
         layout: how the model sees the evidence; other than `"full"` only for a model trained that way.
-        memory: as for `isr_rag.scorers.transformers.TransformersScorer`, like `batch_tokens` and `window`.
-        batch_tokens: see `memory`.
-        window: see `memory`.
+        memory, batch_tokens, window: as for `isr_rag.scorers.transformers.TransformersScorer`.
         focus_words: words of evidence a gate should read by default; None for all.
         states: keeps the chunks' states: a second question about them costs only its closing part; for the layout
             `late`.
 
-    Raises:
-        ConfigurationError: for a setting that does not fit.
+    ConfigurationError for a setting that does not fit.
     """
 
     def __init__(

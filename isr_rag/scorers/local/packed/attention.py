@@ -199,11 +199,7 @@ def _by_part(x: Tensor, plan: AttentionPlan) -> Iterable[Tensor]:
 
 
 def register() -> str:
-    """Make attention over plans known to transformers.
-
-    Returns:
-        The name to give `model.set_attn_implementation`.
-    """
+    """Make attention over plans known to transformers, under the name that `model.set_attn_implementation` takes."""
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
