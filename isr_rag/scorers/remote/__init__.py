@@ -1,4 +1,4 @@
-"""Scoring by an OpenAI-compatible inference server: vLLM, SGLang, llama.cpp, Ollama, or a vendor.
+"""Scoring by an OpenAI-compatible inference server: vLLM, SGLang, llama.cpp, Ollama, LM Studio, or a vendor.
 
 `remote_scorer(url)` gives a scorer. To read labels through another client of such servers, use `Rendering`,
 `read_reply` and `scores_listed`, which need no HTTP client.

@@ -16,13 +16,14 @@ from isr_rag.scorers.remote.replies import plain
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-API = Literal["completions", "chat"]
+API = Literal["completions", "chat", "responses"]
 """Where prompts are sent.
 
 `completions`  to `/completions`, rendered here: as token ids if the tokenizer is known, so that the server can neither
                  add nor change anything, else as plain text without a chat template;
 `chat`           to `/chat/completions`, as a system and a user turn: the server's chat template renders them, and may
-                 add to them.
+                 add to them;
+`responses`      to `/responses`, as the same turns.
 """
 
 
@@ -45,8 +46,8 @@ class Rendering:
     @property
     def name(self) -> str:
         """The API and a hash of the template, or a note that the template is the server's own."""
-        if self.api == "chat":
-            return "chat/template-of-the-server" + ("" if self.system else "/one-turn")
+        if self.api != "completions":
+            return f"{self.api}/template-of-the-server" + ("" if self.system else "/one-turn")
         if self.local is None:
             return f"completions/text-{fingerprint(around_plain)}"
         return f"completions/template-{self.local.fingerprint}"
@@ -63,9 +64,10 @@ class Rendering:
         instruction = self._safe(prompt.instruction)
         if self.api == "completions":
             return {"prompt": user.join(around_plain(instruction))}
+        turns = "input" if self.api == "responses" else "messages"
         if not self.system:
-            return {"messages": [{"role": "user", "content": f"{instruction}\n\n{user}"}]}
-        return {"messages": [{"role": "system", "content": instruction}, {"role": "user", "content": user}]}
+            return {turns: [{"role": "user", "content": f"{instruction}\n\n{user}"}]}
+        return {turns: [{"role": "system", "content": instruction}, {"role": "user", "content": user}]}
 
     def labels(self, prompt: Prompt) -> tuple[tuple[str, ...], ...]:
         """The token texts that count for each label, with and without a leading space; LabelError if they share one."""

@@ -48,27 +48,50 @@ class FirstToken:
 
 
 def read_reply(reply: object) -> FirstToken:
-    """Read the first token of a completion or a chat completion, a JSON object of any OpenAI-compatible server.
+    """Read the first token of a completion, chat completion or response, a JSON object of any OpenAI-compatible server.
 
-    ServerReplyError if there are no logprobs, or values that are not log-probabilities.
+    ServerReplyError if there are no logprobs, values that are not log-probabilities, or thoughts before the answer.
     """
-    choices = reply.get("choices") if isinstance(reply, Mapping) else None
-    if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):
-        raise ServerReplyError("the server's reply is not a completion with one choice")
-    logprobs = cast(Mapping[str, Any], choices[0]).get("logprobs")
+    said = cast(Mapping[str, Any], reply) if isinstance(reply, Mapping) else {}
+    logprobs = _of_response(said) if "output" in said else _of_completion(said)
     if not isinstance(logprobs, Mapping):
         raise ServerReplyError(
             "the server ignored the request for logprobs: its reply has none. Start llama_cpp.server with "
-            "--logits_all True; transformers serve and LM Studio's chat completions do not offer them"
+            "--logits_all True; update LM Studio to 0.3.39 or later and its engines (`lms runtime update`), which list "
+            'them with api="responses"; transformers serve does not offer them'
         )
     chosen, listed = _entries(cast(Mapping[str, Any], logprobs))
     total = sum(math.exp(candidate.logprob) for candidate in listed)
     if total > 1.0 + _TOLERANCE:
         raise ServerReplyError(f"the server's first-token probabilities add up to {total:.3g}")
-    usage = cast(Mapping[str, Any], reply).get("usage")
-    count = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
+    usage = said.get("usage")
+    count = usage.get("input_tokens" if "output" in said else "prompt_tokens") if isinstance(usage, Mapping) else None
     known = isinstance(count, int) and not isinstance(count, bool) and count >= 0
     return FirstToken(tuple(c for c in listed if c.logprob > _MASKED) or (chosen,), count if known else None)
+
+
+def _of_completion(reply: Mapping[str, Any]) -> object:
+    """The logprobs of a completion or chat completion."""
+    choices = reply.get("choices")
+    if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):
+        raise ServerReplyError("the server's reply is not a completion with one choice")
+    return cast(Mapping[str, Any], choices[0]).get("logprobs")
+
+
+def _of_response(reply: Mapping[str, Any]) -> object:
+    """The logprobs of a response's text, in the form of a chat completion; None where it has none."""
+    output = reply["output"] if isinstance(reply["output"], list) else []
+    items = [item for item in output if isinstance(item, Mapping)]
+    if any(item.get("type") == "reasoning" for item in items):
+        raise ServerReplyError(
+            "the model thinks before it answers, so its first token is no label: switch thinking off "
+            '(extra={"reasoning": {"effort": "none"}}, or in the settings of the model), or take another model'
+        )
+    contents = [item.get("content") for item in items if item.get("type") == "message"]
+    parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, Mapping)]
+    if not parts or parts[0].get("type") != "output_text":
+        raise ServerReplyError(f"the server's response does not begin with text (status {reply.get('status')!r:.40})")
+    return {"content": parts[0]["logprobs"]} if parts[0].get("logprobs") else None
 
 
 def _entries(logprobs: Mapping[str, Any]) -> tuple[Candidate, list[Candidate]]:

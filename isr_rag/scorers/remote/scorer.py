@@ -1,4 +1,4 @@
-"""A scorer that asks an inference server: one request of one token for each ordering."""
+"""A scorer that asks an inference server: one request for each ordering, whose first token is read."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 QUESTION = ScoreRequest(Supported(claim="Two and two make four.").render([Chunk("Two and two make four.")]), ((0,),))
 """What a server is asked when a scorer is made for it."""
+
+_ASKED: dict[API, tuple[str, dict[str, Any]]] = {
+    "completions": ("completions", {}),
+    "chat": ("chat/completions", {"logprobs": True}),
+    "responses": ("responses", {"include": ["message.output_text.logprobs"], "store": False}),
+}
+"""Where prompts are sent, and what is asked for beside the number of tokens to list."""
 
 _FINAL = (401, 403, 408, 429, 502, 503, 504)  # status codes that no other form of the same request would change
 
@@ -53,9 +60,11 @@ def remote_scorer(
         tokenizer: the model's own tokenizer (a Hub name, a folder, a `.gguf` file, or loaded). With it the prompt
             is rendered here, exactly as a local model would read it. Without it the server's chat template renders
             the prompt, and may add to it.
-        api: `"completions"` or `"chat"`; None for the first that works, completions first if there is a tokenizer.
-        top: number of first tokens to have listed: 20 at most for OpenAI's chat completions, 5 for its completions,
-            the value of `--max-logprobs` for vLLM. A label that is not listed has an interval of probabilities.
+        api: `"completions"`, `"chat"` or `"responses"`, of which LM Studio lists labels in the last alone; None for the
+            first that works, completions first if there is a tokenizer and last otherwise.
+        top: number of first tokens to have listed: 20 at most for OpenAI's chat completions and responses, 5 for its
+            completions, the value of `--max-logprobs` for vLLM. A label that is not listed has an interval of
+            probabilities.
         extra: more fields of every request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.
         concurrency: most requests in flight, over all threads and event loops that use this scorer.
         retries: repetitions of a request after 429, 5xx, a timeout or a lost connection, with backoff.
@@ -78,7 +87,7 @@ def remote_scorer(
     """
     if not deadline > 0.0 or top < 1 or api not in (None, *get_args(API)):
         raise ConfigurationError(
-            f"deadline must be above 0 seconds, top at least 1 and api 'completions', 'chat' or None, "
+            f"deadline must be above 0 seconds, top at least 1 and api one of {', '.join(get_args(API))} or None, "
             f"got {deadline!r}, {top!r} and {api!r}"
         )
     local = local_encoder(tokenizer) if tokenizer is not None else None
@@ -154,6 +163,8 @@ def _renderings(api: API | None, local: PromptEncoder | None) -> list[Rendering]
         chat,
         replace(chat, limit="max_completion_tokens"),  # newer models of OpenAI
         replace(chat, system=False),  # templates without a system turn, such as Gemma's
+        Rendering("responses", local, limit="max_output_tokens"),  # LM Studio
+        Rendering("responses", local, system=False, limit="max_output_tokens"),
     ]
     forms.insert(0 if local else len(forms), Rendering("completions", local))
     return [form for form in forms if api in (None, form.api)]
@@ -180,6 +191,7 @@ class RemoteScorer:
         self.client, self.served, self.rendering, self.top, self.extra = client, served, rendering, top, extra
         self.deadline = client.deadline
         self.prompt_tokens = 0
+        self._length = 16 if rendering.api == "responses" else 1  # of a reply; OpenAI refuses responses of fewer
         more = f"|{json.dumps(extra, sort_keys=True)}" if extra else ""
         self.identity = f"{served.model}|{served.owner}|{rendering.name}|top-{top}{more}"
         self.found: Scores
@@ -214,10 +226,9 @@ class RemoteScorer:
 
     async def _first(self, prompt: Mapping[str, Any]) -> FirstToken:
         """Send one request and read the first token of its reply."""
-        chat = self.rendering.api == "chat"
-        fixed = {"model": self.served.model, "temperature": 0, self.rendering.limit: 1}
-        asked = {"logprobs": True, "top_logprobs": self.top} if chat else {"logprobs": self.top}
-        path = "chat/completions" if chat else "completions"
+        path, asked = _ASKED[self.rendering.api]
+        listed = "logprobs" if self.rendering.api == "completions" else "top_logprobs"
+        fixed = {"model": self.served.model, "temperature": 0, self.rendering.limit: self._length, listed: self.top}
         first = read_reply(await self.client.send(path, {**fixed, **asked, **self.extra, **prompt}))
         self.prompt_tokens += first.prompt_tokens or 0
         ids = prompt.get("prompt")
@@ -242,7 +253,7 @@ class RemoteScorer:
 
     async def score_item(self, request: ScoreRequest) -> Scores:
         """Score all orderings of one request within the deadline; the first failure cancels the others."""
-        window = self.served.window - 1 if self.served.window else None  # one token is the reply
+        window = self.served.window - self._length if self.served.window else None
         bodies = [self.rendering.body(request.prompt, ordering, window=window) for ordering in request.orderings]
         labels = self.rendering.labels(request.prompt)
         replies: dict[int, FirstToken] = {}

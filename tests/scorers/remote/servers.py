@@ -30,6 +30,9 @@ class Features:
     system: bool = True
     limit: str = "max_tokens"
     key: str | None = None
+    responses: str = ""
+    """What it does with logprobs at `/responses`, which it has not if empty: `lists`, `forgets` or `refuses` them."""
+    thinks: bool = False
 
 
 @dataclass
@@ -59,6 +62,8 @@ class Tiny:
         if path == "/v1/models":
             return 200, {"data": [{"id": "tiny", "object": "model", "owned_by": "tests", "max_model_len": 1024}]}
         self.seen.append(body)
+        if path == "/v1/responses" and self.features.responses:
+            return self._response(body)
         chat = path == "/v1/chat/completions"
         if path not in ("/v1/completions", "/v1/chat/completions") or not (
             self.features.chat if chat else self.features.completions
@@ -77,9 +82,48 @@ class Tiny:
             return 422, {"error": {"message": "prompt must be a string"}}
         return 200, self._reply(chat, body, ids, asked)
 
+    def _response(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """As the schema of OpenAI's Responses API, which LM Studio follows, has it."""
+        if body["max_output_tokens"] < 16:
+            said = f"Invalid 'max_output_tokens': Expected a value >= 16, but got {body['max_output_tokens']} instead."
+            return 400, {"error": {"message": said, "param": "max_output_tokens", "code": "integer_below_min_value"}}
+        if self.features.responses == "refuses":
+            said = "logprobs are not supported with reasoning models."
+            return 400, {"error": {"message": said, "param": "include", "code": "unsupported_parameter"}}
+        if not self.features.system and body["input"][0]["role"] == "system":
+            return 400, {"error": {"message": "no system role"}}
+        assert body["store"] is False and body["include"] == ["message.output_text.logprobs"]
+        ids = self._ids(True, body)
+        listed: list[dict[str, Any]] = []
+        for _ in range(3):  # as if the limit ended it here
+            written = [one["id"] for one in listed]
+            row = self.logprobs(ids + written)[-1]
+            top = [
+                {"token": self.tokenizer.decode([i]), "bytes": [], "logprob": max(float(row[i]), -9999.0), "id": i}
+                for i in row.topk(min(body["top_logprobs"], len(row))).indices.tolist()
+            ]
+            listed.append(top[0] | {"top_logprobs": top})
+        text = "".join(one["token"] for one in listed)
+        kept = listed if self.features.responses == "lists" else []
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": kept}
+        message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "incomplete", "content": [part]}
+        thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+        return 200, {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 1,
+            "status": "incomplete",
+            "incomplete_details": {"reason": "max_output_tokens"},
+            "error": None,
+            "model": "tiny",
+            "output": [thought, message] if self.features.thinks else [message],
+            "usage": {"input_tokens": len(ids), "output_tokens": 3, "total_tokens": len(ids) + 3},
+        }
+
     def _ids(self, chat: bool, body: dict[str, Any]) -> list[int]:
         if chat:
-            text = self.tokenizer.apply_chat_template(body["messages"], tokenize=False, add_generation_prompt=True)
+            turns = body.get("messages") or body["input"]
+            text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         else:
             text = body["prompt"]
         if isinstance(text, list):

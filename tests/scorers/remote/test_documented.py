@@ -45,6 +45,19 @@ def text(logprobs: dict[str, Any], **more: Any) -> dict[str, Any]:
     return reply | {"choices": [choice]}
 
 
+def response(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A response as OpenAI's and LM Studio's documentation of `/v1/responses` has it."""
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": list(parts)}
+    usage = {"input_tokens": 7, "output_tokens": 1, "total_tokens": 8}
+    reply = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "error": None, "model": "m"}
+    return reply | {"incomplete_details": None, "output": [message], "usage": usage} | more
+
+
+def spoken(logprobs: list[dict[str, Any]] | None) -> dict[str, Any]:
+    part = {"type": "output_text", "text": "1", "annotations": []}
+    return part if logprobs is None else part | {"logprobs": logprobs}
+
+
 TOKENS = {"tokens": ["1"], "token_logprobs": [TOP["1"]], "top_logprobs": [TOP], "text_offset": [0]}
 REPLIES = {
     "vLLM, completions": text(TOKENS, stop_reason=None, prompt_logprobs=None),
@@ -55,6 +68,13 @@ REPLIES = {
     "llama.cpp, chat": chat(listed(ids=True, octets=True), timings={"prompt_n": 7}),
     "Ollama, chat": chat(listed(ids=False, octets=False), system_fingerprint="fp_ollama"),
     "OpenAI, chat": chat(listed(ids=False, octets=True) | {"refusal": None}, service_tier="default"),
+    "OpenAI, responses": response(spoken(listed(ids=False, octets=True)["content"]), reasoning={"effort": None}),
+    "LM Studio, responses": response(spoken(listed(ids=False, octets=True)["content"]), previous_response_id=None),
+    "cut at its limit": response(
+        spoken(listed(ids=False, octets=True)["content"] * 16),
+        status="incomplete",
+        incomplete_details={"reason": "max_output_tokens"},
+    ),
 }
 """As vLLM's and SGLang's schemas, llama.cpp's server and the documentation of Ollama and OpenAI have them."""
 
@@ -69,6 +89,26 @@ def test_labels_are_read(reply: dict[str, Any]) -> None:
 def test_lm_studio_lists_none_in_a_chat_completion() -> None:
     with pytest.raises(ServerReplyError, match="LM Studio"):
         read_reply(chat(None))
+
+
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": []}
+REFUSED = {
+    "logprobs of older engines": (response(spoken([])), "LM Studio to 0.3.39 or later"),
+    "no logprobs": (response(spoken(None)), "LM Studio to 0.3.39 or later"),
+    "thoughts first": (response(spoken(listed(ids=False, octets=True)["content"]), output=[THOUGHT]), "thinks before"),
+    "thoughts up to the limit": (response(output=[THOUGHT], status="incomplete"), "thinks before"),
+    "a refusal": (response({"type": "refusal", "refusal": "I cannot"}), "does not begin with text"),
+    "a failure": (response(output=[], status="failed", error={"message": "x"}), r"text \(status 'failed'\)"),
+    "no output": (response(output=None), "does not begin with text"),
+    "no text of tokens": (response(spoken([{"token": 1, "logprob": -1.0, "top_logprobs": []}])), "unknown form"),
+    "a list of something else": (response(spoken([1])), "unknown form"),  # type: ignore[list-item]
+}
+
+
+@pytest.mark.parametrize(("reply", "said"), REFUSED.values(), ids=REFUSED)
+def test_other_responses_are_refused(reply: dict[str, Any], said: str) -> None:
+    with pytest.raises(ServerReplyError, match=said):
+        read_reply(reply)
 
 
 @pytest.mark.parametrize("name", [name for name in REPLIES if name.endswith("chat")] + ["LM Studio"])

@@ -27,6 +27,8 @@ from tests.scorers.remote.servers import Features, Tiny
 
 pytestmark = pytest.mark.slow
 
+LM_STUDIO = Features(completions=False, logprobs=False, responses="lists")
+
 SAME = 1e-4
 """Log-odds between two float32 computations of one prompt."""
 
@@ -43,8 +45,10 @@ def log_odds(scores: Scores) -> Any:
         (Features(completions=False), "chat/template-of-the-server|"),
         (Features(completions=False, limit="max_completion_tokens"), "chat/template-of-the-server|"),
         (Features(completions=False, system=False), "chat/template-of-the-server/one-turn|"),
+        (LM_STUDIO, "responses/template-of-the-server|"),
+        (replace(LM_STUDIO, system=False), "responses/template-of-the-server/one-turn|"),
     ],
-    ids=["completions", "no-ids", "chat", "newer-limit", "one-turn"],
+    ids=["completions", "no-ids", "chat", "newer-limit", "one-turn", "responses", "responses-one-turn"],
 )
 def test_either_api_gives_the_local_scores(
     server: Tiny, connect: Connect, local: TransformersScorer, features: Features, name: str
@@ -68,6 +72,36 @@ def test_one_question_finds_the_api_that_works_and_what_it_lists(server: Tiny, c
     assert "|completions/text-" in connect(known=False).identity
     with pytest.raises(ServerError, match="status 404"):
         connect(api="chat")
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        (replace(LM_STUDIO, responses="forgets"), "ignored the request for logprobs.*LM Studio"),
+        (replace(LM_STUDIO, responses="refuses"), "status 400.*logprobs are not supported with reasoning models"),
+        (replace(LM_STUDIO, responses=""), "status 404.*no such path"),
+        (replace(LM_STUDIO, thinks=True), "thinks before it answers.*reasoning"),
+    ],
+)
+def test_a_response_without_logprobs_of_its_first_word_is_a_typed_error(
+    server: Tiny, connect: Connect, features: Features, said: str
+) -> None:
+    server.features = features
+    with pytest.raises(ServerError, match=said):
+        connect(api="responses")
+
+
+def test_thoughts_and_missing_labels_in_a_response_make_no_decision(server: Tiny, connect: Connect) -> None:
+    server.features = LM_STUDIO
+    scorer = connect(known=False, extra={"reasoning": {"effort": "none"}})
+    assert scorer.prompt_tokens > 0 and server.seen[-1]["reasoning"] == {"effort": "none"}
+    with pytest.raises(ServerError, match="no label is among"):
+        connect(api="responses", top=1)
+    server.features = replace(LM_STUDIO, thinks=True)
+    with pytest.raises(ServerReplyError, match="thinks before it answers"):
+        scorer.score([request_about()])
+    decision = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain").decide(["a", "b"], claim="c")
+    assert not decision.answered and decision.reason == "scorer_failed"
 
 
 def test_the_identity_names_model_kind_and_prompt_and_neither_address_nor_key(server: Tiny, connect: Connect) -> None:
