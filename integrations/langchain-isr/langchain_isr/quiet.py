@@ -1,4 +1,7 @@
-"""Keeps an undecided draft out of streams, checkpoints, stores, handlers, logs and errors; only tracers see it."""
+"""Keeps an undecided draft out of streams, checkpoints, caches, stores, handlers, logs and errors.
+
+Only tracers see it.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +38,18 @@ _TELLING = (LogStreamCallbackHandler, RootListenersTracer, AsyncRootListenersTra
 
 # Where LangGraph keeps what it hands from a graph to the graphs inside its nodes. Its names for them are private.
 _INTERNAL = "__pregel_"
+_CACHE = "__pregel_cache"
 _CHECKPOINTER = "__pregel_checkpointer"
 _RUNTIME = "__pregel_runtime"
 _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"})
 
 
 def quiet_config(config: RunnableConfig | None = None) -> RunnableConfig:
-    """A configuration under which nothing that runs reaches a stream, a handler, a store or a checkpoint of the caller.
+    """A configuration under which nothing that runs reaches streams, handlers, stores, caches or checkpoints.
 
     A graph that runs under it is a graph of its own: it hands no events to the graph around it, has no stream writer,
-    reads the store without writing to it, and keeps no checkpoints, not even with a checkpointer of its own. Tracers,
-    such as LangSmith's, still see everything.
+    reads the store without writing to it, and keeps no checkpoints and nothing in a cache, not even with a checkpointer
+    or a cache of its own. Tracers, such as LangSmith's, still see everything.
 
     Args:
         config: the configuration to start from; the running one by default.
@@ -61,15 +65,14 @@ def quiet_config(config: RunnableConfig | None = None) -> RunnableConfig:
         quiet["callbacks"] = cast(CallbackManager | AsyncCallbackManager, manager)
     elif callbacks is not None:
         quiet["callbacks"] = _tracers(callbacks)
-    if settings := quiet.get("configurable"):
-        quiet["configurable"] = _alone(settings)
+    quiet["configurable"] = _alone(quiet.get("configurable") or {})
     return quiet
 
 
 def _alone(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run without what ties it to the graph around it."""
     own = {k: v for k, v in settings.items() if not k.startswith(_INTERNAL) and k not in _OF_A_CHECKPOINT}
-    own[_CHECKPOINTER] = None
+    own[_CACHE] = own[_CHECKPOINTER] = None
     if (runtime := settings.get(_RUNTIME)) is not None:
         own[_RUNTIME] = muted(runtime)
     return own

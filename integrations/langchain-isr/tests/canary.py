@@ -7,6 +7,7 @@ import traceback
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
+from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 
@@ -38,6 +39,7 @@ class Watch:
         self.seen: list[Any] = []
         self.savers = [InMemorySaver(), InMemorySaver()]
         self.store = InMemoryStore()
+        self.cache = InMemoryCache[Any]()
         self._threads = 0
 
     @property
@@ -93,7 +95,7 @@ class Watch:
     def text(self, *more: Any) -> str:
         """All of it."""
         kept = [(saver.storage, saver.blobs, saver.writes) for saver in self.savers]
-        return repr((self.seen, kept, self.store._data, more))
+        return repr((self.seen, kept, self.store._data, self.cache._cache, more))
 
     def clean(self, *more: Any) -> bool:
         """Whether no word of the secret is anywhere; fails with the place where one is."""

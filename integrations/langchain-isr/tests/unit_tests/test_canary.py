@@ -24,6 +24,7 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain_core.caches import InMemoryCache as InMemoryLLMCache
 from langchain_core.callbacks import BaseCallbackHandler, get_usage_metadata_callback
 from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.documents import Document
@@ -42,10 +43,11 @@ from langchain_core.tools import InjectedToolCallId, create_retriever_tool, tool
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_store, get_stream_writer
+from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph.types import CachePolicy, Command, RetryPolicy, interrupt
 from lc_fakes import Runs, ScriptedModel, bm25, gate, rivers, searching
 from pydantic import BaseModel, Field, ValidationError
 from typing_extensions import TypedDict
@@ -100,7 +102,7 @@ class Inner(TypedDict, total=False):
     text: str
 
 
-def inner(checkpointer: Any = None, **settings: Any) -> Any:
+def inner(checkpointer: Any = None, cache: Any = None, **settings: Any) -> Any:
     """A graph that drafts, in two branches."""
     built = StateGraph(Inner)
     built.add_node("write", lambda state: {"text": SECRET}, **settings)
@@ -108,7 +110,7 @@ def inner(checkpointer: Any = None, **settings: Any) -> Any:
     for node in ("write", "idle"):
         built.add_edge(START, node)
         built.add_edge(node, END)
-    return built.compile(checkpointer=checkpointer)
+    return built.compile(checkpointer=checkpointer, cache=cache)
 
 
 def writing(state: Any) -> str:
@@ -173,6 +175,9 @@ DRAFTS: dict[str, Callable[[Watch], Any]] = {
     "a model that writes to the stream": lambda watch: PROMPTED | WritingModel(reply=lambda messages: SECRET),
     "a graph": lambda watch: inner() | TEXT,
     "a graph with a checkpointer": lambda watch: inner(watch.savers[1]) | TEXT,
+    "a graph with a node cache": lambda watch: inner(cache_policy=CachePolicy()) | TEXT,
+    "a graph with a cache of its own": lambda watch: inner(cache=watch.cache, cache_policy=CachePolicy()) | TEXT,
+    "a cached task": lambda watch: tasks(watch.cache) | TEXT,
     "a graph with retries": lambda watch: inner(retry_policy=RetryPolicy(max_attempts=2)) | TEXT,
     "a graph called in a function": lambda watch: RunnableLambda(lambda state: inner().invoke(state)["text"]),
     "an agent": lambda watch: AS_MESSAGES | create_agent(speaks(), [], checkpointer=watch.savers[1]) | LAST,
@@ -182,6 +187,20 @@ DRAFTS: dict[str, Callable[[Watch], Any]] = {
     "retries": lambda watch: unreliable(),
     "a custom event": lambda watch: RunnableLambda(telling, afunc=atelling),
 }
+
+
+def tasks(cache: Any) -> Any:
+    """A graph of LangGraph's functional kind, which keeps what its task drafts."""
+
+    @task(cache_policy=CachePolicy())
+    def write(question: str) -> str:
+        return SECRET
+
+    @entrypoint(cache=cache)
+    def draft(state: Any) -> Any:
+        return {"text": write(state["question"]).result()}
+
+    return draft
 
 
 def itemtext(key: str) -> Any:
@@ -220,7 +239,7 @@ def around(watch: Watch, node: Any, schema: Any = Outer) -> Any:
     for name in ("gated", "idle"):
         built.add_edge(START, name)
         built.add_edge(name, END)
-    return built.compile(checkpointer=watch.saver, store=watch.store)
+    return built.compile(checkpointer=watch.saver, store=watch.store, cache=watch.cache)
 
 
 def made(judge: Any) -> CoreGate:
@@ -374,6 +393,20 @@ def test_a_handler_that_every_run_gets_hears_of_no_draft_and_tokens_are_counted(
         assert heard and clean(heard) and counted.usage_metadata["m"]["total_tokens"] == 7
         assert _hooked.get() is not None  # and heard of again
         _hooked.reset(token)
+
+
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_a_reply_out_of_a_cache_of_the_model_is_judged_like_any_other(host: str) -> None:
+    calls: list[int] = []
+
+    def reply(messages: Any) -> str:
+        calls.append(1)
+        return SECRET
+
+    watch, draft = Watch(), PROMPTED | ScriptedModel(reply=reply, cache=InMemoryLLMCache())
+    for _ in range(2):
+        watch.seen.append(HOSTS[host](watch, draft, FATES["abstains"]).invoke(ASKED, watch.config()))
+    assert len(calls) == 1 and watch.clean()
 
 
 def test_a_draft_with_a_store_of_its_own_is_refused() -> None:
