@@ -89,6 +89,12 @@ def test_other_numbers_are_not(text: str, evidence: str) -> None:
     assert missing_numbers(text, [Chunk(evidence)], None)
 
 
+@pytest.mark.parametrize("digits", ["1" + "0" * 400, "9" * 400, "0" * 400])
+def test_a_number_of_hundreds_of_digits_is_none_that_others_follow_from(digits: str) -> None:
+    assert missing_numbers(f"It has about {digits} km.", [Chunk("It has 17 km.")], None) == [digits]
+    assert missing_numbers("It has about 23 km more.", [Chunk(f"It has {digits} km.")], None) == ["23"]
+
+
 @pytest.mark.parametrize("text", UNCHECKED)
 def test_what_is_counted_named_or_ordered_is_not_checked(text: str) -> None:
     assert missing_numbers(text, [Chunk("Nothing of the kind.")], None) == []

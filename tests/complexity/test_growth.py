@@ -139,6 +139,18 @@ def test_numbers_and_quotations_are_looked_for_in_proportion_to_the_text(pattern
     assert not faults(step, repeated(pattern), size, most=2.0)
 
 
+@pytest.mark.parametrize("form", ["{} apples", "{} km", "{} years", "1.{}", "{} {} more"])
+def test_different_numbers_are_compared_in_proportion_to_their_count(form: str) -> None:
+    """Twice as many numbers of the answer and of the evidence take twice as long, not four times."""
+
+    def step(text: str) -> object:
+        first, other = ([form.format(at + i, at - i) for i in range(len(text) // 4)] for at in (1000, 90_000))
+        known = [f"{one}, {one.replace('km', 'miles')}" for one in first]
+        return missing_numbers(f"In all {' and '.join(other)}.", [Chunk(". ".join(known))], None)
+
+    assert not faults(step, repeated("a"), 4_000, most=10.0)
+
+
 def test_titles_and_sources_are_matched_in_proportion_to_both() -> None:
     """Titles and answers twice as long take twice as long, not four times."""
 
