@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from isr_rag import ISRGate
@@ -65,6 +68,16 @@ def is_refused(case: Any) -> float:
         raise ConnectionRefusedError(111, "Connection refused")  # noqa: B904  # as it comes about
 
 
+def is_refused_in_other_words(case: Any) -> float:
+    error = ConnectionRefusedError(111, DRAFT)
+    error.add_note(DRAFT)
+    raise error
+
+
+def fails_at_a_name(case: Any) -> float:
+    raise socket.gaierror(-2, DRAFT)
+
+
 WAYS: list[Callable[[Any], float]] = [
     says,
     says_it_in_other_letters,
@@ -75,6 +88,8 @@ WAYS: list[Callable[[Any], float]] = [
     holds,
     opens,
     is_refused,
+    is_refused_in_other_words,
+    fails_at_a_name,
 ]
 
 
@@ -129,8 +144,51 @@ def test_an_error_while_a_draft_is_made(way: Callable[[Any], float]) -> None:
     assert clean(error) and isinstance(error, type(raised.value) if way is not groups else InvalidInputError)
 
 
+def stops(kind: type[BaseException]) -> None:
+    try:
+        raise ValueError(DRAFT)
+    except ValueError:
+        error = kind(DRAFT)
+        error.add_note(DRAFT)
+        raise error  # noqa: B904  # as it comes about
+
+
+@pytest.mark.parametrize("around", [drafting, lambda: unquoted(DRAFT)])
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_stops_a_program_keeps_its_type_and_says_nothing(around: Any, kind: type[BaseException]) -> None:
+    with pytest.raises(kind) as caught, around():
+        stops(kind)
+    assert clean(caught.value) and type(caught.value) is kind
+    with pytest.raises(kind) as caught, around():
+        raise BaseExceptionGroup(DRAFT, [ValueError(DRAFT), BaseExceptionGroup("", [kind(DRAFT)])])
+    assert clean(caught.value) and type(caught.value) is kind
+    if isinstance(caught.value, SystemExit):
+        assert caught.value.code == 1
+
+
+def test_a_cancellation_is_still_known_to_who_cancelled() -> None:
+    async def late() -> None:
+        with drafting("asyncio"):
+            await asyncio.sleep(5)
+
+    async def timed() -> None:
+        async with asyncio.timeout(0.01):
+            await late()
+
+    async def scoped() -> bool:
+        with anyio.move_on_after(0.01) as scope:
+            await late()
+        return scope.cancelled_caught
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(timed())
+    assert asyncio.run(scoped())
+
+
 def test_a_connection_is_still_told_of() -> None:
     with pytest.raises(ConnectionRefusedError, match="Connection refused"), drafting():
         is_refused(None)
     with pytest.raises(FileNotFoundError, match=r"^\[Errno 2\] No such file or directory$"), drafting():
         Path(DRAFT).read_text()
+    with pytest.raises(ConnectionRefusedError, match=r"^\[Errno 111\] Connection refused$"), drafting():
+        is_refused_in_other_words(None)

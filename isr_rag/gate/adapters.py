@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import threading
 from collections.abc import Generator
@@ -56,6 +57,7 @@ _EXPLETIVE = re.compile(
     r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b",
     re.IGNORECASE,
 )
+_SCOPE = re.compile("Cancelled via cancel scope [0-9a-f]+")
 _drafting: ContextVar[bool] = ContextVar("isr_rag_drafting", default=False)
 _loading = threading.Lock()
 _shipped = lru_cache(maxsize=1)(default_reference)
@@ -149,7 +151,10 @@ def asked(decision: Decision, question: str, draft: str | None = None) -> Decisi
 
 @contextmanager
 def unquoted(*drafts: str | None) -> Generator[None, None, None]:
-    """An ISRError that is raised inside loses what it says where it, or what it came of, has a word of `drafts`."""
+    """An ISRError that is raised inside loses what it says where it, or what it came of, has a word of `drafts`.
+
+    What stops a task or a program loses it anyway.
+    """
     try:
         yield
     except ISRError as error:
@@ -162,23 +167,44 @@ def unquoted(*drafts: str | None) -> Generator[None, None, None]:
         if any(form(word).strip("'\"").casefold() in said for word in words for form in (str, ascii, json.dumps)):
             _raise_alone(_silent(error))
         raise
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            _raise_alone(_stopped(error))
+        raise
 
 
 def unread(error: Exception) -> Exception:
     """The error of a draft without what it says and came of; what a connection or server says is none, and stays."""
     held = any(vars(error).get(name) is not None for name in ("request", "_request", "response"))
     own = isinstance(error, ISRError) and error.__cause__ is None
-    if not (held or own or (isinstance(error, OSError) and error.errno)):
+    number = error.errno if isinstance(error, OSError) and type(error).__module__ == "builtins" else None
+    if not (held or own or number):
         return _silent(error)
     error.__cause__ = error.__context__ = None
-    if isinstance(error, OSError) and error.filename is not None:  # a text that was tried as the name of a file
-        del error.filename, error.filename2
+    if isinstance(error, OSError) and number and not held:  # of which the system's own words stay
+        error.__dict__, error.args, error.strerror = {}, (number, os.strerror(number)), os.strerror(number)
+        if error.filename is not None:  # a text that was tried as the name of a file
+            del error.filename, error.filename2
+    return error
+
+
+def _stopped(error: BaseException) -> BaseException:
+    """What stops a task or a program, which is no failure, without what it says and came of."""
+    while isinstance(error, BaseExceptionGroup):
+        error = next(one for one in error.exceptions if not isinstance(one, Exception))
+    scope = _SCOPE.search(f"{error.args} {error.__context__!r}")  # by which anyio knows its own
+    error.__dict__, error.args = {}, (scope[0],) if scope else ()
+    if isinstance(error, SystemExit) and isinstance(error.code, str):
+        error.code = 1
     return error
 
 
 @contextmanager
 def drafting(*frameworks: str) -> Generator[None, None, None]:
-    """What is raised while a draft is made is as `unread` says, and what `frameworks` log meanwhile loses its words."""
+    """What is raised while a draft is made is as `unread` says, and what `frameworks` log meanwhile loses its words.
+
+    A cancellation, and what else stops a program, keeps its type and says nothing.
+    """
     for name, logger in [*logging.root.manager.loggerDict.items()]:
         if name.startswith(frameworks) and isinstance(logger, logging.Logger):
             logger.addFilter(_wordless)
@@ -187,6 +213,8 @@ def drafting(*frameworks: str) -> Generator[None, None, None]:
         yield
     except Exception as error:
         _raise_alone(unread(error))
+    except BaseException as error:
+        _raise_alone(_stopped(error))
     finally:
         _drafting.reset(token)
 
@@ -200,7 +228,7 @@ def _wordless(record: logging.LogRecord) -> bool:
     return True
 
 
-def _raise_alone(error: Exception) -> NoReturn:
+def _raise_alone(error: BaseException) -> NoReturn:
     """Raise an error that does not lead to the one that is handled, not even as its context."""
     try:
         raise error

@@ -91,6 +91,7 @@ class _Plain(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
+        record = logging.makeLogRecord({**record.__dict__, "exc_text": None})  # which another handler may have written
         if record.name.partition(".")[0] not in _KNOWN:
             record = logging.makeLogRecord(
                 {**record.__dict__, "msg": f"{record.name} complains at {record.module}:{record.lineno}", "args": ()}
@@ -198,5 +199,6 @@ class _Uvicorn(uvicorn.Server):
 
 def _say(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what went wrong inside the event loop, without texts."""
-    error = context.get("exception")
-    _logger.error("%s%s", context.get("message"), "" if error is None else f": {without_texts(error)}")
+    error, said = context.get("exception"), str(context.get("message"))
+    said = said.partition(" in callback ")[0]  # whose arguments follow
+    _logger.error("%s%s", said, "" if error is None else f": {without_texts(error)}")

@@ -1,0 +1,44 @@
+"""No line that the server logs has the words of an error, of another package, or of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
+
+from isr_rag_server.http.running import _Plain, _say
+
+SECRET = "UNGATEDCANARY"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [asyncio.CancelledError(SECRET), OSError(SECRET), OSError(5, SECRET), ExceptionGroup(SECRET, [ValueError(SECRET)])],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_line_has_the_words_of_an_error_or_the_values_of_a_callback(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(value: object) -> None:
+        raise error
+
+    async def given() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_say)
+        done = loop.create_future()
+        done.set_result(SECRET)
+        loop.call_soon(failing, done)
+        await asyncio.sleep(0.01)
+
+    asyncio.run(given())
+    for name in ("isr_rag_server.http", "another"):
+        try:
+            failing(None)
+        except BaseException:
+            logging.getLogger(name).exception("failed")
+    shown = _Plain("%(levelname)s %(message)s")
+    lines = [shown.format(record) for record in caplog.records]  # each of which caplog has written before
+    assert [type(error).__name__ in line and SECRET not in line for line in lines] == [True] * 3
