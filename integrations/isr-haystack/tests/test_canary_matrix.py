@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -312,7 +313,7 @@ def test_an_error_in_the_gate_and_the_snapshot_of_it_hold_no_draft(
 
 @component
 class _Failing:
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     @component.output_types(replies=list[ChatMessage])
@@ -335,6 +336,9 @@ def test_no_error_of_a_draft_quotes_it_and_each_keeps_its_type(
         assert seen.error is not None and "may quote the draft" in str(seen.error)
         assert isinstance(seen.error.__cause__ or seen.error, PipelineRuntimeError if drafting is inside else kind)
         assert not {name for name, told in seen.of().items() if holds_canary(told)} and not seen.spans.telling()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        ISRChatGenerator(_Failing(asyncio.CancelledError(SECRET)), core()).run([], QUESTION, DOCUMENTS)
+    assert not holds_canary(traceback.format_exception(caught.value))
     with pytest.raises(ConnectionRefusedError, match="Connection refused"):
         gone = _Failing(ConnectionRefusedError(111, "Connection refused"))
         ISRChatGenerator(gone, core()).run([ChatMessage.from_user("?")], QUESTION, DOCUMENTS)
@@ -491,6 +495,24 @@ def test_an_agent_that_did_not_search_abstains_by_default_and_passes_only_where_
     assert ask(hello, documents=[], without_evidence="pass")["decision"]["reason"] == "no_evidence"
     with pytest.raises(ConfigurationError, match="without_evidence"):
         ISRChatGenerator(agent(hello), core(), without_evidence="maybe")  # type: ignore[arg-type]
+
+
+def test_once_evidence_was_sought_no_later_reply_of_the_conversation_passes_unjudged() -> None:
+    """Haystack keeps no state between two runs of an agent: the conversation is the messages that it is given."""
+    thanks, asked = ChatMessage.from_user("Thank you."), ChatMessage.from_user(QUESTION)
+    talks = agent(reply(SEARCH), reply(TextContent(GOOD)))
+    released = ISRChatGenerator(talks, core(1.0), without_evidence="pass").run([asked], QUESTION)["answered"][0]
+    withheld = ISRChatGenerator(agent(reply(SEARCH), reply(TextContent(SECRET))), core(0.0)).run([asked], QUESTION)
+    told = ChatMessage.from_assistant("I cannot answer that.", meta={"isr": withheld["decision"]})
+    called = ToolCall("search", {"query": "a"}, id="1")
+    searches = [[ChatMessage.from_assistant(tool_calls=[called])], [ChatMessage.from_tool("a river", called)]]
+    silent = ISRChatGenerator(agent(reply(TextContent(SECRET))), core(), without_evidence="pass")
+    for before in ([released], [told], *searches):
+        found = silent.run([asked, *before, thanks], QUESTION)
+        assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
+        assert asyncio.run(silent.run_async([asked, *before, thanks], QUESTION))["decision"] and not holds_canary(found)
+    greeting = silent.run([ChatMessage.from_user("Hello.")], QUESTION)["answered"]
+    assert "answered" in silent.run([ChatMessage.from_user("Hello."), *greeting, thanks], QUESTION)
 
 
 def test_a_search_that_found_nothing_was_a_search() -> None:

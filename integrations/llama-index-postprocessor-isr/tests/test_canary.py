@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent, ReActAgent
 from llama_index.core.llms import MockLLM
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.workflow import Context, JsonSerializer
@@ -117,6 +118,60 @@ def test_without_a_search_an_agent_abstains_by_default() -> None:
 
     assert asyncio.run(talk()) == "no idea"
     assert asyncio.run(talk(without_evidence="pass")) == SECRET
+
+
+class Talk:
+    """A conversation, whose agent searches in the runs that it is told to, and says the secret in each."""
+
+    def __init__(self, kind: str, fails: bool = False) -> None:
+        self.kind, self.fails = kind, fails
+        self.memory = ChatMemoryBuffer.from_defaults(token_limit=4000)
+        self.context: Any = None
+
+    async def says(self, searches: int, said: str = QUESTION) -> str:
+        gated = GatedAgent(self._agent(searches), gate=fixed(0.0), message="no idea", without_evidence="pass")
+        given: dict[str, Any] = {"memory": self.memory} if self.kind == "memory" else {}
+        if self.kind != "memory":
+            kept, plain = self.context or Context(gated._agent), JsonSerializer()
+            if self.kind == "context as JSON":
+                kept = Context.from_dict(gated._agent, kept.to_dict(serializer=plain), serializer=plain)
+            given["ctx"] = self.context = kept
+        return str(await gated.run(said, **given))
+
+    def _agent(self, searches: int) -> FunctionAgent:
+        agent = function_agent(searches)
+
+        def last(heard: list[str]) -> str:
+            if searches and self.fails:
+                raise RuntimeError("the model is gone")
+            return SECRET
+
+        agent.llm.last = last  # type: ignore[attr-defined]
+        return agent
+
+
+@pytest.mark.parametrize("kind", ["context", "context as JSON", "memory"])
+@pytest.mark.parametrize("ends", ["abstains", "fails"])
+def test_once_evidence_was_sought_no_later_run_of_the_conversation_passes_unjudged(kind: str, ends: str) -> None:
+    async def talk() -> list[str]:
+        conversation = Talk(kind, ends == "fails")
+        heard = [await conversation.says(0)]
+        try:
+            heard.append(await conversation.says(1))
+        except RuntimeError:
+            heard.append("no idea")
+        return [*heard, await conversation.says(0), await conversation.says(0, "Who wrote Les Misérables?")]
+
+    assert asyncio.run(talk()) == [SECRET, "no idea", "no idea", "no idea"]
+
+
+def test_a_conversation_in_which_nothing_was_sought_goes_on_to_pass_where_its_context_says_so() -> None:
+    async def talk(kind: str) -> list[str]:
+        conversation = Talk(kind)
+        return [await conversation.says(0), await conversation.says(0, "Who wrote Les Misérables?")]
+
+    assert asyncio.run(talk("context")) == asyncio.run(talk("context as JSON")) == [SECRET, SECRET]
+    assert asyncio.run(talk("memory")) == [SECRET, "no idea"]  # nothing says what was sought in its earlier runs
 
 
 class Low:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
-from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent, ToolCallResult
+from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent, ToolCall, ToolCallResult
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.base.response.schema import Response
 from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
@@ -18,11 +18,14 @@ from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, stands_alone
 from llama_index.postprocessor.isr.agent import QUESTION, kept_nodes
-from llama_index.postprocessor.isr.evidence import Nodes, agather, decided
+from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, decided
 
 WithoutEvidence = Literal["pass", "abstain"]
 Condense: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[str]]
 """Takes the messages up to a follow-up and returns it as a question that can be understood alone."""
+
+SOUGHT = f"{KEY}_sought"
+"""Where a conversation's context keeps whether a run has called a tool."""
 
 CONDENSE = (
     "Rewrite the last message of the user as one question that can be understood without the conversation. "
@@ -49,8 +52,9 @@ class GatedAgent:
     Args:
         agent: a `FunctionAgent`, `ReActAgent` or `AgentWorkflow` with an `evidence_tool` among its tools.
         gate: decides; the embedded model with its shipped calibration by default.
-        without_evidence: what becomes of an answer in a run in which no tool was called (a greeting, a thank-you):
-            `"abstain"`, or `"pass"` to let it out ungated.
+        without_evidence: what becomes of an answer (to a greeting) where no tool was called, in this run or an earlier
+            one of the conversation: `"abstain"`, or `"pass"` to let it out ungated. The conversation's context says
+            whether one was; where it does not, only the first run may pass.
         message: what the reader gets after an abstention.
         condense: rewrites a follow-up, instead of the agent's LLM.
 
@@ -92,10 +96,13 @@ class GatedAgent:
         """
         memory = await self._memory(ctx, settings)
         history = list(await memory.aget(input=user_msg))
+        sought = bool(history)
+        if ctx is not None:
+            await ctx.store.set(SOUGHT, sought := await ctx.store.get(SOUGHT, default=sought))
         if history and _asks(history[-1], user_msg):  # a run that did not end is tried again
             history = history[:-1]
         try:
-            response = await self._judged(ctx, memory, history, user_msg, settings)
+            response = await self._judged(ctx, memory, history, user_msg, settings, sought=sought)
         except BaseException:  # cancelled runs too
             await self._keep(ctx, memory, user_msg)
             raise
@@ -109,8 +116,10 @@ class GatedAgent:
         history: list[ChatMessage],
         user_msg: str,
         settings: dict[str, Any],
+        *,
+        sought: bool,
     ) -> Response:
-        """What goes out of a run, which leaves nothing of itself behind."""
+        """What goes out of a run, which leaves nothing of itself behind but whether evidence was sought."""
         private: Context = Context(self._agent)
         limit = getattr(memory, "token_limit", None)
         copied = ChatMemoryBuffer.from_defaults(chat_history=history, llm=self._llm, token_limit=limit)
@@ -119,9 +128,9 @@ class GatedAgent:
         question = await self._question(user_msg, history)
         await private.store.set(QUESTION, question)
         with drafting("llama_index", "workflows"):
-            draft, called = await self._drafted(private, user_msg, {**settings, "memory": copied})
+            draft, called = await self._drafted(private, ctx, user_msg, {**settings, "memory": copied})
         nodes = await kept_nodes(private)
-        if nodes is None and not called and self._without_evidence == "pass":
+        if nodes is None and not (called or sought) and self._without_evidence == "pass":
             return Response(draft)
 
         async def found(query: str, number: int, previous: object) -> Nodes:
@@ -157,13 +166,18 @@ class GatedAgent:
             made = ((await self._llm.achat([*said, wanted])).message.content or "").strip()
         return made if _is_question(made, said) else user_msg
 
-    async def _drafted(self, private: Context, user_msg: str, settings: dict[str, Any]) -> tuple[str, bool]:
-        """What the agent answers in a context of its own, and whether any tool returned on the way."""
+    async def _drafted(
+        self, private: Context, ctx: Context | None, user_msg: str, settings: dict[str, Any]
+    ) -> tuple[str, bool]:
+        """What the agent answers in a context of its own, and whether it called a tool, which `ctx` keeps at once."""
         run: Any = self._agent.run  # its overloads do not know settings passed on
         handler, called = run(user_msg=user_msg, ctx=private, **settings), False
         try:
             async for event in handler.stream_events():
-                called = called or isinstance(event, ToolCallResult)
+                if isinstance(event, (ToolCall, ToolCallResult)) and not called:
+                    called = True
+                    if ctx is not None:
+                        await ctx.store.set(SOUGHT, True)
             return str(await handler), called
         except BaseException:  # cancelled runs too
             if not handler.done():

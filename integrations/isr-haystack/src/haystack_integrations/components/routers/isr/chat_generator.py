@@ -12,7 +12,7 @@ from haystack.dataclasses import ChatMessage, ChatRole
 from haystack.tools import flatten_tools_or_toolsets
 
 from haystack_integrations.components.routers.isr.draft_gate import DRAFT_OUTPUTS, anew, routed, text_of
-from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, Round
+from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, KEY, Round
 from haystack_integrations.components.routers.isr.settings import GateOrFactory, Gating
 from isr_rag import Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
@@ -54,8 +54,9 @@ class ISRChatGenerator(Gating):
             h_star: see `gate`.
             rounds: see `gate`; each round drafts anew.
             document_template: see `gate`.
-            without_evidence: what becomes of an agent's reply in a run in which it called no tool and was given no
-                documents (a greeting, a thank-you): `"abstain"`, or `"pass"` to send it on unjudged.
+            without_evidence: what becomes of an agent's reply (to a greeting) in a run in which it called no tool and
+                was given no documents, and before which `messages` show no search either: `"abstain"`, or `"pass"` to
+                send it on unjudged. A search shows in calls of tools, their results, and `meta["isr"]` of replies.
 
         Raises:
             ConfigurationError: as for `ISRDraftGate`; for a generator that streams by itself, or an agent that may end
@@ -112,7 +113,7 @@ class ISRChatGenerator(Gating):
         with drafting("haystack"):
             drafted = self.chat_generator.run(messages=messages)
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
-        if (early := self._unjudged(drafted, found, documents)) is not None:
+        if (early := self._unjudged(drafted, found, documents, messages)) is not None:
             return early
         draft = text_of(_replies(drafted))
         return routed(found, found.decide(self.core, draft), _replies(drafted)[0], draft)
@@ -134,13 +135,13 @@ class ISRChatGenerator(Gating):
             else:
                 drafted = await asyncio.to_thread(self.chat_generator.run, messages=messages)
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
-        if (early := self._unjudged(drafted, found, documents)) is not None:
+        if (early := self._unjudged(drafted, found, documents, messages)) is not None:
             return early
         draft = text_of(_replies(drafted))
         return routed(found, await found.adecide(self.core, draft), _replies(drafted)[0], draft)
 
     def _unjudged(
-        self, drafted: dict[str, Any], found: Round, documents: list[Document] | None
+        self, drafted: dict[str, Any], found: Round, documents: list[Document] | None, messages: list[ChatMessage]
     ) -> dict[str, Any] | None:
         """The outputs where there is nothing to judge: of an agent that did not answer, or did not need to search."""
         last = drafted.get("last_message")
@@ -151,7 +152,7 @@ class ISRChatGenerator(Gating):
             return found.outputs(asked(stated, found.query))
         counts = drafted.get("tool_call_counts")
         unsought = isinstance(counts, dict) and not any(counts.values()) and documents is None and not found.documents
-        if self.without_evidence == "abstain" or not unsought:
+        if self.without_evidence == "abstain" or not unsought or any(map(_tells_of_search, messages)):
             return None
         replies = _replies(drafted)
         return {"answered": [anew(text_of(replies), replies[0])], "documents": []}
@@ -177,6 +178,11 @@ def _replies(drafted: dict[str, Any]) -> list[ChatMessage]:
     if "last_message" in drafted:
         return [drafted["last_message"]]
     raise InvalidInputError(f"the generator gave {sorted(drafted)}: the gate judges replies or last_message")
+
+
+def _tells_of_search(message: ChatMessage) -> bool:
+    """Whether a message of the conversation shows that evidence was sought: of a tool, or decided about."""
+    return bool(message.tool_calls or message.tool_call_results or message.meta.get(KEY))
 
 
 def _evidence(drafted: dict[str, Any], documents: list[Document] | None) -> list[Document]:
