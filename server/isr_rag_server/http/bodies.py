@@ -1,4 +1,4 @@
-"""Bodies of requests: how much of them is held at a time, and what is looked at before they are parsed."""
+"""Bodies of requests and responses: how much is held at a time, and what is looked at before they are parsed."""
 
 from __future__ import annotations
 
@@ -45,8 +45,15 @@ class Bodies:
         self._held[client] += size
         return True
 
+    def take_response(self, client: str, size: int, own: int) -> bool:
+        """Hold a response until its client has taken it, as `take`; one always, if all else it holds is `own`."""
+        if self._held[client] <= own:
+            self._held[client] += size
+            return True
+        return self.take(client, size)
+
     def note(self, client: str, size: int) -> None:
-        """Hold bytes that are there already, such as a response; a negative number gives them back."""
+        """Hold bytes that are there already, such as an event; a negative number gives them back."""
         self._held[client] += size
         if self._held[client] <= 0:
             del self._held[client]

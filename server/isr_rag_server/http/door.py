@@ -92,12 +92,22 @@ class Door:
         client = client_of((scope.get("client") or (None,))[0])
         scope.setdefault("state", {}).update(request_id=identifier, client=client)
         status = held = 0
+        refused = False
 
         async def answer(message: Message) -> None:
-            nonlocal status
+            nonlocal status, held, refused
+            if refused:
+                return
             if message["type"] == "http.response.start":
-                status = message["status"]
                 sent = MutableHeaders(scope=message)
+                size = int(sent.get("content-length", 0))
+                if size > FREE:
+                    if not self._bodies.take_response(client, size, held):
+                        await _no_room().response()(scope, receive, answer)
+                        refused = True
+                        return
+                    held += size
+                status = message["status"]
                 for name, value in _HEADERS.items():
                     sent.setdefault(name, value)
                 sent["X-Request-ID"] = identifier
@@ -106,14 +116,14 @@ class Door:
                 await send(message)
                 return
             body, more = message.get("body", b""), message.get("more_body", False)
-            large = len(body) if len(body) > FREE else 0
-            self._bodies.note(client, large)
+            event = len(body) if more and len(body) > FREE else 0
+            self._bodies.note(client, event)
             try:
                 for at in range(0, max(1, len(body)), _PIECE):
                     part = body[at : at + _PIECE]
                     await send({"type": message["type"], "body": part, "more_body": more or at + _PIECE < len(body)})
             finally:
-                self._bodies.note(client, -large)
+                self._bodies.note(client, -event)
 
         try:
             try:
@@ -261,11 +271,7 @@ class Door:
             if size > limits.body:
                 raise _too_large(limits.body)
             if not room:
-                raise Problem(
-                    "too-many-bytes",
-                    "the server holds as many bytes of other requests as it may: try again in some seconds",
-                    headers={"Connection": "close", "Retry-After": "2"},
-                )
+                raise _no_room()
             whole = bytes(body)
             held = 0  # the caller's from here on
         except TimeoutError:
@@ -286,6 +292,14 @@ def _too_large(most: int) -> Problem:
         "body-too-large",
         f"the body has more than {most:,} bytes: send fewer or shorter chunks, or name them by their hash (/v1/index)",
         headers={"Connection": "close"},
+    )
+
+
+def _no_room() -> Problem:
+    return Problem(
+        "too-many-bytes",
+        "the server holds as many bytes of other requests and responses as it may: take those, or try again in seconds",
+        headers={"Connection": "close", "Retry-After": "2"},
     )
 
 
