@@ -242,9 +242,7 @@ class _Numbers:
                 self._base[unit].append(one)
         for unit, values in [*self._base.items()]:
             self._base[unit] = _in_base(values, unit)
-            self._base[unit.dimensionality] += self._base[unit]
-        for values in self._base.values():
-            values.sort()
+            self._base[unit.dimensionality] = sorted(self._base[unit.dimensionality] + self._base[unit])
 
     def date(self, year: int | None, month: int, day: int | None) -> bool:
         """Whether the text has a date: its month with its day, and its year anywhere."""
@@ -283,11 +281,9 @@ class _Numbers:
 
 
 def _in_base(values: list[float], unit: Any) -> list[float]:
-    """Values of a unit in the base units of its dimensions."""
     with np.errstate(all="ignore"):
         return list(_registry().Quantity(np.array(values), unit).to_base_units().magnitude)
 
 
 def _within(some: list[float], low: float, high: float) -> int:
-    """How many of some numbers in order lie between two, these included."""
     return bisect_right(some, high) - bisect_left(some, low)

@@ -151,10 +151,7 @@ def asked(decision: Decision, question: str, draft: str | None = None) -> Decisi
 
 @contextmanager
 def unquoted(*drafts: str | None) -> Generator[None, None, None]:
-    """An ISRError that is raised inside loses what it says where it, or what it came of, has a word of `drafts`.
-
-    What stops a task or a program loses it anyway.
-    """
+    """An ISRError that is raised inside loses what it says where it, or what it came of, has a word of `drafts`."""
     try:
         yield
     except ISRError as error:
@@ -201,10 +198,7 @@ def _stopped(error: BaseException) -> BaseException:
 
 @contextmanager
 def drafting(*frameworks: str) -> Generator[None, None, None]:
-    """What is raised while a draft is made is as `unread` says, and what `frameworks` log meanwhile loses its words.
-
-    A cancellation, and what else stops a program, keeps its type and says nothing.
-    """
+    """What is raised while a draft is made is as `unread` says, and what `frameworks` log meanwhile loses its words."""
     for name, logger in [*logging.root.manager.loggerDict.items()]:
         if name.startswith(frameworks) and isinstance(logger, logging.Logger):
             logger.addFilter(_wordless)
