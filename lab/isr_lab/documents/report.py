@@ -109,9 +109,9 @@ def _checklist(own: Scored, artefact: CalibrationArtefact) -> Iterator[str]:
         right = 0.5 + 0.5 * float(np.sign(scores[pair[1].id] - scores[pair[0].id]))
         for name in ("all", *(["the easiest"] if grade == "easy" else []), kind):
             won.setdefault(name, []).append(right)
-    rows = [(name, str(len(found)), f"{np.mean(found):.2f}") for name, found in sorted(won.items())]
-    yield markdown_table(["pairs", "number", "true one ranked above the false one"], rows)
-    rows = []
+    ranked = [(name, str(len(found)), f"{np.mean(found):.2f}") for name, found in sorted(won.items())]
+    yield markdown_table(["pairs", "number", "true one ranked above the false one"], ranked)
+    rows: list[tuple[str, ...]] = []
     for predicate in artefact.predicates:
         for label, name in ((1, "true"), (0, "false")):
             some = [record for record in own.records if record.predicate == predicate and record.label == label]
