@@ -196,7 +196,7 @@ def _identities(item: Mapping[str, Any]) -> Iterator[str]:
 def ship(
     adapter: Path, scored: Mapping[str, Scored], out: Path, training: TrainingHashes
 ) -> dict[str, CalibrationArtefact]:
-    """Write adapter, calibrations and hashes; returns the calibrations by the names of their files.
+    """Write adapter, calibrations and hashes, or nothing; returns the calibrations by the names of their files.
 
     Args:
         adapter: what was scored.
@@ -207,14 +207,16 @@ def ship(
     Raises:
         CalibrationError: if items do not suffice, or were trained on.
     """
+    fitted = {
+        name: calibrate(gate_of(adapter, items), scored[items].records, targets=TARGETS, training=training)
+        for name, items in FILES.items()
+    }
     out.mkdir(parents=True, exist_ok=True)
     for path in adapter.iterdir():
         write_atomically(out / path.name, path.read_bytes())
     training.save(out / TRAINED)
-    fitted: dict[str, CalibrationArtefact] = {}
-    for name, items in FILES.items():
-        fitted[name] = calibrate(gate_of(out, items), scored[items].records, targets=TARGETS, training=training)
-        fitted[name].save(out / f"{name}.json")
+    for name, artefact in fitted.items():
+        artefact.save(out / f"{name}.json")
     return fitted
 
 

@@ -128,6 +128,7 @@ def test_what_was_trained_on_is_refused(reader: Reader, tmp_path: Path) -> None:
     (tmp_path / "adapter").mkdir()
     with pytest.raises(CalibrationError, match="also occur in the training data"):
         shipping.ship(tmp_path / "adapter", found, tmp_path / "out", TrainingHashes.of(["claim calibration 7"]))
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_item_without_a_score_is_named(reader: Reader, tmp_path: Path) -> None:
