@@ -50,25 +50,28 @@ def report(scored: Mapping[str, Scored], fitted: Mapping[str, CalibrationArtefac
     parts = [
         "# The shipped calibrations",
         "What the calibrations that come with the judge are worth on the items that they are fitted on "
-        "(`scores.jsonl.gz`). In the next two tables each collection is judged by a calibration with the others. "
+        "(`scores.jsonl.gz`). In the first two tables under `calibration` and under `adversarial` each collection is "
+        "judged by a calibration with the others; no weight, threshold or setting was chosen on those of `test`. "
         "Brackets: 95% bootstrap over passages.",
     ]
     for name in ("calibration", "adversarial"):
         own, artefact = scored[name], fitted[name]
-        parts += [f"## {name}", *_answered(own, artefact)]
+        parts += [f"## {name}", *_answered(own, artefact, left_out(own.records, artefact))]
         for predicate in TASKS:
             some = [record for record in own.records if record.predicate == predicate]
             scores = _scores(some, artefact)
             parts.append(
                 "#" + card_text(calibration_card(some, scores, kinds=own.kinds), f"{name}: {TASKS[predicate]}")
             )
+    own, artefact = scored["test"], fitted["calibration"]
+    p_ref = p_refs(own.records, artefact)
+    parts += ["## test", *_answered(own, artefact, p_ref), _by_source(own.records, p_ref)]
     parts += ["## checklist", *_checklist(scored["checklist"], fitted["calibration"])]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _answered(own: Scored, artefact: CalibrationArtefact) -> Iterator[str]:
+def _answered(own: Scored, artefact: CalibrationArtefact, p_ref: NDArray[np.float64]) -> Iterator[str]:
     """Coverage, wrong answers and ranking of each task, and of each kind of false case."""
-    p_ref = left_out(own.records, artefact)
     kind = np.array([own.kinds[record.id] for record in own.records])
     answered, ranked = [], []
     for predicate, task in TASKS.items():
@@ -95,6 +98,18 @@ def _answered(own: Scored, artefact: CalibrationArtefact) -> Iterator[str]:
     yield markdown_table(["asked", "h\\*", "answered", "of these wrong", "of supported answered"], answered)
     heads = " / ".join(f"{h_star:g}" for h_star in H_STARS)
     yield markdown_table(["asked", "false cases", "items", "AUROC against true ones", f"answered at {heads}"], ranked)
+
+
+def _by_source(records: Sequence[CalibrationRecord], p_ref: NDArray[np.float64]) -> str:
+    """What is answered of each source, all tasks together, and how much of it is wrong."""
+    source, label = np.array([record.source for record in records]), np.array([record.label for record in records])
+    rows: list[tuple[str, ...]] = []
+    for name in np.unique(source):
+        own = source == name
+        out = [own & (p_ref >= 1 - h_star - TOLERANCE) for h_star in H_STARS]
+        counts = (f"{some.sum()}, {(some & (label == 0)).sum()}" for some in out)
+        rows.append((str(name), str(own.sum()), *counts))
+    return markdown_table(["collection", "items", *(f"answered, wrong at h\\* {h_star:g}" for h_star in H_STARS)], rows)
 
 
 def _checklist(own: Scored, artefact: CalibrationArtefact) -> Iterator[str]:

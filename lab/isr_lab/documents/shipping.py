@@ -75,7 +75,7 @@ def items_by_set(documents: Path, stages: Path, chosen: Iterable[Mapping[str, An
     """The labelled items of each set, as `score_labelled` takes them.
 
     Args:
-        documents: what `isr-lab documents` wrote; all items of its `calibration.jsonl` are taken.
+        documents: what `isr-lab documents` wrote; all items of its `calibration.jsonl` and `test.jsonl` are taken.
         stages: what `isr-lab mix curriculum` wrote.
         chosen: the scores of the adapter before, which say what else belongs to a set: 414 pairs of the checklist,
             the adversarial items, and those that are read in a row.
@@ -91,6 +91,7 @@ def items_by_set(documents: Path, stages: Path, chosen: Iterable[Mapping[str, An
         "calibration": calibration,
         "adversarial": [item for item in adversarial if item["id"] in ids["adversarial"]],
         "row": [item for item in calibration if item["id"] in ids["row"]],
+        "test": list(_lines(documents / "test.jsonl")),
     }
 
 

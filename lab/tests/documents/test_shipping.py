@@ -87,8 +87,8 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
 def scored(work: Path) -> dict[str, shipping.Scored]:
     gate = shipping.gate_of(work, "calibration")
     found: dict[str, shipping.Scored] = {}
-    for name in ("calibration", "adversarial", "row", "checklist"):
-        own = items(name, 160 if name != "checklist" else 8)
+    for name in ("calibration", "adversarial", "row", "checklist", "test"):
+        own = items(name, 8 if name in ("checklist", "test") else 160)
         for part in ((1, 2), (2, 2)):
             *_, done = shipping.score(gate, own, work, name, part)
             assert 0 < done < len(own)
@@ -116,10 +116,11 @@ def test_scores_become_calibrations_and_a_report(reader: Reader, tmp_path: Path)
     assert re.search(r"\| draft \| draft/wrong \| 80 \| 1\.000 \|", cells)
     assert "| stated | 12 | 1.00 |" in cells and "| the easiest | 12 | 1.00 |" in cells
     assert re.search(r"\| claim \| true \| 4 \| 0 \| 4 \| 4 \|", cells)
+    assert re.search(r"\| question alone \| 0\.2 \| \d of 8 \| \d .*\| book 3 \| 6 \| \d, \d \|", cells, re.DOTALL)
 
     shipping.write_scores(found, tmp_path / "scores.jsonl.gz")
     lines = list(shipping.read_scores(tmp_path / "scores.jsonl.gz"))
-    assert len(lines) == 3 * (160 * 3 + 8)
+    assert len(lines) == 3 * (160 * 3 + 8 + 8)
     assert not any("gold" in json.dumps(line) or "text" in line for line in lines)
 
 
@@ -163,13 +164,13 @@ def test_the_mean_of_an_adapter_with_itself_is_that_adapter(tmp_path: Path) -> N
 
 def test_items_are_those_that_were_scored_before(tmp_path: Path) -> None:
     written = {"id": "a", "source": "s", "group": "g", "label": 1, "kind": "k", "claim": "c", "chunks": [{"text": "t"}]}
-    files = {"calibration": ["x", "y"], "checklist": ["p", "q"]}
+    files = {"calibration": ["x", "y"], "checklist": ["p", "q"], "test": ["t"]}
     for name, ids in files.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"id": one}) + "\n" for one in ids), "utf-8")
     (tmp_path / "calib_claim.jsonl").write_text("".join(json.dumps(written | {"id": i}) + "\n" for i in "ab"), "utf-8")
     before = [("calibration", "x"), ("checklist", "q"), ("adversarial", "s/b"), ("row", "y")]
     found = shipping.items_by_set(tmp_path, tmp_path, [{"set": name, "id": one} for name, one in before])
-    assert [one["id"] for one in found["calibration"]] == ["x", "y"]
+    assert [[one["id"] for one in found[name]] for name in ("calibration", "test")] == [["x", "y"], ["t"]]
     assert [[one["id"] for one in found[name]] for name in ("checklist", "adversarial", "row")] == [
         ["q"],
         ["s/b"],
