@@ -55,12 +55,12 @@ def build_the_curriculum(
 def documents(
     raw: Annotated[Path, typer.Option(help="Folder of the data, with passages/.")],
     out: Annotated[
-        Path, typer.Option(help="Folder to write: training, short, calibration, development, test, checklist.")
+        Path, typer.Option(help="Folder to write: training, short, calibration, development, test, loops, checklist.")
     ],
 ) -> None:
     """Build the items about documents: to train on, and as a search returns evidence, to calibrate and to test with."""
     from isr_lab.documents.records import checklist_items, division, short_items
-    from isr_lab.documents.traffic import traffic
+    from isr_lab.documents.traffic import loop_traffic, traffic
     from isr_lab.documents.training import training_items
     from isr_lab.slice.schema import SliceItem
     from isr_rag._util.files import write_atomically
@@ -71,6 +71,7 @@ def documents(
         for name, items in trained_on.items()
     }
     written |= {part: list(traffic(part, raw)) for part in division()} | {"checklist": list(checklist_items())}
+    written["loops"] = list(loop_traffic("calibration", raw))
     for name, items in written.items():
         lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)
         write_atomically(out / f"{name}.jsonl", "".join(lines))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_lab.documents.shipping import TASKS, Scored
+from isr_lab.documents.shipping import SEARCH, TASKS, Scored, loop_records
+from isr_lab.loops import with_loops
 from isr_lab.metrics import auroc, bootstrap_intervals
 from isr_lab.tables import markdown_table
 from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, FitSettings, fit_artefact
@@ -64,6 +65,7 @@ def report(scored: Mapping[str, Scored], fitted: Mapping[str, CalibrationArtefac
                 "#" + card_text(calibration_card(some, scores, kinds=own.kinds), f"{name}: {TASKS[predicate]}")
             )
     own, artefact = scored["test"], fitted["calibration"]
+    parts += ["## loops", *_loops(scored["calibration"].records, scored["loops"].records, artefact)]
     p_ref = p_refs(own.records, artefact)
     parts += ["## test", *_answered(own, artefact, p_ref), _by_source(own.records, p_ref)]
     parts += ["## checklist", *_checklist(scored["checklist"], fitted["calibration"])]
@@ -98,6 +100,44 @@ def _answered(own: Scored, artefact: CalibrationArtefact, p_ref: NDArray[np.floa
     yield markdown_table(["asked", "h\\*", "answered", "of these wrong", "of supported answered"], answered)
     heads = " / ".join(f"{h_star:g}" for h_star in H_STARS)
     yield markdown_table(["asked", "false cases", "items", "AUROC against true ones", f"answered at {heads}"], ranked)
+
+
+def _loops(
+    singles: Sequence[CalibrationRecord], rounds: Sequence[CalibrationRecord], artefact: CalibrationArtefact
+) -> Iterator[str]:
+    """What loops of two rounds answer by a calibration of whole loops, and with h* split over the rounds."""
+    source = {record.id.rpartition("@")[0]: record.source for record in rounds}
+    loops, plain = loop_records(rounds), FitSettings(targets=())
+    right: dict[tuple[str, float, str], list[int]] = {}  # the label of each round that answers
+    for name in sorted({*source.values()}, key=str):
+        others = [record for record in singles if record.source != name]
+        single = fit_artefact(others, fingerprint=artefact.fingerprint, created_by="", settings=plain)
+        whole = with_loops(single, [loop for loop in loops if source[loop.id] != name]).predicates
+        own = [record for record in rounds if record.source == name]
+        p_ref = dict(zip([record.id for record in own], p_refs(own, single).tolist(), strict=True))
+        for loop in (loop for loop in loops if source[loop.id] == name):
+            fitted = whole[loop.predicate]
+            alone = [p_ref[f"{loop.id}@{n}"] for n in range(len(loop.labels))]
+            joint = [
+                min(p, calibrated.steps.at(fitted.score(q, close)))
+                for p, q, close in zip(alone, loop.q_bar, loop.alone, strict=True)
+                for calibrated in fitted.loops
+            ]
+            for h_star in H_STARS:
+                for way, values, share in (("whole", joint, h_star), ("split", alone, h_star / len(alone))):
+                    answers = right.setdefault((loop.predicate, h_star, way), [])
+                    reached = [y for y, p in zip(loop.labels, values, strict=True) if p >= 1 - share - TOLERANCE]
+                    answers += reached[:1]
+    rows: list[tuple[str, ...]] = []
+    for predicate, task in TASKS.items():
+        labels = [loop.labels for loop in loops if loop.predicate == predicate]
+        for h_star in H_STARS:
+            out = [right[predicate, h_star, way] for way in ("whole", "split")]
+            counts = (f"{len(one)}, {len(one) - sum(one)}" for one in out)
+            rows.append((task, f"{h_star:g}", str(len(labels)), str(sum(map(any, labels))), *counts))
+    yield f"Two rounds: {SEARCH}. Each collection is judged by a calibration with the others."
+    ways = (f"{way}: answered, wrong" for way in ("calibrated whole", "h\\* split"))
+    yield markdown_table(["asked", "h\\*", "loops", "carried by the end", *ways], rows)
 
 
 def _by_source(records: Sequence[CalibrationRecord], p_ref: NDArray[np.float64]) -> str:

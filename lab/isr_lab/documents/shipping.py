@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from isr_lab.documents.traffic import LOOP_DEPTHS
+from isr_lab.loops import LoopRecord, with_loops
 from isr_rag import ISRGate, Orderings
 from isr_rag._util.files import write_atomically
 from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, TrainingHashes
@@ -33,6 +35,8 @@ M = 6
 TASKS = {"supported-answer/1": "draft", "sufficient/1": "question alone", "supported-claim/1": "claim"}
 FILES = {"calibration": "calibration", "adversarial": "adversarial", "permuted": "row"}
 """Calibration file -> the set of items that it is fitted on."""
+SEARCH = f"BM25, {min(LOOP_DEPTHS)} to {max(LOOP_DEPTHS)} chunks, then twice as many"
+"""How the loops retrieve that `calibration` is fitted on, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ def items_by_set(documents: Path, stages: Path, chosen: Iterable[Mapping[str, An
     """The labelled items of each set, as `score_labelled` takes them.
 
     Args:
-        documents: what `isr-lab documents` wrote; all items of its `calibration.jsonl` and `test.jsonl` are taken.
+        documents: what `isr-lab documents` wrote; all items of its `calibration.jsonl`, `loops.jsonl` and
+            `test.jsonl` are taken.
         stages: what `isr-lab mix curriculum` wrote.
         chosen: the scores of the adapter before, which say what else belongs to a set: 414 pairs of the checklist,
             the adversarial items, and those that are read in a row.
@@ -91,6 +96,7 @@ def items_by_set(documents: Path, stages: Path, chosen: Iterable[Mapping[str, An
         "calibration": calibration,
         "adversarial": [item for item in adversarial if item["id"] in ids["adversarial"]],
         "row": [item for item in calibration if item["id"] in ids["row"]],
+        "loops": list(_lines(documents / "loops.jsonl")),
         "test": list(_lines(documents / "test.jsonl")),
     }
 
@@ -182,6 +188,23 @@ def joined(items: Sequence[Mapping[str, Any]], scores: Iterable[Mapping[str, Any
     return Scored(records, {str(item["id"]): item["kind"] for item in items})
 
 
+def loop_records(records: Iterable[CalibrationRecord]) -> list[LoopRecord]:
+    """Loops of the scores of their rounds, whose ids end in their numbers."""
+    loops: dict[str, list[CalibrationRecord]] = {}
+    for record in sorted(records, key=lambda record: record.id):
+        loops.setdefault(record.id.rpartition("@")[0], []).append(record)
+    return [
+        LoopRecord(
+            id=name,
+            predicate=rounds[0].predicate,
+            q_bar=tuple(one.q_bar for one in rounds),
+            labels=tuple(one.label for one in rounds),
+            alone=tuple(one.alone for one in rounds if one.alone is not None),
+        )
+        for name, rounds in loops.items()
+    ]
+
+
 def training_hashes(paths: Iterable[Path], before: TrainingHashes) -> TrainingHashes:
     """Hashes of ids and of judged texts with their evidence, of all items in these files and of those before."""
     new = TrainingHashes.of(text for path in paths for item in _lines(path) for text in _identities(item))
@@ -212,6 +235,8 @@ def ship(
         name: calibrate(gate_of(adapter, items), scored[items].records, targets=TARGETS, training=training)
         for name, items in FILES.items()
     }
+    loops = loop_records(scored["loops"].records)
+    fitted["calibration"] = with_loops(fitted["calibration"], loops, retriever=SEARCH, training=training)
     out.mkdir(parents=True, exist_ok=True)
     for path in adapter.iterdir():
         write_atomically(out / path.name, path.read_bytes())

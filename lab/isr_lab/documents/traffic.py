@@ -36,8 +36,16 @@ SHARES: Mapping[str, float] = {
     "question/unanswered": 1.0,
 }
 """Share of each kind of negative that a record offers (three near-misses, one to three absent, ...) that is drawn."""
+LOOP_DEPTHS = (2, 4, 4, 5)
+"""Chunks of the first round of a loop; the second looks for twice as many."""
+_LOOPS = 0.25
+"""Share of the items that are also asked in a loop."""
 _SAME = 0.6
 """A chunk with this share of a passage's words is a copy of it, and is taken away with it."""
+
+
+Records = Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+"""Records, each with the passage that it is about."""
 
 
 def traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
@@ -50,6 +58,17 @@ def traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
     Raises:
         OSError: if the passages are not there.
     """
+    for source, corpus, records in _collections(part, raw):
+        yield from source_items(source, corpus, records)
+
+
+def loop_traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
+    """The rounds of loops that search again, each an item as those of `traffic`, with its arguments and errors."""
+    for source, corpus, records in _collections(part, raw):
+        yield from loop_rounds(source, corpus, records)
+
+
+def _collections(part: Part, raw: Path) -> Iterator[tuple[str, list[dict[str, Any]], Records]]:
     passages = {
         row["id"]: row for name in ("passages", "passages_more") for row in _read(raw / f"passages/{name}.jsonl.gz")
     }
@@ -58,13 +77,13 @@ def traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
     for source in sources:
         corpus = list(_read(raw / f"passages/corpora/{source}.jsonl.gz"))
         own = [record for record in records if passages[record["passage"]]["source"] == source]
-        yield from source_items(source, corpus, [(record, passages[record["passage"]]) for record in own])
+        yield source, corpus, [(record, passages[record["passage"]]) for record in own]
 
 
 def source_items(
     source: str,
     corpus: Sequence[Mapping[str, Any]],
-    records: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    records: Records,
     *,
     depths: Sequence[int] = DEPTHS,
     shares: Mapping[str, float] = SHARES,
@@ -91,15 +110,50 @@ def source_items(
             read = read_again.get(key, label)
             if read is None:
                 continue
-            yield {
-                "id": key,
-                "label": read,
-                "group": record["passage"],
-                "source": source,
-                "kind": name.rsplit("/", 1)[0],
-                "evidence": [{"text": chunk["text"], "title": chunk.get("title") or None} for chunk in evidence],
-                **fields,
-            }
+            yield _item(key, read, source, record, evidence) | fields
+
+
+def loop_rounds(source: str, corpus: Sequence[Mapping[str, Any]], records: Records) -> Iterator[dict[str, Any]]:
+    """Two rounds of each loop about one collection: what BM25 returns, whether the passage is among it or not.
+
+    The id ends in the number of the round. A right answer without its passage counts as not carried, but where a
+    reader says otherwise.
+    """
+    search, read_again = _Search(corpus), labels_read_again()
+    for record, passage in records:
+        for name, label, query, fields in _asked(record):
+            key = f"{record['passage']}/{name}"
+            share = SHARES.get(name.rsplit("/", 1)[0], 1.0)
+            if _unit(key) >= share or _unit(f"loop {key}") >= _LOOPS:
+                continue
+            depth = LOOP_DEPTHS[int(_unit(f"depth of a loop for {query}") * len(LOOP_DEPTHS))]
+            read = read_again.get(key, label)
+            taken_away, sizes = "/absent/" in name, (depth, 2 * depth)
+            rounds = [search.without(query, k, passage) if taken_away else search.best(query, k) for k in sizes]
+            labels = [int(bool(read) and (taken_away or _holds(found, passage))) for found in rounds]
+            labels_read = [read_again.get(f"{key}@{n}", label) for n, label in enumerate(labels)]
+            if read is None or None in labels_read:
+                continue
+            for n, (found, held) in enumerate(zip(rounds, labels_read, strict=True)):
+                yield _item(f"{key}@{n}", int(bool(held)), source, record, found) | fields
+
+
+def _item(
+    key: str, label: int, source: str, record: Mapping[str, Any], evidence: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "id": key,
+        "label": label,
+        "group": record["passage"],
+        "source": source,
+        "kind": key.split("/", 1)[1].rsplit("/", 1)[0],
+        "evidence": [{"text": chunk["text"], "title": chunk.get("title") or None} for chunk in evidence],
+    }
+
+
+def _holds(found: Sequence[Mapping[str, Any]], passage: Mapping[str, Any]) -> bool:
+    own = " ".join(passage["text"].split())
+    return any(" ".join(chunk["text"].split()) == own for chunk in found)
 
 
 def labels_read_again() -> dict[str, int | None]:
@@ -142,11 +196,14 @@ class _Search:
         self._words = [set(str(chunk["text"]).casefold().split()) for chunk in chunks]
         self._index = Bm25([f"{chunk.get('title') or ''} {chunk['text']}" for chunk in chunks])
 
+    def best(self, query: str, depth: int) -> list[Mapping[str, Any]]:
+        """The best chunks."""
+        return [self._chunks[i] for i in self._index.best(query, depth)]
+
     def with_(self, query: str, depth: int, passage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The best chunks; where the passage is not among them, it takes the place of the last one."""
-        found = [self._chunks[i] for i in self._index.best(query, depth)]
-        own = " ".join(passage["text"].split())
-        if all(" ".join(chunk["text"].split()) != own for chunk in found):
+        found = self.best(query, depth)
+        if not _holds(found, passage):
             found[depth - 1 :] = [passage]
         return found
 

@@ -28,7 +28,7 @@ from isr_rag.calibration import (
 )
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError
-from isr_rag.references import Oracle
+from isr_rag.references import CalibratedMixture, Oracle
 from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS
 
@@ -73,6 +73,12 @@ def item(i: int, task: str, name: str) -> dict[str, Any]:
 
 
 def items(name: str, count: int) -> list[dict[str, Any]]:
+    if name == "loops":  # the second round is that of the first, and one more chunk
+        ones = items("loop", count)
+        more = [{"text": "more"}]
+        return [
+            one | {"id": f"{one['id']}@{n}", "evidence": one["evidence"] + more * n} for one in ones for n in (0, 1)
+        ]
     return [item(i, task, name) for task in ("claim", "draft", "question") for i in range(count)]
 
 
@@ -87,7 +93,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Reader:
 def scored(work: Path) -> dict[str, shipping.Scored]:
     gate = shipping.gate_of(work, "calibration")
     found: dict[str, shipping.Scored] = {}
-    for name in ("calibration", "adversarial", "row", "checklist", "test"):
+    for name in ("calibration", "adversarial", "row", "checklist", "test", "loops"):
         own = items(name, 8 if name in ("checklist", "test") else 160)
         for part in ((1, 2), (2, 2)):
             *_, done = shipping.score(gate, own, work, name, part)
@@ -108,11 +114,15 @@ def test_scores_become_calibrations_and_a_report(reader: Reader, tmp_path: Path)
     artefact = CalibrationArtefact.load(out / "calibration.json")
     assert artefact.fingerprint.scorer == "reader"
     assert (out / WEIGHTS).read_bytes() == b"weights"
+    (loop,) = artefact.predicates["supported-claim/1"].loops
+    assert (loop.rounds, loop.cases) == (2, 160) and CalibratedMixture(artefact).ceiling("supported-claim/1", rounds=2)
 
     text = report.report(found, fitted)
     cells = re.sub(" +", " ", text)
     told = re.search(r"\| claim \| 0\.1 \| (\d+) of 160 \| (\d+) \(", cells)
     assert told is not None and int(told[1]) >= 80 and int(told[2]) <= 0.15 * int(told[1])
+    told = re.search(r"\| claim \| 0\.1 \| 160 \| 80 \| (\d+), (\d+) \| (\d+), (\d+) \|", cells)
+    assert told is not None and int(told[1]) >= int(told[3]), cells
     assert re.search(r"\| draft \| draft/wrong \| 80 \| 1\.000 \|", cells)
     assert "| stated | 12 | 1.00 |" in cells and "| the easiest | 12 | 1.00 |" in cells
     assert re.search(r"\| claim \| true \| 4 \| 0 \| 4 \| 4 \|", cells)
@@ -120,7 +130,7 @@ def test_scores_become_calibrations_and_a_report(reader: Reader, tmp_path: Path)
 
     shipping.write_scores(found, tmp_path / "scores.jsonl.gz")
     lines = list(shipping.read_scores(tmp_path / "scores.jsonl.gz"))
-    assert len(lines) == 3 * (160 * 3 + 8 + 8)
+    assert len(lines) == 3 * (160 * 5 + 8 + 8)
     assert not any("gold" in json.dumps(line) or "text" in line for line in lines)
 
 
@@ -164,7 +174,7 @@ def test_the_mean_of_an_adapter_with_itself_is_that_adapter(tmp_path: Path) -> N
 
 def test_items_are_those_that_were_scored_before(tmp_path: Path) -> None:
     written = {"id": "a", "source": "s", "group": "g", "label": 1, "kind": "k", "claim": "c", "chunks": [{"text": "t"}]}
-    files = {"calibration": ["x", "y"], "checklist": ["p", "q"], "test": ["t"]}
+    files = {"calibration": ["x", "y"], "checklist": ["p", "q"], "loops": ["l@0", "l@1"], "test": ["t"]}
     for name, ids in files.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"id": one}) + "\n" for one in ids), "utf-8")
     (tmp_path / "calib_claim.jsonl").write_text("".join(json.dumps(written | {"id": i}) + "\n" for i in "ab"), "utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isr_lab.documents.traffic import labels_read_again, source_items
+from isr_lab.documents.traffic import labels_read_again, loop_rounds, source_items
 
 PASSAGE = {"text": "Pumps of the series K must be drained before the first frost.", "title": "Pumps", "id": "k-001"}
 COPY = {"text": "Pumps of the series K must be drained before the first frost of a year.", "title": "Pumps"}
@@ -31,9 +31,11 @@ def record(number: int) -> dict[str, Any]:
     }
 
 
+PAIRS = [(record(number), {**PASSAGE, "id": f"k-{number:03}"}) for number in range(40)]
+
+
 def items() -> list[dict[str, Any]]:
-    pairs = [(record(number), {**PASSAGE, "id": f"k-{number:03}"}) for number in range(40)]
-    return list(source_items("pumps", [*OTHERS, PASSAGE, COPY], pairs))
+    return list(source_items("pumps", [*OTHERS, PASSAGE, COPY], PAIRS))
 
 
 def test_what_is_supported_shows_its_passage_and_what_is_absent_no_copy_of_it() -> None:
@@ -50,6 +52,20 @@ def test_a_draft_that_answers_something_else_is_a_true_statement_beside_its_pass
     assert found and all(item["label"] == 0 for item in found)
     for item in found:
         assert item["answer"].startswith("Frost number") and PASSAGE["text"] in [c["text"] for c in item["evidence"]]
+
+
+def test_a_round_of_a_loop_is_carried_once_its_passage_is_found() -> None:
+    found = list(loop_rounds("pumps", [*OTHERS, PASSAGE, COPY], PAIRS))
+    first, second = found[::2], found[1::2]
+    assert [one["id"][:-1] for one in first] == [one["id"][:-1] for one in second]
+    assert len(first) > 20 and len({one["id"] for one in found}) == len(found)
+    for one, other in zip(first, second, strict=True):
+        assert len(other["evidence"]) == 2 * len(one["evidence"]) and one["label"] <= other["label"]
+        assert other["evidence"][: len(one["evidence"])] == one["evidence"]
+        for searched in (one, other):
+            true = one["kind"] in ("claim/true", "draft/right", "question/answerable")
+            shown = PASSAGE["text"] in [chunk["text"] for chunk in searched["evidence"]]
+            assert searched["label"] == int(true and shown)
 
 
 def test_each_task_has_the_stated_share_of_supported_items() -> None:
