@@ -168,7 +168,8 @@ def ship(
     from isr_rag.scorers.adjudicators import STANDARD
 
     shipping.mean_weights(adapter, work / "adapter")
-    chosen = shipping.items_by_set(items, stages, shipping.read_scores(reports / "scores.jsonl.gz"))
+    training = shipping.training_hashes(trained_on or (), TrainingHashes.load(STANDARD.directory / shipping.TRAINED))
+    chosen = shipping.items_by_set(items, stages, shipping.read_scores(reports / "scores.jsonl.gz"), training)
     given = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part or "1/1")
     if given is None or int(given[1]) > int(given[2]):
         raise typer.BadParameter(f"a part is i/n with 1 <= i <= n, not {part}", param_hint="--part")
@@ -181,7 +182,6 @@ def ship(
     if part is not None:
         return
     scored = {name: shipping.joined(labelled, shipping.kept(work, name)) for name, labelled in chosen.items()}
-    training = shipping.training_hashes(trained_on or (), TrainingHashes.load(STANDARD.directory / shipping.TRAINED))
     fitted = shipping.ship(work / "adapter", scored, out or STANDARD.directory, training)
     shipping.write_scores(scored, reports / "scores.jsonl.gz")
     write_atomically(reports / "calibrations.md", report.report(scored, fitted))

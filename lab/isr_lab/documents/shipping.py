@@ -33,6 +33,8 @@ TRAINED = "trained.u64"
 M = 6
 """Orders of the judge that reads in a row."""
 TASKS = {"supported-answer/1": "draft", "sufficient/1": "question alone", "supported-claim/1": "claim"}
+ADVERSARIAL = 128
+"""Items of each task that the adversarial calibration is fitted on."""
 FILES = {"calibration": "calibration", "adversarial": "adversarial", "permuted": "row"}
 """Calibration file -> the set of items that it is fitted on."""
 SEARCH = f"BM25, {min(LOOP_DEPTHS)} to {max(LOOP_DEPTHS)} chunks, then twice as many"
@@ -75,30 +77,46 @@ def mean_weights(adapters: Sequence[Path], out: Path) -> None:
     write_description(out, "late", model_directory())
 
 
-def items_by_set(documents: Path, stages: Path, chosen: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def items_by_set(
+    documents: Path, stages: Path, chosen: Iterable[Mapping[str, Any]], training: TrainingHashes
+) -> dict[str, list[dict[str, Any]]]:
     """The labelled items of each set, as `score_labelled` takes them.
 
     Args:
         documents: what `isr-lab documents` wrote; all items of its `calibration.jsonl`, `loops.jsonl` and
             `test.jsonl` are taken.
-        stages: what `isr-lab mix curriculum` wrote.
+        stages: what `isr-lab mix curriculum` wrote; `ADVERSARIAL` calibration items of each task are drawn from it.
         chosen: the scores of the adapter before, which say what else belongs to a set: 414 pairs of the checklist,
-            the adversarial items, and those that are read in a row.
+            and the items that are read in a row.
+        training: of everything that was trained on.
+
+    Raises:
+        ConfigurationError: if items of a set are not there.
     """
     ids: dict[str, set[str]] = {}
     for line in chosen:
         ids.setdefault(line["set"], set()).add(line["id"])
     calibration = list(_lines(documents / "calibration.jsonl"))
     checklist = _lines(documents / "checklist.jsonl")
-    adversarial = (_plain(one) for path in sorted(stages.glob("calib_*.jsonl")) for one in _lines(path))
-    return {
+    known = {*training.values.tolist()}
+    adversarial: list[dict[str, Any]] = []
+    for path in sorted(stages.glob("calib_*.jsonl")):
+        own = (one for one in _lines(path) if known.isdisjoint(TrainingHashes.of(_identities(one)).values.tolist()))
+        adversarial += sorted(map(_plain, own), key=lambda one: hashlib.sha256(one["id"].encode()).digest())[
+            :ADVERSARIAL
+        ]
+    found = {
         "checklist": [item for item in checklist if item["id"] in ids["checklist"]],
         "calibration": calibration,
-        "adversarial": [item for item in adversarial if item["id"] in ids["adversarial"]],
+        "adversarial": adversarial,
         "row": [item for item in calibration if item["id"] in ids["row"]],
         "loops": list(_lines(documents / "loops.jsonl")),
         "test": list(_lines(documents / "test.jsonl")),
     }
+    for name in ("checklist", "row"):
+        if missing := ids[name] - {item["id"] for item in found[name]}:
+            raise ConfigurationError(f"{len(missing)} items of {name} are not in {documents}, as {min(missing)}")
+    return found
 
 
 def _plain(item: Mapping[str, Any]) -> dict[str, Any]:

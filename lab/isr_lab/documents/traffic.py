@@ -117,10 +117,11 @@ def loop_rounds(source: str, corpus: Sequence[Mapping[str, Any]], records: Recor
     """Two rounds of each loop about one collection: what BM25 returns, whether the passage is among it or not.
 
     The id ends in the number of the round. A right answer without its passage counts as not carried, but where a
-    reader says otherwise.
+    reader says otherwise; where that is a round of another loop already, it is left out.
     """
     search, read_again = _Search(corpus), labels_read_again()
     for record, passage in records:
+        asked: set[str] = set()
         for name, label, query, fields in _asked(record):
             key = f"{record['passage']}/{name}"
             share = SHARES.get(name.rsplit("/", 1)[0], 1.0)
@@ -132,8 +133,10 @@ def loop_rounds(source: str, corpus: Sequence[Mapping[str, Any]], records: Recor
             rounds = [search.without(query, k, passage) if taken_away else search.best(query, k) for k in sizes]
             labels = [int(bool(read) and (taken_away or _holds(found, passage))) for found in rounds]
             labels_read = [read_again.get(f"{key}@{n}", label) for n, label in enumerate(labels)]
-            if read is None or None in labels_read:
+            known = {json.dumps([fields, found]) for found in rounds}
+            if read is None or None in labels_read or known & asked:
                 continue
+            asked |= known
             for n, (found, held) in enumerate(zip(rounds, labels_read, strict=True)):
                 yield _item(f"{key}@{n}", int(bool(held)), source, record, found) | fields
 

@@ -178,13 +178,17 @@ def test_items_are_those_that_were_scored_before(tmp_path: Path) -> None:
     for name, ids in files.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"id": one}) + "\n" for one in ids), "utf-8")
     (tmp_path / "calib_claim.jsonl").write_text("".join(json.dumps(written | {"id": i}) + "\n" for i in "ab"), "utf-8")
-    before = [("calibration", "x"), ("checklist", "q"), ("adversarial", "s/b"), ("row", "y")]
-    found = shipping.items_by_set(tmp_path, tmp_path, [{"set": name, "id": one} for name, one in before])
+    before = [("calibration", "x"), ("checklist", "q"), ("row", "y")]
+    chosen = [{"set": name, "id": one} for name, one in before]
+    found = shipping.items_by_set(tmp_path, tmp_path, chosen, TrainingHashes.of(["a"]))
     assert [[one["id"] for one in found[name]] for name in ("calibration", "test")] == [["x", "y"], ["t"]]
     assert [[one["id"] for one in found[name]] for name in ("checklist", "adversarial", "row")] == [
         ["q"],
-        ["s/b"],
+        ["s/b"],  # a was trained on
         ["y"],
     ]
     (plain,) = found["adversarial"]
     assert plain["evidence"] == [{"text": "t", "title": None}] and plain["group"] == "s/g" and plain["claim"] == "c"
+
+    with pytest.raises(ConfigurationError, match=r"1 items of row are not in .*, as z"):
+        shipping.items_by_set(tmp_path, tmp_path, [*chosen, {"set": "row", "id": "z"}], NOTHING)
