@@ -117,7 +117,7 @@ def loop_rounds(source: str, corpus: Sequence[Mapping[str, Any]], records: Recor
     """Two rounds of each loop about one collection: what BM25 returns, whether the passage is among it or not.
 
     The id ends in the number of the round. A right answer without its passage counts as not carried, but where a
-    reader says otherwise; where that is a round of another loop already, it is left out.
+    reader says otherwise. Left out are loops that find a copy of the passage alone, and rounds of another loop.
     """
     search, read_again = _Search(corpus), labels_read_again()
     for record, passage in records:
@@ -132,9 +132,12 @@ def loop_rounds(source: str, corpus: Sequence[Mapping[str, Any]], records: Recor
             taken_away, sizes = "/absent/" in name, (depth, 2 * depth)
             rounds = [search.without(query, k, passage) if taken_away else search.best(query, k) for k in sizes]
             labels = [int(bool(read) and (taken_away or _holds(found, passage))) for found in rounds]
+            alike = label and any(
+                not held and search.has_copy(f, passage) for held, f in zip(labels, rounds, strict=True)
+            )
             labels_read = [read_again.get(f"{key}@{n}", label) for n, label in enumerate(labels)]
             known = {json.dumps([fields, found]) for found in rounds}
-            if read is None or None in labels_read or known & asked:
+            if read is None or None in labels_read or alike or known & asked:
                 continue
             asked |= known
             for n, (found, held) in enumerate(zip(rounds, labels_read, strict=True)):
@@ -215,6 +218,10 @@ class _Search:
         copies = self._copies(passage)
         found = [i for i in self._index.best(query, depth + len(copies)) if i not in copies]
         return [self._chunks[i] for i in found[:depth]]
+
+    def has_copy(self, found: Sequence[Mapping[str, Any]], passage: Mapping[str, Any]) -> bool:
+        """Whether a chunk that repeats the passage is among these."""
+        return any(self._chunks[i] is chunk for i in self._copies(passage) for chunk in found)
 
     def _copies(self, passage: Mapping[str, Any]) -> set[int]:
         own = set(str(passage["text"]).casefold().split())
