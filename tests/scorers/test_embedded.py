@@ -237,9 +237,8 @@ def test_a_statement_that_the_evidence_says_word_for_word_is_answered(scorer: Sc
     # an adapter that ranked better over whole collections answered 9 of the 12 at the default target: rates hide it
     gate = ISRGate(scorer=scorer, reference=default_reference())
     cases = [([LITERAL[i - 3], claim, LITERAL[i - 5]], claim) for i, claim in enumerate(LITERAL)]
-    assert sum(gate.decide(evidence, claim=claim).answered for evidence, claim in cases) >= 11
     for evidence, claim in cases:
-        assert gate.with_h_star(0.1).decide(evidence, claim=claim).answered, claim
+        assert gate.decide(evidence, claim=claim).answered, claim
 
 
 def test_an_unknown_kind_of_traffic_is_refused() -> None:

@@ -38,8 +38,8 @@ SHARES: Mapping[str, float] = {
 """Share of each kind of negative that a record offers (three near-misses, one to three absent, ...) that is drawn."""
 LOOP_DEPTHS = (2, 4, 4, 5)
 """Chunks of the first round of a loop; the second looks for twice as many."""
-_LOOPS = 0.25
-"""Share of the items that are also asked in a loop."""
+_LOOPS = {"claim": 0.5, "draft": 0.25, "question": 0.25}
+"""Share of the items of each task that are also asked in a loop; fewer claims are answered, so more are needed."""
 _SAME = 0.6
 """A chunk with this share of a passage's words is a copy of it, and is taken away with it."""
 
@@ -125,7 +125,7 @@ def loop_rounds(source: str, corpus: Sequence[Mapping[str, Any]], records: Recor
         for name, label, query, fields in _asked(record):
             key = f"{record['passage']}/{name}"
             share = SHARES.get(name.rsplit("/", 1)[0], 1.0)
-            if _unit(key) >= share or _unit(f"loop {key}") >= _LOOPS:
+            if _unit(key) >= share or _unit(f"loop {key}") >= _LOOPS[name.split("/")[0]]:
                 continue
             depth = LOOP_DEPTHS[int(_unit(f"depth of a loop for {query}") * len(LOOP_DEPTHS))]
             read = read_again.get(key, label)
