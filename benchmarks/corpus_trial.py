@@ -22,6 +22,7 @@ os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
 from isr_rag import ISRGate
 from isr_rag._util.bm25 import Bm25
 from isr_rag._util.files import write_json
+from isr_rag.gate.acquisition import SUPPORTED
 from isr_rag.gate.defaults import default_reference
 from isr_rag.gate.labelled import calibrate, score_labelled
 from isr_rag.io.sources import chunk_text
@@ -228,8 +229,8 @@ def trial(
     }
 
 
-def own_calibration(gate: ISRGate, search: Callable[[str], list[str]]) -> ISRGate:
-    """The gate with a calibration on the labelled questions of this corpus."""
+def own_calibration(gate: ISRGate, search: Callable[[str], list[str]]) -> CalibratedMixture:
+    """A calibration on the labelled questions of this corpus."""
     items = [
         {
             "id": f"{question} {draft}",
@@ -243,7 +244,7 @@ def own_calibration(gate: ISRGate, search: Callable[[str], list[str]]) -> ISRGat
         for draft in drafts
     ]
     fitted = calibrate(gate, score_labelled(gate, items), targets=())
-    return ISRGate(scorer=gate.scorer, reference=CalibratedMixture(fitted))
+    return CalibratedMixture(fitted)
 
 
 def main() -> None:
@@ -275,9 +276,15 @@ def main() -> None:
             found[f"{name}, h* = {h_star:g}"] = counts
             shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
             print(f"{name}, h* = {h_star:g}: {shown} ({time.perf_counter() - begun:.0f} s)", flush=True)
-    own = own_calibration(gate, search) if given.own_labels else None
-    for h_star in given.h_star if own else ():
-        counts = trial(core(own.with_h_star(h_star)), search, {k: c for k, c in KINDS.items() if "drafts" in k})
+    for h_star in given.h_star if given.own_labels else ():
+        own = own_calibration(gate, search)
+        if (own.ceiling(SUPPORTED) or 0.0) < 1.0 - h_star:
+            print(
+                f"{2 * len(LABELLED)} own labels, h* = {h_star:g}: refused, too few labels for this target", flush=True
+            )
+            continue
+        judge = core(ISRGate(scorer=gate.scorer, reference=own, h_star=h_star))
+        counts = trial(judge, search, {k: c for k, c in KINDS.items() if "drafts" in k})
         found[f"own labels, h* = {h_star:g}"] = counts
         shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
         print(f"{2 * len(LABELLED)} own labels, h* = {h_star:g}: {shown}", flush=True)
