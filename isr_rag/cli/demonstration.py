@@ -67,13 +67,10 @@ def run() -> None:
     console.rule("3. What order does to a model")
     _show_orders(console, library[:3])
     console.rule("4. The evidence does not suffice yet: fetch more, look again")
-    patient = gate.with_h_star(0.2)
     trail = acquire(
-        patient, lambda query, round_number, previous: search(library, QUESTION, 1 + round_number), claim=SUPPORTED
+        gate, lambda query, round_number, previous: search(library, QUESTION, 1 + round_number), claim=SUPPORTED
     )
-    console.print(
-        f"At most {patient.h_star:.0%} may be wrong here. Two rounds share that: {trail.h_star_per_round:.1%} each.\n"
-    )
+    console.print(f"At most {gate.h_star:.0%} of such answers may be wrong, whichever of the two rounds gives them.\n")
     for round_number, decision in enumerate(trail.decisions, start=1):
         console.print(
             f"round {round_number}, {decision.chunks} {'paragraph' if decision.chunks == 1 else 'paragraphs'}"
