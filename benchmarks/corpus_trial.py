@@ -276,18 +276,17 @@ def main() -> None:
             found[f"{name}, h* = {h_star:g}"] = counts
             shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
             print(f"{name}, h* = {h_star:g}: {shown} ({time.perf_counter() - begun:.0f} s)", flush=True)
-    for h_star in given.h_star if given.own_labels else ():
-        own = own_calibration(gate, search)
-        if (own.ceiling(SUPPORTED) or 0.0) < 1.0 - h_star:
-            print(
-                f"{2 * len(LABELLED)} own labels, h* = {h_star:g}: refused, too few labels for this target", flush=True
-            )
-            continue
-        judge = core(ISRGate(scorer=gate.scorer, reference=own, h_star=h_star))
-        counts = trial(judge, search, {k: c for k, c in KINDS.items() if "drafts" in k})
-        found[f"own labels, h* = {h_star:g}"] = counts
-        shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
-        print(f"{2 * len(LABELLED)} own labels, h* = {h_star:g}: {shown}", flush=True)
+    if given.own_labels:
+        own, drafts = own_calibration(gate, search), {k: c for k, c in KINDS.items() if "drafts" in k}
+        for h_star in given.h_star:
+            named = f"{2 * len(LABELLED)} own labels, h* = {h_star:g}"
+            if (own.ceiling(SUPPORTED) or 0.0) < 1.0 - h_star:
+                print(f"{named}: refused, too few labels for this target", flush=True)
+                continue
+            counts = trial(core(ISRGate(scorer=gate.scorer, reference=own, h_star=h_star)), search, drafts)
+            found[f"own labels, h* = {h_star:g}"] = counts
+            shown = "; ".join(f"{kind} {out} of {all_}" for kind, (out, all_) in counts.items())
+            print(f"{named}: {shown}", flush=True)
     if given.json:
         settings: dict[str, Any] = {"chunks": given.chunks, "scorer": gate.scorer.identity, "corpus": len(texts)}
         write_json(given.json, {"let out": found, "settings": settings})

@@ -38,12 +38,16 @@ def left_out(records: Sequence[CalibrationRecord], artefact: CalibrationArtefact
     source = np.array([record.source for record in records])
     found = np.zeros(len(records))
     for name in np.unique(source):
-        others = [record for record in records if record.source != name]
-        plain = FitSettings(targets=())
-        without = fit_artefact(others, fingerprint=artefact.fingerprint, created_by="", settings=plain)
         rows = np.flatnonzero(source == name)
-        found[rows] = p_refs([records[int(row)] for row in rows], without)
+        found[rows] = p_refs([records[int(row)] for row in rows], _without(name, records, artefact))
     return found
+
+
+def _without(source: str, records: Sequence[CalibrationRecord], artefact: CalibrationArtefact) -> CalibrationArtefact:
+    """A calibration with the other sources, for the gate of the given one."""
+    others = [record for record in records if record.source != source]
+    plain = FitSettings(targets=())
+    return fit_artefact(others, fingerprint=artefact.fingerprint, created_by="", settings=plain)
 
 
 def report(scored: Mapping[str, Scored], fitted: Mapping[str, CalibrationArtefact]) -> str:
@@ -106,12 +110,11 @@ def _loops(
     singles: Sequence[CalibrationRecord], rounds: Sequence[CalibrationRecord], artefact: CalibrationArtefact
 ) -> Iterator[str]:
     """What loops of two rounds answer by a calibration of whole loops, and with h* split over the rounds."""
-    source = {record.id.rpartition("@")[0]: record.source for record in rounds}
-    loops, plain = loop_records(rounds), FitSettings(targets=())
+    source = {record.id.rpartition("@")[0]: record.source or "" for record in rounds}
+    loops = loop_records(rounds)
     right: dict[tuple[str, float, str], list[int]] = {}  # the label of each round that answers
-    for name in sorted({*source.values()}, key=str):
-        others = [record for record in singles if record.source != name]
-        single = fit_artefact(others, fingerprint=artefact.fingerprint, created_by="", settings=plain)
+    for name in sorted({*source.values()}):
+        single = _without(name, singles, artefact)
         whole = with_loops(single, [loop for loop in loops if source[loop.id] != name]).predicates
         own = [record for record in rounds if record.source == name]
         p_ref = dict(zip([record.id for record in own], p_refs(own, single).tolist(), strict=True))
