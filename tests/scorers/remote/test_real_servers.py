@@ -12,10 +12,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from gguf.scripts.gguf_new_metadata import MetadataDetails, copy_with_new_metadata
 
 pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
@@ -27,6 +30,8 @@ from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.scorers.embedded import cache_directory, setup
 from isr_rag.scorers.local.obtaining import find_gguf
 from isr_rag.scorers.remote import RemoteScorer, ServerError, remote_scorer
+from isr_rag.scorers.remote.decisions import DecisionScorer
+from isr_rag.scorers.remote.prompts import API
 from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers.remote.conftest import request_about
 
@@ -85,29 +90,66 @@ def requests() -> list[ScoreRequest]:
     return [request_about("Lyon is city number 1 of France.", 3, m=3), request_about("Rome is in Spain.", 3, m=2)]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("llama_cpp") is None or importlib.util.find_spec("uvicorn") is None,
-    reason="needs the package llama-cpp-python[server]",
-)
-def test_llama_cpp_serves_the_gguf_and_agrees_within_its_quantisation(base: Path, requests: list[ScoreRequest]) -> None:
-    gguf, port = find_gguf(STANDARD, cache_directory()), free_port()
-    if gguf is None:
+@pytest.fixture(scope="module")
+def gguf() -> Path:
+    """The file that llama.cpp reads."""
+    pytest.importorskip("xllamacpp", reason="needs the package xllamacpp, which has llama.cpp's own server")
+    found = find_gguf(STANDARD, cache_directory())
+    if found is None:
         pytest.skip("needs the GGUF file in the cache folder or the Hub's cache")
-    options = {"model": gguf, "model_alias": "base", "port": port, "logits_all": True, "n_ctx": 2048, "n_threads": 1}
-    command = [sys.executable, "-m", "llama_cpp.server", "--host", "127.0.0.1"]
-    command += [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    with (
-        running(command, port, 120) as url,
-        remote_scorer(url, tokenizer=base, concurrency=2, timeout=120.0, deadline=300.0) as scorer,
-    ):
-        assert scorer.rendering.api == "chat", "it takes no token ids"
-        remote, local = log_odds(scorer, requests), log_odds(TransformersScorer(base), requests)
-        assert np.abs(remote - local).max() < QUANTISED
-        np.testing.assert_array_equal(remote, log_odds(scorer, requests), err_msg="the same prompts again")
-        decision = ISRGate(scorer=scorer, reference=Oracle(0.2), orderings=Orderings(m=2)).decide(
-            ["a", "b"], claim="Rome is in Spain."
-        )
-        assert not decision.answered and decision.scorer == scorer.identity
+    return found
+
+
+LLAMA_CPP = """
+import sys, threading, xllamacpp
+settings = xllamacpp.CommonParams()
+settings.model.path, settings.port, settings.n_ctx, settings.n_parallel = sys.argv[1], int(sys.argv[2]), 2048, 1
+settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = 1
+server = xllamacpp.Server(settings)
+threading.Event().wait()
+"""
+
+
+def test_llama_cpp_serves_the_gguf_and_agrees_within_its_quantisation(
+    base: Path, gguf: Path, requests: list[ScoreRequest]
+) -> None:
+    port, local = free_port(), log_odds(TransformersScorer(base), requests)
+    with running([sys.executable, "-c", LLAMA_CPP, str(gguf), str(port)], port, 120) as url:
+        cases: list[tuple[Path, API | None]] = [(gguf, None), (base, None), (base, "chat")]
+        for tokenizer, api in cases:
+            with remote_scorer(url, tokenizer=tokenizer, api=api, timeout=120.0, deadline=300.0) as scorer:
+                assert scorer.rendering.api == (api or "completions")
+                assert np.abs(log_odds(scorer, requests) - local).max() < QUANTISED
+                decision = ISRGate(scorer=scorer, reference=Oracle(0.2), orderings=Orderings(m=2)).decide(
+                    ["a", "b"], claim="Rome is in Spain."
+                )
+                assert not decision.answered and len(decision.q) == 2
+        with pytest.raises(ServerError, match="not a decision model"):
+            DecisionScorer(url)
+
+
+def test_llama_cpp_serves_a_decision_model(gguf: Path, requests: list[ScoreRequest], tmp_path: Path) -> None:
+    """The same weights, with the two entries of the file that make llama.cpp answer typed questions with them."""
+    template = (
+        "<|im_start|>user\n{{ state }}\n\n{{ instructions }}\n{% for option in options %}"
+        "{{ 'AB'[loop.index0] }}: {{ option.description }}\n{% endfor %}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    text = partial(MetadataDetails, GGUFValueType.STRING)
+    entries = {"qwen2.decision.type": text("openjev"), "tokenizer.chat_template.systemone": text(template)}
+    writer = GGUFWriter(tmp_path / "decisions.gguf", "qwen2")
+    copy_with_new_metadata(GGUFReader(gguf), writer, entries, [])
+    port = free_port()
+    command = [sys.executable, "-c", LLAMA_CPP, str(tmp_path / "decisions.gguf"), str(port)]
+    with running(command, port, 120) as url:
+        scorer = DecisionScorer(url, timeout=120.0, deadline=300.0)
+        assert scorer.identity.endswith("decisions.gguf|systemone/noul")
+        found = scorer.score(requests)
+        assert [scores.logprobs.shape for scores in found] == [(3, 2), (2, 2)] and scorer.prompt_tokens > 100
+        odds = np.concatenate([scores.logprobs[:, 0] - scores.logprobs[:, 1] for scores in found])
+        assert np.ptp(odds) > 0.01, "the same probability for everything"
+        gate = ISRGate(scorer=scorer, reference=Oracle(0.2), orderings=Orderings(m=2))
+        assert not gate.decide(["Rome is in Italy."], claim="Rome is in Spain.").answered
+        scorer.client.close()
 
 
 @pytest.mark.skipif(
