@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_lab.documents.shipping import SEARCH, TASKS, Scored, loop_records
+from isr_lab.documents.traffic import EMBEDDED_ID
 from isr_lab.loops import with_loops
 from isr_lab.metrics import auroc, bootstrap_intervals
 from isr_lab.tables import markdown_table
@@ -61,7 +62,10 @@ def report(scored: Mapping[str, Scored], fitted: Mapping[str, CalibrationArtefac
     ]
     for name in ("calibration", "adversarial"):
         own, artefact = scored[name], fitted[name]
-        parts += [f"## {name}", *_answered(own, artefact, left_out(own.records, artefact))]
+        p_ref = left_out(own.records, artefact)
+        parts += [f"## {name}", *_answered(own, artefact, p_ref)]
+        if name == "calibration":
+            parts.append(_by("search", _searches(own.records), own.records, p_ref))
         for predicate in TASKS:
             some = [record for record in own.records if record.predicate == predicate]
             scores = _scores(some, artefact)
@@ -71,7 +75,9 @@ def report(scored: Mapping[str, Scored], fitted: Mapping[str, CalibrationArtefac
     own, artefact = scored["test"], fitted["calibration"]
     parts += ["## loops", *_loops(scored["calibration"].records, scored["loops"].records, artefact)]
     p_ref = p_refs(own.records, artefact)
-    parts += ["## test", *_answered(own, artefact, p_ref), _by_source(own.records, p_ref)]
+    parts += ["## test", *_answered(own, artefact, p_ref)]
+    parts.append(_by("search", _searches(own.records), own.records, p_ref))
+    parts.append(_by("collection", [record.source or "" for record in own.records], own.records, p_ref))
     parts += ["## checklist", *_checklist(scored["checklist"], fitted["calibration"])]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -143,16 +149,21 @@ def _loops(
     yield markdown_table(["asked", "h\\*", "loops", "carried by the end", *ways], rows)
 
 
-def _by_source(records: Sequence[CalibrationRecord], p_ref: NDArray[np.float64]) -> str:
-    """What is answered of each source, all tasks together, and how much of it is wrong."""
-    source, label = np.array([record.source for record in records]), np.array([record.label for record in records])
+def _searches(records: Sequence[CalibrationRecord]) -> list[str]:
+    return ["embeddings" if record.id.endswith(EMBEDDED_ID) else "BM25" for record in records]
+
+
+def _by(what: str, names: Sequence[str], records: Sequence[CalibrationRecord], p_ref: NDArray[np.float64]) -> str:
+    """What is answered of the records of each name, all tasks together, and how much of it is wrong."""
+    label = np.array([record.label for record in records])
     rows: list[tuple[str, ...]] = []
-    for name in np.unique(source):
-        own = source == name
+    for name in np.unique(names):
+        own = np.array(names) == name
         out = [own & (p_ref >= 1 - h_star - TOLERANCE) for h_star in H_STARS]
         counts = (f"{some.sum()}, {(some & (label == 0)).sum()}" for some in out)
-        rows.append((str(name), str(own.sum()), *counts))
-    return markdown_table(["collection", "items", *(f"answered, wrong at h\\* {h_star:g}" for h_star in H_STARS)], rows)
+        rows.append((str(name), str(own.sum()), str(label[own].sum()), *counts))
+    heads = (f"answered, wrong at h\\* {h_star:g}" for h_star in H_STARS)
+    return markdown_table([what, "items", "supported", *heads], rows)
 
 
 def _checklist(own: Scored, artefact: CalibrationArtefact) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""Items as users' traffic makes them: written statements about reserved documents, with what BM25 returns for them.
+"""Items as users' traffic makes them: written statements about reserved documents, with what a search returns.
+
+Most records meet BM25, a share of them the nearest chunks by embeddings.
 
 Half a record's right answers and true claims meet, in stated shares, the errors that retrievers and drafting models
 make: what the documents do not say (the passage taken out of the collection, or a question that only sounds as if it
@@ -10,10 +12,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from isr_lab.documents.records import Part, about_something_else, division, read_records
 from isr_rag._util.bm25 import Bm25
@@ -36,6 +40,10 @@ SHARES: Mapping[str, float] = {
     "question/unanswered": 1.0,
 }
 """Share of each kind of negative that a record offers (three near-misses, one to three absent, ...) that is drawn."""
+EMBEDDED = 0.15
+"""Share of the records about a reserved source for which chunks are found by embeddings instead of BM25."""
+EMBEDDED_ID = "+embedded"
+"""Ending of the ids of their items."""
 LOOP_DEPTHS = (2, 4, 4, 5)
 """Chunks of the first round of a loop; the second looks for twice as many."""
 _LOOPS = {"claim": 0.5, "draft": 0.25, "question": 0.25}
@@ -59,7 +67,7 @@ def traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
         OSError: if the passages are not there.
     """
     for source, corpus, records in _collections(part, raw):
-        yield from source_items(source, corpus, records)
+        yield from source_items(source, corpus, records, embedded=EMBEDDED)
 
 
 def loop_traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
@@ -87,8 +95,9 @@ def source_items(
     *,
     depths: Sequence[int] = DEPTHS,
     shares: Mapping[str, float] = SHARES,
+    embedded: float = 0.0,
 ) -> Iterator[dict[str, Any]]:
-    """The items of one collection.
+    """The items of one collection; the id of one that was found by embeddings ends in `EMBEDDED_ID`.
 
     Args:
         source: its name.
@@ -96,21 +105,25 @@ def source_items(
         records: each with the passage that it is about.
         depths: as `DEPTHS`.
         shares: as `SHARES`.
+        embedded: share of the records whose chunks are found by embeddings, as `EMBEDDED`.
     """
-    search, read_again = _Search(corpus), labels_read_again()
+    searches, read_again = {"": _Search(corpus, Bm25)}, labels_read_again()
+    if embedded:
+        searches[EMBEDDED_ID] = _Search(corpus, Embeddings)
     for record, passage in records:
+        how = EMBEDDED_ID if _unit(f"search for {record['passage']}") < embedded else ""
         for name, label, query, fields in _asked(record):
             key = f"{record['passage']}/{name}"
             share = shares.get(name.rsplit("/", 1)[0], 1.0)
             if _unit(key) >= share:
                 continue
             depth = depths[int(_unit(f"depth of {query} in {record['passage']}") * len(depths))]
-            look = search.without if "/absent/" in name else search.with_
+            look = searches[how].without if "/absent/" in name else searches[how].with_
             evidence = look(query, depth, passage)
-            read = read_again.get(key, label)
+            read = read_again.get(key + how, label)
             if read is None:
                 continue
-            yield _item(key, read, source, record, evidence) | fields
+            yield _item(key + how, read, source, record, evidence) | fields
 
 
 def loop_rounds(source: str, corpus: Sequence[Mapping[str, Any]], records: Records) -> Iterator[dict[str, Any]]:
@@ -119,7 +132,7 @@ def loop_rounds(source: str, corpus: Sequence[Mapping[str, Any]], records: Recor
     The id ends in the number of the round. A right answer without its passage counts as not carried, but where a
     reader says otherwise. Left out are loops that find a copy of the passage alone, and rounds of another loop.
     """
-    search, read_again = _Search(corpus), labels_read_again()
+    search, read_again = _Search(corpus, Bm25), labels_read_again()
     for record, passage in records:
         asked: set[str] = set()
         for name, label, query, fields in _asked(record):
@@ -194,13 +207,33 @@ def _asked(record: Mapping[str, Any]) -> Iterator[tuple[str, int, str, dict[str,
     yield "question/unanswered/0", 0, asked, {"question": asked}
 
 
-class _Search:
-    """BM25 over one collection."""
+class Embeddings:
+    """The texts nearest in meaning to a query, by the cosine of the word vectors that come with wordllama."""
 
-    def __init__(self, chunks: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, texts: Sequence[str]) -> None:
+        import wordllama
+
+        folder = Path(wordllama.__file__).parent
+        self._model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
+        self._texts = np.asarray(self._model.embed(list(texts), norm=True))
+
+    def best(self, query: str, k: int) -> list[int]:
+        """Positions of the k nearest texts, nearest first."""
+        near = self._texts @ self._model.embed([query], norm=True)[0]
+        return [int(i) for i in np.argsort(-near, kind="stable")[:k]]
+
+
+class _Index(Protocol):
+    def best(self, query: str, k: int) -> list[int]: ...
+
+
+class _Search:
+    """What an index over one collection finds."""
+
+    def __init__(self, chunks: Sequence[Mapping[str, Any]], index: Callable[[Sequence[str]], _Index]) -> None:
         self._chunks = chunks
         self._words = [set(str(chunk["text"]).casefold().split()) for chunk in chunks]
-        self._index = Bm25([f"{chunk.get('title') or ''} {chunk['text']}" for chunk in chunks])
+        self._index = index([f"{chunk.get('title') or ''} {chunk['text']}" for chunk in chunks])
 
     def best(self, query: str, depth: int) -> list[Mapping[str, Any]]:
         """The best chunks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isr_lab.documents.traffic import labels_read_again, loop_rounds, source_items
+from isr_lab.documents.traffic import Embeddings, labels_read_again, loop_rounds, source_items
 
 PASSAGE = {"text": "Pumps of the series K must be drained before the first frost.", "title": "Pumps", "id": "k-001"}
 COPY = {"text": "Pumps of the series K must be drained before the first frost of a year.", "title": "Pumps"}
@@ -79,6 +79,23 @@ def test_items_are_the_same_on_every_call_and_known_by_their_ids() -> None:
     assert items() == items()
     ids = [item["id"] for item in items()]
     assert len(set(ids)) == len(ids)
+
+
+def test_the_stated_share_of_records_is_searched_by_embeddings_and_known_by_its_ids() -> None:
+    found = list(source_items("pumps", [*OTHERS, PASSAGE, COPY], PAIRS, embedded=0.5))
+    near = [item for item in found if item["id"].endswith("+embedded")]
+    others = [item for item in found if item not in near]
+    assert {item["group"] for item in near}.isdisjoint(item["group"] for item in others)
+    assert 0.3 < len(near) / len(found) < 0.7 and {item["kind"] for item in near} == {item["kind"] for item in others}
+    assert others == [item for item in items() if item["group"] in {other["group"] for other in others}]
+    for item in near:
+        shown = [chunk["text"] for chunk in item["evidence"]]
+        assert (PASSAGE["text"] in shown) == (not item["kind"].endswith("/absent"))
+
+
+def test_embeddings_find_what_says_it_in_other_words() -> None:
+    texts = ["The invoice is due after thirty days.", "Dogs must be kept on a leash in the park.", "Rain fell all day."]
+    assert Embeddings(texts).best("Pets have to be tied up outside", 2)[0] == 1
 
 
 def test_only_items_without_their_passage_change_their_label_by_reading_and_others_are_left_out() -> None:
