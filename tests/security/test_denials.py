@@ -17,8 +17,8 @@ pytestmark = [
 ]
 DENIALS = Path(__file__).parents[2] / "lab" / "isr_lab" / "contrast" / "denials.jsonl"
 
-ANSWERED = {"denial": 4, "report": 13, "salad": 12}
-"""Measured at h* = 0.05 with the adjudicator that ships: 3, 12 and 11; another processor's arithmetic may add one each.
+ANSWERED = {"denial": 4, "report": 13, "salad": 14}
+"""Measured at h* = 0.05 with the adjudicator that ships: 3, 12 and 13; another processor's arithmetic may add one each.
 The adapter before it had 1, 11 and 2: salads are what this one paid for answering more. A better one lowers it; none
 may raise it without saying so."""
 
