@@ -25,7 +25,7 @@ KEY = "correct-horse-battery-staple"
 
 
 class CountingScorer(FixedScorer):
-    """q is the number in the claim over 1,000, after some seconds; notes how many were scored."""
+    """q is the number in the claim over 1,000, or that of 0, after some seconds; notes how many were scored."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         super().__init__(self._read)
@@ -41,7 +41,8 @@ class CountingScorer(FixedScorer):
 
     @staticmethod
     def _read(prompt: Prompt, ordering: Ordering) -> float:
-        return expected_q(int(re.findall(r"number (\d+)", prompt.suffix)[0]))
+        found = re.search(r"number (\d+)", prompt.suffix)
+        return expected_q(int(found[1]) if found else 0)
 
 
 def expected_q(number: int) -> float:
