@@ -19,7 +19,8 @@ DENIALS = Path(__file__).parents[2] / "lab" / "isr_lab" / "contrast" / "denials.
 
 ANSWERED = {"denial": 4, "report": 13, "salad": 14}
 """Measured at h* = 0.05 with the adjudicator that ships: 3, 12 and 13; another processor's arithmetic may add one each.
-The adapter before it had 1, 11 and 2: salads are what this one paid for answering more. A better one lowers it; none
+The adapter before it had 1, 11 and 2, and this one 11 salads before its calibration had items that embeddings retrieve:
+salads are what answering more costs. A better one lowers it; none
 may raise it without saying so."""
 
 

@@ -56,8 +56,8 @@ def report(scored: Mapping[str, Scored], fitted: Mapping[str, CalibrationArtefac
     parts = [
         "# The shipped calibrations",
         "What the calibrations that come with the judge are worth on the items that they are fitted on "
-        "(`scores.jsonl.gz`). In the first two tables under `calibration` and under `adversarial` each collection is "
-        "judged by a calibration with the others; no weight, threshold or setting was chosen on those of `test`. "
+        "(`scores.jsonl.gz`). In the tables right under `calibration` and `adversarial` each collection is judged by a "
+        "calibration with the others; no weight, threshold or setting was chosen on those of `test`. "
         "Brackets: 95% bootstrap over passages.",
     ]
     for name in ("calibration", "adversarial"):
