@@ -96,7 +96,7 @@ def test_an_answer_is_cut_in_proportion_to_its_length(pattern: str) -> None:
     "pattern", some([*MARKED, "Sources. ", "# a\n", "a\n", "- a\n", "**", "(", "A b. " + " " * 500], 5), ids=repr
 )
 def test_an_answer_is_audited_in_proportion_to_its_length(pattern: str) -> None:
-    # Not from 25,000 to 50,000 characters: between them some patterns begin to be written anew, which is a step.
+    # The text is written only if a statement is kept. At 50,000 characters one of some patterns is, at 25,000 none.
     for size in (ANSWER // 8, ANSWER // 2) if LONG else (ANSWER // 4,):
         assert not faults(refused(audited), repeated(pattern), size, most=20.0)
 
