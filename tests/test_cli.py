@@ -107,9 +107,10 @@ def test_without_evidence_nothing_is_checked(run) -> None:  # type: ignore[no-un
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("check", "--claim", "c", "-e", "f", "--dtype", "float16"), "--model"),
+        (("check", "--claim", "c", "-e", "f", "--dtype", "float16"), "has its own"),
+        (("check", "--claim", "c", "-e", "f", "--model", "permuted", "--dtype", "bfloat16"), "has its own"),
         (("check", "--claim", "c", "-e", "f", "--server", "http://a", "--device", "cuda"), "--server"),
-        (("batch", "in.jsonl", "--server", "http://a", "--model", "m", "--dtype", "bfloat16"), "--server"),
+        (("batch", "in.jsonl", "--server", "http://a", "--model", "m", "--dtype", "bfloat16"), "a server"),
         (("check", "--claim", "c", "-e", "f", "--model", "m", "--quantization", "int3"), "int3"),
         (("check", "--claim", "c", "-e", "f", "--tokenizer", "t"), "--server"),
         (("audit", "--answer", "f", "-e", "f", "--p-ref", "1", "--calibration", "f"), "--p-ref"),
