@@ -14,7 +14,7 @@ import typer
 from isr_rag._util.text import printable
 from isr_rag.core.orderings import Family
 from isr_rag.core.settings import Orderings
-from isr_rag.scorers.adjudicators import BASELINES, NAMES, STANDARD
+from isr_rag.scorers.adjudicators import BASE, BASELINES, NAMES, STANDARD
 
 if TYPE_CHECKING:
     from isr_rag.core.scorer import Scorer
@@ -142,7 +142,11 @@ class ReadingOptions(ScorerOptions):
         """What `isr_rag.gate.reader.Reader` keeps: the arguments that load this scorer from any folder."""
         loading = {field.name for field in fields(ScorerOptions)} - {"cache"}
         given = {name: v for name, v in asdict(self).items() if name in loading and v not in (None, "auto")}
-        return {name: str(Path(v).resolve()) if Path(v).exists() else v for name, v in given.items()}
+        named = self.server or self.decisions or self.model in (*NAMES, BASE, *BASELINES)
+        folders = {"tokenizer", "cross_encoder"} if named else {"tokenizer", "cross_encoder", "model"}
+        return {
+            name: str(Path(v).resolve()) if name in folders and Path(v).exists() else v for name, v in given.items()
+        }
 
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6
     orderings: Annotated[Family, typer.Option(help="Family of the orderings.")] = "auto"

@@ -12,6 +12,7 @@ import pytest
 import isr_rag.cli
 from isr_rag import ISRGate
 from isr_rag.calibration import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
+from isr_rag.cli.options import ReadingOptions
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.settings import Orderings
 from isr_rag.errors import ConfigurationError, ModelNotFoundError, OutputError, ScorerError
@@ -185,6 +186,32 @@ def test_the_command_says_how_far_it_came_and_warns_in_one_line(
         isr_rag.cli.main()
     assert stop.value.code == 0 and f'ISRGate.load("{tmp_path / "out"}"' in capsys.readouterr().out
     assert warnings.formatwarning("few labels", UserWarning, "file.py", 1) == "warning: few labels\n"
+
+
+@pytest.mark.parametrize("name", ["bm25", "overlap"])
+def test_a_folder_called_as_its_reader_can_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The name stays a name, although a folder of it is there by now."""
+    monkeypatch.chdir(tmp_path)
+    for limit in ("160", "192"):
+        monkeypatch.setattr(
+            "sys.argv", ["isr-rag", "calibrate", "--model", name, "--limit", limit, "--out", name, "--force"]
+        )
+        with pytest.raises(SystemExit) as stop:
+            isr_rag.cli.main()
+        assert stop.value.code == 0 and ISRGate.load(name, h_star=0.6).scorer.identity == f"{name}/1"
+
+
+def test_only_what_is_loaded_from_a_folder_becomes_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("permuted", "qwen", "words"):
+        Path(folder).mkdir()
+    here = {"model": str(tmp_path / "qwen")}
+    assert ReadingOptions(model="permuted", device="cpu").description() == {"model": "permuted", "device": "cpu"}
+    assert ReadingOptions(model="qwen").description() == here
+    served = ReadingOptions(model="qwen", server="http://a", tokenizer="words").description()
+    assert served == {"model": "qwen", "server": "http://a", "tokenizer": str(tmp_path / "words")}
 
 
 def test_the_bundled_items_can_be_calibrated_on() -> None:
