@@ -47,8 +47,8 @@ def calibrate_reader(
 
     The items are scored in a fixed random order. What was scored stays in `scores.part`, so a run that was stopped, or
     that had a `limit`, is continued by the next one. The folder gets `calibration.json`, `reader.json`, `card.md`,
-    `card.json` and `scores.jsonl`. A predicate with fewer than 10 items of a class is left out, and with fewer than 50
-    no threshold for `target` is looked for.
+    `card.json` and `scores.jsonl`. A predicate with fewer than 10 items of a class is left out; where one has under
+    50, no threshold for `target` is looked for.
 
     Gate, items and errors are those of `isr_rag.gate.labelled.score_labelled`, `force` and `progress` those of
     `isr_rag.io.check_file`.
@@ -73,7 +73,7 @@ def calibrate_reader(
     if not enough:
         few = f"no predicate has {REFUSED_OF_A_CLASS} items of each class among {len(wanted)}"
         raise CalibrationError(f"{few}: raise the limit, or label more")
-    content = hashlib.sha256(json.dumps(order, default=repr).encode()).hexdigest()
+    content = _hash(json.dumps(order, default=repr))
     progress(0, len(wanted))
     out.mkdir(parents=True, exist_ok=True)
     with Journal(out / "scores.part", json.dumps([repr(gate), content]), force=force) as journal:
@@ -110,8 +110,9 @@ def calibrate_reader(
     for record, row in zip(records, rows, strict=True):
         if record.predicate in enough:
             line = {name: getattr(record, name) for name in ("id", "predicate", "label")}
-            line |= {"group": record.group or record.id, "score": scores[f"{record.predicate} {record.id}"]}
-            lines.append(line | {"seconds": row["seconds"]})
+            line |= {"item": _hash(record.text or ""), "group": record.group or record.id}
+            line |= {"score": scores[f"{record.predicate} {record.id}"], "seconds": row["seconds"]}
+            lines.append(line)
     write_atomically(out / SCORES, (json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     artefact.save(out / CALIBRATION)
     settings = gate.settings
@@ -130,6 +131,10 @@ def calibrate_reader(
     return head + left
 
 
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _tokens(gate: ISRGate) -> int:
     """Tokens that a server has read so far; 0 for a scorer that does not count them."""
     return int(getattr(gate.scorer, "prompt_tokens", 0))
@@ -142,7 +147,7 @@ def _head(gate: ISRGate, rows: Sequence[Mapping[str, Any]], out: Path, highest: 
     )
     cost = f"{len(rows)} items; {seconds:.3g} s and {passes:.3g} orderings a decision, in batches of {BATCH}"
     if tokens:
-        cost += f"; 1,000 decisions send {1000 * tokens:,.0f} tokens and get {1000 * passes:,.0f} back"
+        cost += f"; 1,000 decisions send {1000 * tokens:,.0f} tokens in {1000 * passes:,.0f} prompts"
     if highest <= 0.0:
         return f"{cost}.\nIt ranks too badly to answer anything at any h*: there is no gate to build."
     lowest = lowest_target(highest)

@@ -44,6 +44,11 @@ class _Caching:
         return getattr(self.scorer, "kept_bytes", None)
 
     @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts that the inner scorer's server has read so far; 0 where none counts them."""
+        return getattr(self.scorer, "prompt_tokens", 0)
+
+    @property
     def noise_floor(self) -> float | None:
         """The inner scorer's numerical noise in log-odds, if it knows it."""
         return getattr(self.scorer, "noise_floor", None)

@@ -39,7 +39,7 @@ def compare_readers(folders: Sequence[Path], out: Path | None = None, *, resampl
     Raises:
         ModelNotFoundError: if a folder lacks a file.
         CalibrationCorruptError: if a file was altered.
-        CalibrationError: if readers have no items in common, or differ in an item's label.
+        CalibrationError: if readers have no items in common, or an id means other texts or another label to one.
     """
     by_reader = {folder.name or str(folder): _scores_of(folder) for folder in folders}
     if len(by_reader) < len(folders):
@@ -61,8 +61,10 @@ def compare_readers(folders: Sequence[Path], out: Path | None = None, *, resampl
             np.concatenate([members[i] for i in rng.integers(0, len(members), len(members))]) for _ in range(resamples)
         ]
         for name, rows in by_reader.items():
-            if any((rows[key]["label"] == 1) != label for key, label in zip(keys, labels, strict=True)):
-                raise CalibrationError("these readers were calibrated on items with different labels")
+            if any(rows[key][field] != first[key][field] for key in keys for field in ("label", "item")):
+                raise CalibrationError(
+                    "these readers were calibrated on items of the same ids, but other texts or labels"
+                )
             scores = np.array([rows[key]["score"] for key in keys])
             spread = np.nanpercentile([_figures(scores[some], labels[some]) for some in drawn], [2.5, 97.5], axis=0)
             figures = np.vstack([_figures(scores, labels), spread])

@@ -59,6 +59,12 @@ def test_readers_without_a_common_item_or_with_one_name_are_refused(overlap: Pat
         compare_readers([overlap, overlap])
 
 
+def test_items_that_share_only_their_ids_are_not_compared(overlap: Path, tmp_path: Path) -> None:
+    others = [item | {"evidence": [f"{text} Seen again." for text in item["evidence"]]} for item in items()]
+    with pytest.raises(CalibrationError, match="same ids, but other texts"):
+        compare_readers([overlap, reader("bm25", tmp_path / "bm25", others)])
+
+
 def test_altered_scores_are_refused(overlap: Path, tmp_path: Path) -> None:
     for file in ("reader.json", "calibration.json", "scores.jsonl"):
         (tmp_path / file).write_bytes((overlap / file).read_bytes())

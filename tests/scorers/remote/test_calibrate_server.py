@@ -52,6 +52,6 @@ def test_calibrated_and_then_checked_through_the_server(
         assert json.loads(capsys.readouterr().out)["q"] == decision["q"]
         assert command(monkeypatch, "check", *asked, "--server", url) == 2
         assert "give no other option" in capsys.readouterr().err
-    assert "tokens and get" in (out / "card.md").read_text("utf-8")  # what it costs, as the server counts
+    assert "tokens in 2,000 prompts" in (out / "card.md").read_text("utf-8")  # what it costs, as the server counts
     assert 0.2 < decision["p_ref"] < 0.6
     assert json.loads(Path(artefact).read_text("utf-8"))["fingerprint"]["scorer"] == decision["settings"]["scorer"]
