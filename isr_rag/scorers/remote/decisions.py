@@ -32,10 +32,12 @@ _SETTINGS: dict[str, Any] = {
     "key_env": "ISR_RAG_API_KEY",
 }
 _OTHER_FORM = (400, 404, 405, 422)  # status codes after which another wire is tried
+_TOGETHER = 100
+"""Questions of one request; OpenAI takes 400, the gate as a decision model 200."""
 
 
 class DecisionScorer:
-    """A decision model behind a server. Everything asked about one ordering of the evidence goes into one request.
+    """A decision model behind a server. Up to 100 questions about one ordering of the evidence go into one request.
 
     Args:
         url: base URL, such as `http://127.0.0.1:8000/v1`.
@@ -111,7 +113,8 @@ class DecisionScorer:
 
         async with anyio.create_task_group() as group:
             for state, places in states.items():
-                group.start_soon(ask, state, places)
+                for start in range(0, len(places), _TOGETHER):
+                    group.start_soon(ask, state, places[start : start + _TOGETHER])
         with np.errstate(divide="ignore"):
             return scores_or_error(
                 [failed.get(i) or Scores(np.log(np.stack([q, 1.0 - q], axis=1)), len(q)) for i, q in enumerate(rows)]

@@ -114,7 +114,11 @@ def test_questions_about_one_ordering_travel_together() -> None:
         gate = ISRGate(DecisionScorer(url), Oracle(1.0), orderings=Orderings(m=2))
         seen.clear()
         gate.decide_batch([{"evidence": EVIDENCE, "claim": f"Claim {n}."} for n in range(5)])
-    assert [len(body["questions"]) for _, body in seen] == [5, 5]
+        assert [len(body["questions"]) for _, body in seen] == [5, 5]
+        seen.clear()
+        one = ISRGate(gate.scorer, Oracle(1.0), orderings=Orderings(m=1))
+        one.decide_batch([{"evidence": EVIDENCE, "claim": f"Claim {n}."} for n in range(230)])
+    assert sorted(len(body["questions"]) for _, body in seen) == [30, 100, 100]  # servers take no more than so many
 
 
 @pytest.mark.parametrize(
