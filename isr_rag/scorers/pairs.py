@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from importlib import resources
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isr_rag._util.bm25 import tokens
+from isr_rag.core.evidence import neutralise
 from isr_rag.core.predicates import BINARY_LABELS
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, MissingDependencyError, PromptTooLongError, ScorerError
@@ -114,7 +114,8 @@ class CrossEncoder(PairScorer):
         label: name or index of the supporting label; by default found by its usual names, of two labels without names
             the second one. One output is a sigmoid.
         template: for models that read one text: where `{evidence}` and `{claim}` go. By default both go in as a pair,
-            and a model with FactCG in its name gets `FACTCG`.
+            and a model with FactCG or MiniCheck in its name gets what it was trained on: `FACTCG`, or both with the
+            token between them that ends a text.
         device: torch device; `"auto"`: CUDA where there is one.
         dtype, quantization: as for `isr_rag.scorers.transformers.TransformersScorer`.
 
@@ -122,6 +123,8 @@ class CrossEncoder(PairScorer):
         ConfigurationError: if no supporting label can be found, or a loaded model has no tokenizer.
         ModelNotFoundError: if the model is not there.
         MissingDependencyError: if transformers is not installed.
+
+    Threads and tasks may share it, as `isr_rag.scorers.transformers.TransformersScorer`.
     """
 
     def __init__(
@@ -137,6 +140,7 @@ class CrossEncoder(PairScorer):
     ) -> None:
         try:
             from isr_rag.scorers.local.loading import load_model, weights_fingerprint
+            from isr_rag.scorers.local.queue import ScoringQueue
         except ImportError as error:
             raise MissingDependencyError("CrossEncoder", "transformers", "local") from error
         if isinstance(model, str):
@@ -148,7 +152,10 @@ class CrossEncoder(PairScorer):
             loaded, name = model, Path(str(model.config.name_or_path or type(model).__name__)).name
         if tokenizer is None:
             raise ConfigurationError("a loaded model needs its tokenizer: CrossEncoder(model, tokenizer=...)")
-        template = template or (FACTCG if "factcg" in name.lower() else None)
+        if template is None and "factcg" in name.lower():
+            template = FACTCG
+        elif template is None and "minicheck" in name.lower() and tokenizer.eos_token:
+            template = f"{{evidence}}{tokenizer.eos_token}{{claim}}"
         self._model, self._tokenizer, self._template = loaded.eval(), tokenizer, template
         self._label = _supporting(loaded.config, label)
         window = min(tokenizer.model_max_length, int(getattr(loaded.config, "max_position_embeddings", 512) or 512))
@@ -156,19 +163,40 @@ class CrossEncoder(PairScorer):
         # RoBERTa counts positions from its padding index on, and so holds that many tokens fewer.
         shifted = loaded.config.model_type in ("roberta", "xlm-roberta", "camembert")
         self._window = window - (padding + 1 if padding and shifted else 0)
-        self._lock = threading.Lock()
+        self._control_tokens = tuple(map(str, tokenizer.all_special_tokens))
+        self._unusable = ""
+        self._queue = ScoringQueue(super().score, forked=self._begin_after_fork)
         precision = quantization or str(loaded.dtype).removeprefix("torch.")
         self.identity = f"cross-encoder/{name}/{weights_fingerprint(loaded)}/{precision}/label-{self._label}"
         if template is not None:
             self.identity += f"/template-{hashlib.sha256(template.encode()).hexdigest()[:12]}"
 
-    def pairs(self, texts: Sequence[str], query: str) -> list[float]:
-        """Probability of the supporting label for the best window of each text.
+    def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """The best chunk's probability of the supporting label as that of yes.
 
-        PromptTooLongError if the query leaves no room for evidence.
+        Raises:
+            ConfigurationError: for labels other than yes and no.
+            PromptTooLongError: if the query leaves no room for evidence.
+            QueueFullError: if the line of waiting callers is full; nothing has been computed then.
+            ScorerError: if memory runs out for one window, the model's output is not finite, or it is on a CUDA device
+                and this process a fork.
         """
-        import torch
+        return self._queue.score(requests)
 
+    async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
+        """As `score`, without blocking the event loop."""
+        return await self._queue.ascore(requests)
+
+    def _begin_after_fork(self) -> None:
+        from isr_rag.scorers.local.loading import begin_after_fork
+
+        self._unusable = begin_after_fork(self._model.device)
+
+    def pairs(self, texts: Sequence[str], query: str) -> list[float]:
+        """Probability of the supporting label for the best window of each text; errors as of `score`."""
+        if self._unusable:
+            raise ScorerError(self._unusable)
+        query = neutralise(query, self._control_tokens)
         around = query if self._template is None else self._template.format(evidence="", claim=query)
         taken = len(self._tokenizer.encode(around, add_special_tokens=False))
         room = self._window - taken - self._tokenizer.num_special_tokens_to_add(pair=True) - 2
@@ -176,24 +204,47 @@ class CrossEncoder(PairScorer):
             raise PromptTooLongError(
                 f"what is judged takes {taken} tokens, which leaves no room for evidence in a window of {self._window}"
             )
-        windows = [(owner, part) for owner, text in enumerate(texts) for part in self._windows(text, room)]
+        safe = [neutralise(text, self._control_tokens) for text in texts]
+        windows = [(part, owner) for owner, text in enumerate(safe) for part in self._windows(text, room)]
+        windows.sort(key=lambda window: (len(window[0]), window[0]))  # whatever the order of the texts
         best = [0.0] * len(texts)
         for start in range(0, len(windows), BATCH):
             batch = windows[start : start + BATCH]
-            parts = [part for _, part in batch]
-            if self._template is None:
-                asked: Any = (parts, [query] * len(parts))
-            else:
-                asked = ([self._template.format(evidence=part, claim=query) for part in parts],)
-            encoded = self._tokenizer(*asked, padding=True, return_tensors="pt")
-            with self._lock, torch.inference_mode():
-                logits = self._model(**encoded.to(self._model.device)).logits.float()
+            for (_, owner), score in zip(batch, self._read([part for part, _ in batch], query), strict=True):
+                best[owner] = max(best[owner], score)
+        return best
+
+    def _read(self, parts: list[str], query: str) -> list[float]:
+        """Probability of the supporting label for each part; halves them when memory runs out."""
+        import torch
+
+        from isr_rag.scorers.local.loading import is_out_of_memory
+
+        if self._template is None:
+            asked: Any = (parts, [query] * len(parts))
+        else:
+            asked = ([self._template.format(evidence=part, claim=query) for part in parts],)
+        encoded = self._tokenizer(*asked, padding=True, return_tensors="pt")
+        try:
+            with torch.inference_mode():
+                logits = self._model(**encoded.to(self._model.device)).logits.float().cpu()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        else:
             if not torch.isfinite(logits).all():
                 raise ScorerError(f"{self.identity} gave something that is not a number")
             scores = torch.sigmoid(logits) if logits.shape[-1] == 1 else torch.softmax(logits, dim=-1)
-            for (owner, _), score in zip(batch, scores[:, self._label].tolist(), strict=True):
-                best[owner] = max(best[owner], float(score))
-        return best
+            return [float(score) for score in scores[:, self._label]]
+        # Outside the except block, whose traceback would keep the memory of the pass that failed.
+        if len(parts) == 1:
+            raise ScorerError(
+                f"a window of {encoded['input_ids'].shape[1]} tokens does not fit into memory on {self._model.device}: "
+                "use a smaller dtype or quantization"
+            )
+        torch.cuda.empty_cache()
+        half = len(parts) // 2
+        return self._read(parts[:half], query) + self._read(parts[half:], query)
 
     def _windows(self, text: str, room: int) -> list[str]:
         """A text in overlapping pieces of at most so many tokens."""

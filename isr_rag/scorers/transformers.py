@@ -76,7 +76,7 @@ class TransformersScorer(LocalScorer):
             loaded, found = model, Path(str(model.config.name_or_path or type(model).__name__)).name
             if tokenizer is None:
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
-            if device != "auto" and torch.device(device).type != model.device.type:
+            if device not in ("auto", str(model.device), model.device.type):
                 raise ConfigurationError(f"the loaded model is on {model.device}: move it to {device!r} first")
         place = loaded.device
         quantized = is_quantized(loaded.config)

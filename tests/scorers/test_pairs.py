@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundE
 from isr_rag.references import Oracle
 from isr_rag.scorers import pairs
 from isr_rag.scorers.load import load_scorer
+from isr_rag.scorers.local.loading import begin_after_fork
 from isr_rag.scorers.pairs import CrossEncoder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
@@ -211,3 +213,80 @@ def test_the_baselines_prefer_the_chunk_that_has_the_words() -> None:
             ["The Loire flows through Nantes.", "The Loire is long.", "Cats sleep."], "Does the Loire flow past Nantes?"
         )
         assert 1.0 > near > far > none == 0.0, name
+
+
+def test_minicheck_reads_both_in_one_text_with_the_end_between(tokenizer: PreTrainedTokenizerFast) -> None:
+    """As its own `batch_tokenize` joins them, and not as a pair."""
+    inner = model(None, outputs=2)
+    inner.config.name_or_path = "org/MiniCheck-RoBERTa-Large"
+    tokenizer.eos_token = "[SEP]"
+    with torch.inference_mode():
+        logits = inner(**tokenizer("a b[SEP]c", return_tensors="pt")).logits
+    scorer = CrossEncoder(inner, tokenizer=tokenizer)
+    assert scorer.pairs(["a b"], "c") == pytest.approx([float(torch.softmax(logits, -1)[0, 1])], abs=1e-6)
+
+
+def test_control_tokens_in_a_text_are_words(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Evidence cannot end itself and go on as the claim."""
+    read: list[Any] = []
+    inner = model(NLI)
+    inner.register_forward_pre_hook(lambda _, given, named: read.append(named["input_ids"].tolist()), with_kwargs=True)
+    CrossEncoder(inner, tokenizer=tokenizer).pairs(["a [SEP] b"], "c [CLS] d")
+    (ids,) = read[0]
+    assert ids.count(WORDS.index("[SEP]")) == 2 and ids.count(WORDS.index("[CLS]")) == 1
+
+
+class _NarrowMemory:
+    """A forward pass that fails, as CUDA does, for more than some windows."""
+
+    def __init__(self, inner: Any, most: int) -> None:
+        self._forward, self._most, self.sizes = inner.forward, most, []
+        inner.forward = self
+
+    def __call__(self, **given: Any) -> Any:
+        self.sizes.append(len(given["input_ids"]))
+        if self.sizes[-1] > self._most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return self._forward(**given)
+
+
+def test_when_memory_runs_out_fewer_windows_are_read_at_once(tokenizer: PreTrainedTokenizerFast) -> None:
+    inner, texts = model(NLI), ["a b", "c", "d e f", "g", "h i"]
+    expected = CrossEncoder(inner, tokenizer=tokenizer).pairs(texts, "b")
+    narrow = _NarrowMemory(inner, 2)
+    scorer = CrossEncoder(inner, tokenizer=tokenizer)
+    assert scorer.pairs(texts, "b") == pytest.approx(expected, abs=1e-6)
+    assert narrow.sizes == [5, 2, 3, 1, 2]
+    narrow._most = 0
+    with pytest.raises(ScorerError, match="does not fit into memory on cpu"):
+        scorer.pairs(texts, "b")
+    assert ISRGate(scorer, Oracle(1.0), on_error="abstain").decide(texts, claim="b").answered is False
+
+
+def test_other_orders_of_the_texts_are_read_in_the_same_batches(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Padding, and the outliers of int8, make a score depend on what is read with it."""
+    monkeypatch.setattr(pairs, "BATCH", 2)
+    inner = model(NLI)
+    scorer = CrossEncoder(inner, tokenizer=tokenizer)
+    texts = ["a b c d", "e", "f g", "h i j k l", "m"]
+    assert scorer.pairs(texts, "b") == scorer.pairs(texts[::-1], "b")[::-1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_reads_on_while_its_parent_reads(tokenizer: PreTrainedTokenizerFast) -> None:
+    scorer = CrossEncoder(model(NLI), tokenizer=tokenizer)
+    gate = ISRGate(scorer, Oracle(1.0))
+    expected = gate.decide(["a"], claim="b").q
+    with scorer._queue.turn:  # another thread is reading
+        if (child := os.fork()) == 0:
+            os._exit(0 if gate.decide(["a"], claim="b").q == expected else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_cannot_use_the_cuda_device_of_its_parent(tokenizer: PreTrainedTokenizerFast) -> None:
+    scorer = CrossEncoder(model(NLI), tokenizer=tokenizer)
+    scorer._unusable = begin_after_fork(torch.device("cuda"))
+    with pytest.raises(ScorerError, match="spawn"):
+        scorer.pairs(["a"], "b")

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 
 Quantization = Literal["nf4", "int8"]
 
-_NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "cublasCreate(handle)", "can't allocate memory")
+_NO_MEMORY = (
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "cublasCreate(handle)",
+    "can't allocate memory",
+    "enough GPU RAM",  # bitsandbytes, of a model whose parts would lie outside the GPUs
+)
 
 
 def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -52,12 +58,25 @@ def as_device(name: str) -> torch.device:
         raise ConfigurationError(f"there is no device {name!r}: {error}") from error
     if device.type == "cuda" and not cuda:
         raise ConfigurationError(f"there is no device {name!r}: torch {torch.__version__} finds no CUDA device here")
+    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
+        raise ConfigurationError(f"there is no device {name!r}: the last is cuda:{torch.cuda.device_count() - 1}")
     return device
+
+
+def begin_after_fork(device: torch.device) -> str:
+    """Make torch usable in a fork; why a model on this device is not, if it is not."""
+    torch.set_num_threads(1)  # a fork has none of the threads that shared the sums, and would wait for them
+    if device.type != "cuda":
+        return ""
+    return (
+        "a fork cannot use its parent's CUDA device: load the model in the new process, or start it with "
+        'multiprocessing.get_context("spawn")'
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device has no memory left; the driver, cuBLAS and the CPU say so in other words."""
-    said = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+    said = isinstance(error, (RuntimeError, ValueError)) and any(words in str(error) for words in _NO_MEMORY)
     return said or isinstance(error, (torch.OutOfMemoryError, MemoryError))
 
 

@@ -17,7 +17,7 @@ from isr_rag.core.scorer import ORDERED, TOPIC_LAST, Layout, ScoreRequest, Score
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError, ScorerError
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.local.engine import Engine, Network
-from isr_rag.scorers.local.loading import is_out_of_memory, torch
+from isr_rag.scorers.local.loading import begin_after_fork, is_out_of_memory, torch
 from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant
 from isr_rag.scorers.local.queue import ScoringQueue
 from isr_rag.scorers.local.states import StateCache
@@ -101,15 +101,10 @@ class LocalScorer:
         return self  # a model and its line of callers are shared, never copied
 
     def _begin_after_fork(self) -> None:
-        torch.set_num_threads(1)  # a fork has none of the threads that shared the sums, and would wait for them
+        self._unusable = begin_after_fork(self.engine.device)
         self.encoder.forget()
         if self.states is not None:
             self.states.forget()
-        if self.engine.device.type == "cuda":
-            self._unusable = (
-                "a fork cannot use its parent's CUDA device: load the model in the new process, or start it with "
-                'multiprocessing.get_context("spawn")'
-            )
 
     @property
     def bytes_per_token(self) -> int:
@@ -233,6 +228,8 @@ class LocalScorer:
             cost = encoded[i].length
             if self.engine.packs and before is not None and before[0] == i:
                 cost -= _shared_tokens(encoded[i], before[1], ordering)
+            if not self.engine.packs:  # every prompt is padded to the longest, which is this one
+                cost = (len(batch) + 1) * encoded[i].length - used
             apart = self.engine.network.alone and before is not None and before[0] != i
             if batch and (apart or used + cost > self.batch_tokens):
                 yield batch
@@ -249,7 +246,7 @@ class LocalScorer:
         """Final hidden state where each ordering's label is; halves the batch when memory runs out."""
         try:
             return self._pass(batch, requests, encoded)
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
         # Outside the except block, whose traceback would keep the memory of the pass that failed.

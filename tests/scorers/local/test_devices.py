@@ -91,8 +91,9 @@ def test_other_errors_of_the_device_are_not_retried(monkeypatch: pytest.MonkeyPa
 def test_a_loaded_model_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert scorer().engine.device == torch.device("cpu")
-    with pytest.raises(ConfigurationError, match="is on cpu"):
-        scorer(device="cuda")
+    for device in ("cuda", "all"):
+        with pytest.raises(ConfigurationError, match="is on cpu"):
+            scorer(device=device)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -123,6 +124,13 @@ def test_a_device_that_is_not_there_is_said(tmp_path: Path, device: str) -> None
         TransformersScorer(tmp_path, device=device)
 
 
+def test_a_number_beyond_the_last_device_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigurationError, match="no device 'cuda:2': the last is cuda:1"):
+        TransformersScorer(tmp_path, device="cuda:2")
+
+
 def test_all_devices_are_used_through_accelerate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     pytest.importorskip("accelerate")
     asked: list[Any] = []
@@ -150,6 +158,16 @@ def test_a_model_that_accelerate_puts_outside_the_gpus_does_not_fit(
     )
     with pytest.raises(MemoryBudgetError, match="outside the GPUs"):
         TransformersScorer(folder, device="all")
+
+
+def test_a_quantised_model_that_bitsandbytes_puts_outside_the_gpus_does_not_fit() -> None:
+    """Its validator raises a ValueError where accelerate's plan has a part on the CPU."""
+    pytest.importorskip("bitsandbytes")
+    from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
+
+    quantizer = Bnb4BitHfQuantizer(transformers.BitsAndBytesConfig(load_in_4bit=True))
+    with pytest.raises(MemoryBudgetError, match="does not fit into memory"), loading.loading("big"):
+        quantizer.validate_environment(device_map={"model.layers.0": 0, "model.layers.1": "cpu"})
 
 
 def test_layers_may_lie_on_several_devices() -> None:

@@ -283,8 +283,28 @@ def test_the_padded_path_gives_the_same(architecture: str) -> None:
         assert np.abs(np.exp(a.logprobs) - plain(one, request)).max() < 1e-5
 
 
+def test_padding_counts_against_the_tokens_of_a_batch() -> None:
+    """A short prompt beside a long one takes as much as the long one."""
+    one = scorer("llama", batch_tokens=400)
+    one.engine.packs = False
+    whole, sizes = one.engine.padded, []
+
+    def seen(batch: list[list[int]]) -> list[torch.Tensor]:
+        sizes.append((len(batch), max(map(len, batch))))
+        return whole(batch)
+
+    one.engine.padded = seen  # type: ignore[method-assign]
+    texts = ["Paris is a city."] * 6 + ["Paris is the capital of France. " * 6]
+    one.score([ScoreRequest(Supported(claim="It is.").render([Chunk(text)]), ((0,),)) for text in texts])
+    assert sum(count for count, _ in sizes) == 7 and sizes[0][0] > 1
+    assert all(count == 1 or count * longest <= 400 for count, longest in sizes)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no more"), MemoryError("no more")])
 @pytest.mark.parametrize("packed", [True, False])
-def test_memory_that_runs_out_halves_the_batch(monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+def test_memory_that_runs_out_halves_the_batch(
+    monkeypatch: pytest.MonkeyPatch, packed: bool, error: BaseException
+) -> None:
     one = scorer("llama")
     one.engine.packs = packed
     want = one.score(requests())
@@ -296,7 +316,7 @@ def test_memory_that_runs_out_halves_the_batch(monkeypatch: pytest.MonkeyPatch, 
     def small(batch: Any, *rest: Any) -> Any:
         sizes.append(sum(map(len, batch.reads)) if packed else len(batch))
         if sizes[-1] > room:
-            raise torch.OutOfMemoryError("no more")
+            raise error
         return whole(batch, *rest)
 
     monkeypatch.setattr(one.engine, name, small)
