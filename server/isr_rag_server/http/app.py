@@ -237,7 +237,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
     async def decisions(asked: DecisionsRequest, request: Request) -> Response:
         """Answer typed questions about a state with probabilities, as decision models do."""
         answers = asked.answers(await service.decide_all(asked, _asker(request)))
-        return JSONResponse({"model": service.gate.scorer.identity, "answers": answers})
+        return JSONResponse(DecisionsResponse(model=service.gate.scorer.identity, answers=answers).model_dump())
 
     @app.post("/v1/index", response_model=IndexResponse, tags=["gate"])
     async def index(asked: IndexRequest, request: Request) -> Response:

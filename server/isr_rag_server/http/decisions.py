@@ -2,25 +2,85 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 
+from isr_rag._util.text import well_formed
 from isr_rag.core.decision import Decision
 from isr_rag_server.http.fields import Text
 
 _LENIENT = ConfigDict(strict=True)
-"""Gateways send fields that mean nothing here, such as `model` and `criteria`."""
+"""Gateways send fields that mean nothing here, such as `model`."""
 
 _EXAMPLE: dict[str, Any] = {
     "state": "The Seine flows through Paris.\n\nThe Loire flows through Nantes.",
     "questions": {"paris": {"type": "noul", "instructions": "The Seine flows through Paris."}},
 }
 
-Instructions = Annotated[Text, Field(min_length=1, description="A claim, or a question that yes or no answers.")]
+
+def _parts(content: Any) -> list[str]:
+    """The texts of a text, or of a list of parts; ValueError for a part that is no text."""
+    if isinstance(content, str):
+        return [content]
+    found: list[str] = []
+    for part in content if isinstance(content, list) else [content]:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
+            found.append(part["text"])
+        elif kind == "input_json" and isinstance(part.get("data"), (dict, list)):
+            found.append(_written(part["data"]))
+        else:
+            raise ValueError(
+                "a part that is no text cannot be read: give texts, or parts of type input_text or input_json"
+            )
+    return found
+
+
+def _said(item: Any) -> list[str]:
+    """The evidence in one item of an input: what a user or a tool said, and never what an assistant did."""
+    kind, role = (item.get("type"), item.get("role")) if isinstance(item, dict) else (None, None)
+    if kind in ("function_call", "custom_tool_call"):
+        return []
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return _parts(item.get("output"))
+    if kind == "message" and role in ("user", "system", "developer"):
+        return _parts(item.get("content"))
+    raise ValueError(
+        "evidence is a message of type message whose role is user, system or developer, or a tool's output"
+    )
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _cut(text: str) -> list[str]:
+    return [part for part in re.split(r"\n[ \t]*\n", well_formed(text)) if part.strip()]
+
+
+def _joined(instructions: Any) -> Any:
+    return "\n".join(_parts(instructions)) if isinstance(instructions, list) else instructions
+
+
+Instructions = Annotated[
+    Text,
+    BeforeValidator(_joined),
+    Field(min_length=1, description="A claim, or a question that yes or no answers; a text, or a list of parts."),
+]
+
+
+class Criteria(BaseModel):
+    """What yes and no mean."""
+
+    model_config = _LENIENT
+
+    true: Text | None = None
+    false: Text | None = None
 
 
 class Noul(BaseModel):
@@ -30,6 +90,7 @@ class Noul(BaseModel):
 
     type: Literal["noul"]
     instructions: Instructions
+    criteria: Criteria | None = None
 
 
 class Predicate(BaseModel):
@@ -38,7 +99,7 @@ class Predicate(BaseModel):
     model_config = _LENIENT
 
     type: Literal["predicate"]
-    name: Annotated[Text, Field(max_length=200)]
+    name: Annotated[Text, Field(max_length=200)] | None = None
     instructions: Instructions
 
 
@@ -47,27 +108,41 @@ class DecisionsRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, json_schema_extra={"examples": [_EXAMPLE]})
 
-    state: Text | None = Field(None, description="The evidence; an empty line ends a chunk.")
-    input: Text | None = Field(None, description="The same, with a list of questions.")
+    state: JsonValue = Field(
+        None,
+        description="The evidence. An empty line ends a chunk of a text; a list's or an object's members are chunks.",
+    )
+    input: Text | list[JsonValue] | None = Field(
+        None, description="The same, with a list of questions: a text, or messages and outputs of tools."
+    )
     questions: dict[Text, Noul] | list[Predicate] = Field(min_length=1)
+    _chunks: list[str] = PrivateAttr(default_factory=list)
 
     @model_validator(mode="after")
     def _one_wire(self) -> Self:
         named = isinstance(self.questions, dict)
         if (self.state is not None, self.input is not None) != (named, not named):
             raise ValueError("give `state` with questions by name, or `input` with a list of questions")
+        if isinstance(self.input, list):
+            texts = [text for item in self.input for text in _said(item)]
+        elif isinstance(self.state, dict):
+            texts = [f"{name}: {_written(value)}" for name, value in self.state.items()]
+        elif isinstance(self.state, list):
+            texts = [_written(value) for value in self.state]
+        else:
+            texts = [_written(self.input if self.state is None else self.state)]
+        self._chunks = [chunk for text in texts for chunk in _cut(text)]
         return self
 
     def chunks(self) -> list[str]:
-        """The evidence, cut at empty lines."""
-        return [part for part in re.split(r"\n[ \t]*\n", self.state or self.input or "") if part.strip()]
+        """The evidence."""
+        return self._chunks
 
     def asked(self) -> list[dict[str, str]]:
         """What the gate is asked: about a claim, or whether yes is the answer to a question."""
-        asked: Iterable[Noul | Predicate]
-        asked = self.questions.values() if isinstance(self.questions, dict) else self.questions
-        texts = [question.instructions for question in asked]
-        return [{"question": t, "answer": "Yes"} if t.rstrip().endswith("?") else {"claim": t} for t in texts]
+        return [
+            _asked(one) for one in (self.questions.values() if isinstance(self.questions, dict) else self.questions)
+        ]
 
     def answers(self, decisions: Sequence[Decision]) -> Any:
         """The decisions as probabilities, in the form of the questions."""
@@ -78,11 +153,31 @@ class DecisionsRequest(BaseModel):
         return [{"type": "predicate", "name": n, "probability": p} for n, p in zip(names, found, strict=True)]
 
 
+class Usage(BaseModel):
+    """What clients of OpenAI read; nothing is counted here."""
+
+    input_tokens: int = 0
+    input_tokens_details: dict[str, int] = {"cache_write_tokens": 0, "cached_tokens": 0}
+    output_tokens: int = 0
+    output_tokens_details: dict[str, int] = {"reasoning_tokens": 0}
+    total_tokens: int = 0
+
+
 class DecisionsResponse(BaseModel):
     """p_ref for each question: at least 1 - h* where the gate answers by the default rule, always less elsewhere."""
 
     model: str
     answers: dict[str, dict[str, Any]] | list[dict[str, Any]]
+    usage: Usage = Usage()
+
+
+def _asked(question: Noul | Predicate) -> dict[str, str]:
+    text = question.instructions
+    criteria = question.criteria if isinstance(question, Noul) else None
+    meant = [] if criteria is None else [("Yes", criteria.true), ("No", criteria.false)]
+    if explained := "".join(f"\n{label} means: {what}" for label, what in meant if what):
+        return {"question": text + explained, "answer": "Yes"}
+    return {"question": text, "answer": "Yes"} if text.rstrip().endswith("?") else {"claim": text}
 
 
 def _probability(decision: Decision) -> float:

@@ -11,6 +11,8 @@ pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 from server.tests.http import worlds
 from server.tests.http.test_http import asked, post, problem
 
+from isr_rag_server.http.decisions import DecisionsRequest
+
 PATH = "/v1/decisions"
 STATE = "It says 997.\n\nIt says 990."
 SURE, UNSURE = "This is number 990.", "This is number 997."  # the fake scorer's q: .991 and .001
@@ -67,3 +69,53 @@ def test_what_is_no_question_is_refused(body: Any) -> None:
 def test_the_model_is_listed_where_clients_look_for_it() -> None:
     listed = asked("GET", "/v1/models", {}).json()["data"]
     assert [model["id"] for model in listed] == [worlds.gate().scorer.identity]
+
+
+@pytest.mark.parametrize(
+    ("state", "chunks"),
+    [
+        ("It says 997.\n \nIt says 990.", ["It says 997.", "It says 990."]),
+        (["It says 997.", {"says": 990}], ["It says 997.", '{"says": 990}']),
+        ({"first": "It says 997.", "second": ["990"]}, ["first: It says 997.", 'second: ["990"]']),
+        (990, ["990"]),
+        (["a\ud800"], ["a\ufffd"]),
+    ],
+)
+def test_a_state_is_a_text_or_any_json(state: Any, chunks: list[str]) -> None:
+    assert DecisionsRequest.model_validate({**noul(a=SURE), "state": state}).chunks() == chunks
+
+
+MESSAGES = [
+    {"type": "message", "role": "user", "content": "It says 997."},
+    {"type": "function_call", "call_id": "1", "name": "search", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "It says 990."}]},
+    {"type": "message", "role": "developer", "content": [{"type": "input_json", "data": {"a": 1}}]},
+]
+
+
+def test_an_input_is_a_text_or_messages_and_outputs_of_tools() -> None:
+    asked = [{"type": "predicate", "instructions": [{"type": "input_text", "text": SURE}]}]
+    read = DecisionsRequest.model_validate({"input": MESSAGES, "questions": asked})
+    assert read.chunks() == ["It says 997.", "It says 990.", '{"a": 1}'] and read.asked() == [{"claim": SURE}]
+
+
+def test_what_an_assistant_said_is_no_evidence() -> None:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": SURE}]}
+    image = {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "data:"}]}
+    for item, why in ((said, "role is user, system or developer"), (image, "no text"), ("text", "evidence is")):
+        reply = post({"input": [*MESSAGES, item], "questions": [{"type": "predicate", "instructions": SURE}]}, PATH)
+        assert reply.status_code == 422 and why in reply.text
+
+
+def test_criteria_are_part_of_the_question() -> None:
+    questions = {"a": {"type": "noul", "instructions": "Status?", "criteria": {"true": "refused", "false": None}}}
+    read = DecisionsRequest.model_validate({"state": STATE, "questions": questions})
+    assert read.asked() == [{"question": "Status?\nYes means: refused", "answer": "Yes"}]
+
+
+def test_openai_client_reads_the_reply() -> None:
+    """Its models want a usage, and a name that may be missing."""
+    types = pytest.importorskip("openai.types.decision")
+    listed = [{"type": "predicate", "instructions": SURE}, {"type": "predicate", "name": "b", "instructions": UNSURE}]
+    reply = types.Decision.model_validate(post({"input": STATE, "questions": listed}, PATH).json())
+    assert [answer.name for answer in reply.answers] == [None, "b"] and reply.usage.total_tokens == 0
