@@ -507,7 +507,8 @@ def test_once_evidence_was_sought_no_later_reply_of_the_conversation_passes_unju
     called = ToolCall("search", {"query": "a"}, id="1")
     searches = [[ChatMessage.from_assistant(tool_calls=[called])], [ChatMessage.from_tool("a river", called)]]
     silent = ISRChatGenerator(agent(reply(TextContent(SECRET))), core(), without_evidence="pass")
-    for before in ([released], [told], *searches):
+    words = ChatMessage.from_assistant("I cannot answer that.")  # all that most front ends of a chat keep
+    for before in ([released], [told], [words], [], *searches):
         found = silent.run([asked, *before, thanks], QUESTION)
         assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
         assert asyncio.run(silent.run_async([asked, *before, thanks], QUESTION))["decision"] and not holds_canary(found)

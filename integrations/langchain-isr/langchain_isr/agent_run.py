@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NotRequired, cast
 
 from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from typing_extensions import TypedDict
 
 from isr_rag import Decision
@@ -129,7 +129,8 @@ class AgentRun:
 def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
     """What a run that starts with these messages answers: the last message of the user.
 
-    Results of tools that came along with the question count as found in this run.
+    Results of tools that came along with the question count as found in this run. An earlier turn of which no state is
+    known counts as one in which evidence was sought.
 
     Args:
         messages: all messages of the thread.
@@ -146,8 +147,11 @@ def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
     results = [message for message in came_along if isinstance(message, ToolMessage)]
     given = [document for message in results for document in documents_of(message)]
     question = str(messages[asked[-1]].text)
-    sought = any(isinstance(message, ToolMessage) for message in messages)
-    sought = sought or (last is not None and bool(last["sought"] or last["searches"]))
+    if last is not None:
+        sought = bool(last["sought"] or last["searches"])
+    else:  # nothing says what was sought in earlier turns, whose messages of tools may be gone
+        sought = any(not isinstance(message, SystemMessage) for message in messages[: asked[-1]])
+    sought = sought or any(isinstance(message, ToolMessage) for message in messages)
     return Begun(question=question, follows_up=len(asked) > 1, given=given, searches=int(bool(results)), sought=sought)
 
 

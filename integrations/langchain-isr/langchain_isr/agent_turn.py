@@ -145,7 +145,7 @@ class Turns:
         return (yield from self._release_gate(request, run, response))
 
     def _check_tools(self, request: ModelRequest[Any]) -> None:
-        known = {tool["name"] if isinstance(tool, dict) else tool.name for tool in request.tools}
+        known = _names(request.tools)
         if missing := sorted((self.evidence_tools or frozenset()) - known):
             raise ConfigurationError(f"the agent has no tools {missing}; its tools are {sorted(known)}")
         for tool in request.tools:
@@ -219,7 +219,8 @@ class Turns:
             return self._abstention(run, decision)
         if asks:
             run.asked_again()
-        result = [_without_words(message) if quiet else message for message in response.result]
+        known = _names(request.tools)
+        result = [_without_words(message, known) if quiet else message for message in response.result]
         return ExtendedModelResponse(ModelResponse(result=result), Command(update=run.update()))
 
     def _release(self, run: AgentRun, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
@@ -341,13 +342,23 @@ def refuse_direct(tool: object) -> None:
         raise ConfigurationError(f"the result of {name!r} would go out ungated: make the tool without return_direct")
 
 
-def _without_words(message: BaseMessage) -> BaseMessage:
-    """A message reduced to its tool calls: no text, no reasoning, nothing beside them."""
+def _names(tools: Sequence[Any]) -> set[str]:
+    """Names of tools, as a call has them; a provider's own tool may have a type alone."""
+    plain = [tool.get("function") or tool for tool in tools if isinstance(tool, dict)]
+    named = {str(tool.get("name") or tool.get("type")) for tool in plain}
+    return named | {tool.name for tool in tools if not isinstance(tool, dict)}
+
+
+def _without_words(message: BaseMessage, known: set[str]) -> BaseMessage:
+    """A message reduced to its tool calls: no text, no reasoning, nothing beside them.
+
+    Of a call of a tool that the agent does not have nothing is kept but its id, with which it is told so: such a tool
+    is often called `final_answer`.
+    """
     if not isinstance(message, AIMessage):
         return message
-    return AIMessage(
-        "", id=message.id, name=_agent(), tool_calls=message.tool_calls, usage_metadata=message.usage_metadata
-    )
+    calls = [c if c["name"] in known else ToolCall(name="unknown", args={}, id=c["id"]) for c in message.tool_calls]
+    return AIMessage("", id=message.id, name=_agent(), tool_calls=calls, usage_metadata=message.usage_metadata)
 
 
 def _marked(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:

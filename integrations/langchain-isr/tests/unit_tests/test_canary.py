@@ -68,6 +68,7 @@ from langchain_isr import (
     create_isr_graph,
     isr_node,
 )
+from langchain_isr.agent_turn import _names
 
 QUESTION = "Which river flows through Paris?"
 ASKED: Any = {"question": QUESTION}
@@ -799,8 +800,39 @@ def test_structured_output_that_cannot_be_read_is_not_quoted(caplog: pytest.LogC
         agent = an_agent(reply, ISRMiddleware(gate()), response_format=strategy, checkpointer=watch.saver)
         with caplog.at_level(logging.DEBUG):
             watch.run(agent, SAID)
-        if not isinstance(strategy, ProviderStrategy):  # there the call is one of an unknown tool
-            assert watch.clean(caplog.text)
+        assert watch.clean(caplog.text)
+
+
+@pytest.mark.parametrize("tools", [["search"], None])
+@pytest.mark.parametrize("name", ["final_answer", SECRET])
+def test_a_call_of_a_tool_that_is_not_there_carries_no_draft(tools: Any, name: str) -> None:
+    """Small models often put their answer into one; the model is told that it is unknown."""
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        if not any(isinstance(message, ToolMessage) for message in messages):
+            return searching("rivers")
+        if len([message for message in messages if isinstance(message, ToolMessage)]) == 1:
+            return AIMessage("", tool_calls=[ToolCall(name=name, args={"text": SECRET}, id="f")])
+        return "The Seine."
+
+    watch = Watch()
+    agent = an_agent(reply, ISRMiddleware(gate(FATES["abstains"]), tools=tools), checkpointer=watch.saver)
+    watch.run(agent, SAID)
+    assert watch.clean() and (tools is None or "unknown is not a valid tool" in watch.text())
+
+
+def test_tools_of_a_provider_need_no_name() -> None:
+    tools = [{"type": "web_search"}, {"type": "function", "function": {"name": "search"}}]
+    assert _names(tools) == {"web_search", "search"}
+
+
+@pytest.mark.parametrize("without", ["pass", "abstain"])
+def test_a_chat_of_which_only_words_were_kept_is_judged(without: Any) -> None:
+    """Front ends drop the messages of tools, and no state says what was sought."""
+    gated = ISRMiddleware(gate(), tools=["search"], without_evidence=without)
+    said = [HumanMessage(QUESTION), AIMessage("I cannot answer that."), HumanMessage("Which one?")]
+    for messages in (said, [said[0], said[2]]):
+        assert clean(an_agent(lambda messages: SECRET, gated).invoke({"messages": messages})["messages"][-1])
 
 
 @pytest.mark.parametrize("when", ["before", "after", "both"])

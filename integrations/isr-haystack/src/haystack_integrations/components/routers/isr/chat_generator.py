@@ -20,6 +20,8 @@ from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import asked, drafting
 
 WithoutEvidence = Literal["pass", "abstain"]
+UNSOUGHT = {"unjudged": "no evidence was sought"}
+"""`meta["isr"]` of a reply that went on unjudged."""
 
 
 @component
@@ -55,8 +57,9 @@ class ISRChatGenerator(Gating):
             rounds: see `gate`; each round drafts anew.
             document_template: see `gate`.
             without_evidence: what becomes of an agent's reply (to a greeting) in a run in which it called no tool and
-                was given no documents, and before which `messages` show no search either: `"abstain"`, or `"pass"` to
-                send it on unjudged. A search shows in calls of tools, their results, and `meta["isr"]` of replies.
+                was given no documents: `"abstain"`, or `"pass"` to send it on unjudged, with `meta["isr"]` `UNSOUGHT`,
+                where `messages` show that nothing was sought before: no call of a tool or its result, and no earlier
+                turn but those whose replies carry that mark.
 
         Raises:
             ConfigurationError: as for `ISRDraftGate`; for a generator that streams by itself, or an agent that may end
@@ -111,7 +114,7 @@ class ISRChatGenerator(Gating):
         """
         self._check()
         with drafting("haystack"):
-            drafted = self.chat_generator.run(messages=messages)
+            drafted = self.chat_generator.run(messages=list(messages))
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
         if (early := self._unjudged(drafted, found, documents, messages)) is not None:
             return early
@@ -131,9 +134,9 @@ class ISRChatGenerator(Gating):
         await self.warm_up_async()
         with drafting("haystack"):
             if hasattr(self.chat_generator, "run_async"):
-                drafted = await self.chat_generator.run_async(messages=messages)
+                drafted = await self.chat_generator.run_async(messages=list(messages))
             else:
-                drafted = await asyncio.to_thread(self.chat_generator.run, messages=messages)
+                drafted = await asyncio.to_thread(self.chat_generator.run, messages=list(messages))
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
         if (early := self._unjudged(drafted, found, documents, messages)) is not None:
             return early
@@ -152,10 +155,10 @@ class ISRChatGenerator(Gating):
             return found.outputs(asked(stated, found.query))
         counts = drafted.get("tool_call_counts")
         unsought = isinstance(counts, dict) and not any(counts.values()) and documents is None and not found.documents
-        if self.without_evidence == "abstain" or not unsought or any(map(_tells_of_search, messages)):
+        if self.without_evidence == "abstain" or not unsought or not _nothing_sought(messages):
             return None
         replies = _replies(drafted)
-        return {"answered": [anew(text_of(replies), replies[0])], "documents": []}
+        return {"answered": [anew(text_of(replies), replies[0], **{KEY: UNSOUGHT})], "documents": []}
 
     def to_dict(self) -> dict[str, Any]:
         """The component with its generator as plain data, as `Pipeline.dump` writes it.
@@ -180,9 +183,12 @@ def _replies(drafted: dict[str, Any]) -> list[ChatMessage]:
     raise InvalidInputError(f"the generator gave {sorted(drafted)}: the gate judges replies or last_message")
 
 
-def _tells_of_search(message: ChatMessage) -> bool:
-    """Whether a message of the conversation shows that evidence was sought: of a tool, or decided about."""
-    return bool(message.tool_calls or message.tool_call_results or message.meta.get(KEY))
+def _nothing_sought(messages: list[ChatMessage]) -> bool:
+    """Whether a conversation shows that no evidence was sought in it: every earlier turn has a reply that says so."""
+    asked = sum(message.is_from(ChatRole.USER) for message in messages)
+    said = [message for message in messages if message.is_from(ChatRole.ASSISTANT)]
+    tools = any(message.tool_calls or message.tool_call_results for message in messages)
+    return not tools and asked <= len(said) + 1 and all(message.meta.get(KEY) == UNSOUGHT for message in said)
 
 
 def _evidence(drafted: dict[str, Any], documents: list[Document] | None) -> list[Document]:
