@@ -15,7 +15,7 @@ from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import require_answerable
 from isr_rag.gate.adapters import MESSAGE, unread
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
-from langchain_isr.common import EVENT, KEY, ISRAbstained, State, text_of
+from langchain_isr.common import EVENT, KEY, ISRAbstained, State, handed, text_of
 from langchain_isr.gate import ISRGate
 from langchain_isr.quiet import quiet_config, quietly, refuse_telling
 
@@ -98,7 +98,7 @@ class ISRChain(Batched):
             work.gated(self.first.batch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
             with self._drafting():
-                drafts = self.draft.batch(work.states(), work.configs(quiet=True), return_exceptions=True)
+                drafts = self.draft.batch(work.handed(), work.configs(quiet=True), return_exceptions=True)
             work.drafted(drafts)
         if self.after is not None and work.open:
             for decision, own in work.decided(self.after.judged(work.states())):
@@ -111,7 +111,7 @@ class ISRChain(Batched):
             work.gated(await self.first.abatch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
             with self._drafting():
-                drafts = await self.draft.abatch(work.states(), work.configs(quiet=True), return_exceptions=True)
+                drafts = await self.draft.abatch(work.handed(), work.configs(quiet=True), return_exceptions=True)
             work.drafted(drafts)
         if self.after is not None and work.open:
             for decision, own in work.decided(await self.after.ajudged(work.states())):
@@ -165,6 +165,10 @@ class _Work:
     def states(self) -> list[State]:
         """The open items."""
         return [cast(State, self.outcomes[i]) for i in self.open]
+
+    def handed(self) -> list[State]:
+        """The open items for the drafts."""
+        return [handed(state) for state in self.states()]
 
     def configs(self, *, quiet: bool = False) -> list[RunnableConfig]:
         """Their configurations; silent for drafts that are not decided about yet."""

@@ -210,6 +210,19 @@ def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer
         )
 
 
+def handed(state: State) -> State:
+    """The state for a draft: what it writes into its dict, lists and documents goes nowhere."""
+    return {key: _copied(value) for key, value in state.items()}
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Document):
+        return value.model_copy(update={"metadata": {**value.metadata}})
+    if isinstance(value, list):
+        return [_copied(one) for one in cast(list[Any], value)]
+    return {**value} if type(value) is dict else value
+
+
 def _may_be_draft(value: object, answer: str | None) -> bool:
     if value is None or isinstance(value, (Number, Document)):
         return False

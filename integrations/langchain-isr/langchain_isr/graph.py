@@ -37,6 +37,7 @@ from langchain_isr.common import (
     DocumentPrompt,
     State,
     gathered,
+    handed,
     item_of,
     refuse_unknown_drafts,
     retriever_failed,
@@ -261,7 +262,7 @@ class _Nodes:
         draft = None
         if state["documents"]:
             with quietly():
-                draft = text_of(self.draft.invoke(state, quiet_config(config)))
+                draft = text_of(self.draft.invoke(handed(state), quiet_config(config)))
         decision = _decided(self.core, self._item(state, draft))
         return {**_noted(state, decision, config), **_released(draft, decision)}
 
@@ -272,7 +273,7 @@ class _Nodes:
         draft = None
         if state["documents"]:
             with quietly():
-                draft = text_of(await self.draft.ainvoke(state, quiet_config(config)))
+                draft = text_of(await self.draft.ainvoke(handed(state), quiet_config(config)))
         decision = await _adecided(self.core, self._item(state, draft))
         return {**await _anoted(state, decision, config), **_released(draft, decision)}
 

@@ -1036,3 +1036,26 @@ def test_a_draft_that_is_neither_text_nor_message_is_an_error_that_does_not_quot
                 ASKED, Watch().config()
             )
         assert clean(caught.value)
+
+
+def test_what_a_draft_writes_into_its_input_goes_nowhere() -> None:
+    def writes(state: dict[str, Any]) -> str:
+        state["raw"] = "Thought: fine. " + SECRET
+        state["documents"][0].metadata["note"] = SECRET
+        state["documents"][0].page_content += SECRET
+        state["documents"].append(Document(SECRET))
+        return SECRET
+
+    given = rivers(2)
+    chain = ISRChain(draft=RunnableLambda(writes), after=ISRGate(gate=gate(FATES["abstains"])))
+    assert clean(chain.invoke({**ASKED, "documents": given}), given)
+    assert clean(chain.batch([{**ASKED, "documents": given}] * 2), given)
+    watch = Watch()
+    graph = create_isr_graph(
+        RunnableLambda(lambda question: given),
+        RunnableLambda(writes),
+        gate=gate(FATES["abstains"]),
+        checkpointer=watch.saver,
+    )
+    watch.run(graph, ASKED)
+    assert watch.clean(given)
