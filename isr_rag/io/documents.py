@@ -82,7 +82,8 @@ class DocumentReader:
         timer = threading.Timer(seconds, process.kill)
         timer.start()
         try:
-            sink.write(b"%s %d %d %d\n" % (kind.encode(), len(raw), math.ceil(seconds), self._memory) + raw)
+            sink.write(b"%s %d %d %d\n" % (kind.encode(), len(raw), math.ceil(seconds), self._memory))
+            sink.write(raw)
             sink.flush()
             said = json.loads(source.readline())
         except (OSError, ValueError) as error:  # it was killed, or crashed

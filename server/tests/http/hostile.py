@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,8 +70,12 @@ class Server:
 
     @property
     def megabytes(self) -> float:
-        """Resident memory."""
-        return float(self._watched.memory_info().rss / MEGABYTE)
+        """Resident memory, of the processes that it has begun, too."""
+        taken = self._watched.memory_info().rss
+        for child in self.children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                taken += child.memory_info().rss
+        return float(taken / MEGABYTE)
 
     @property
     def seconds(self) -> float:
@@ -205,3 +210,24 @@ MCP_LINES = ("Accept: application/json, text/event-stream", "MCP-Protocol-Versio
 
 __all__ = ["KEY", "MCP_LINES", "Cost", "Server", "answer_of", "cost", "mcp", "serving"]
 KEY = worlds.KEY
+
+
+def bomb() -> bytes:
+    """A PDF of some kilobytes that takes minutes to read: pages that share one packed stream of text."""
+    packed = zlib.compress(b"BT /F 9 Tf " + b"1 0 0 1 5 5 Tm (some words here) Tj " * 20_000 + b"ET", 9)
+    pages = 40
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(b"%d 0 R" % (5 + i) for i in range(pages)), pages),
+        b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        *[b"<< /Type /Page /Parent 2 0 R /Contents 3 0 R /Resources << /Font << /F 4 0 R >> >> >>"] * pages,
+    ]
+    out, places = bytearray(b"%PDF-1.4\n"), []
+    for number, content in enumerate(objects, start=1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    tail = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, len(out))
+    return bytes(out) + head + table + tail

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import threading
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 
 from server.tests.http import worlds
-from server.tests.http.hostile import KEY, MCP_LINES, MEGABYTE, Server, answer_of, cost, mcp, serving
+from server.tests.http.hostile import KEY, MCP_LINES, MEGABYTE, Server, answer_of, bomb, cost, mcp, serving
 
 pytestmark = pytest.mark.slow
 
@@ -570,27 +569,6 @@ def test_a_place_is_taken_as_long_as_its_thread_works_and_metrics_say_so() -> No
         assert server.metric("isr_rag_running") <= 2.0 and server.metric("isr_rag_waiting") == 0.0
 
 
-def bomb() -> bytes:
-    """A PDF of some kilobytes that takes minutes to read: pages that share one packed stream of text."""
-    packed = zlib.compress(b"BT /F 9 Tf " + b"1 0 0 1 5 5 Tm (some words here) Tj " * 20_000 + b"ET", 9)
-    pages = 40
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(b"%d 0 R" % (5 + i) for i in range(pages)), pages),
-        b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-        *[b"<< /Type /Page /Parent 2 0 R /Contents 3 0 R /Resources << /Font << /F 4 0 R >> >> >>"] * pages,
-    ]
-    out, places = bytearray(b"%PDF-1.4\n"), []
-    for number, content in enumerate(objects, start=1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    tail = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, len(out))
-    return bytes(out) + head + table + tail
-
-
 @pytest.mark.parametrize(
     ("name", "opening", "pattern", "status"),
     [
@@ -611,6 +589,29 @@ def test_documents_of_many_chunks_and_words_cost_little(name: str, opening: byte
         with cost(server) as found:
             asked = server.ask("POST", f"/v1/documents?name={name}", body, kind="application/octet-stream")
         assert asked[0] == status and found.megabytes < MOST_MEGABYTES
+
+
+def page(size: int) -> bytes:
+    line = b"<p>The pump in the hall was inspected on a Tuesday and found to be in working order.</p>\n"
+    return b"<html><body><article>" + line * (size // len(line)) + b"</article></body></html>"
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "statuses"),
+    [
+        ("a.html", lambda: page(3 * MEGABYTE // 4), {200}),
+        ("a.html", lambda: page(BODY - 100), {422}),
+        ("a.html", lambda: b"<div>" * (BODY // 5), {422, 504}),
+        ("a.pdf", bomb, {422, 504}),
+    ],
+    ids=["a long page", "the longest page", "a deep page", "a bomb"],
+)
+def test_parsing_costs_little_its_process_included(name: str, body: Callable[[], bytes], statuses: set[int]) -> None:
+    with serving(limits={"seconds": 10.0}) as server:
+        assert server.ask("POST", "/v1/documents?name=a.txt", b"a", kind="application/octet-stream")[0] == 200
+        with cost(server) as found:
+            asked = server.ask("POST", f"/v1/documents?name={name}", body(), kind="application/octet-stream")
+        assert asked[0] in statuses and found.megabytes < MOST_MEGABYTES
 
 
 def test_long_evidence_is_not_kept() -> None:

@@ -17,6 +17,7 @@ pytest.importorskip("httpx")
 
 
 from server.tests.http import worlds
+from server.tests.http.hostile import bomb
 
 from isr_rag import Decision, ISRGate
 from isr_rag.errors import ConfigurationError
@@ -284,13 +285,10 @@ def test_a_document_becomes_chunks_and_nothing_is_fetched_or_read_from_disk() ->
 
 @pytest.mark.slow
 def test_a_document_that_takes_too_long_holds_its_place_no_longer_than_its_deadline() -> None:
-    page = "<html><head><script type='application/ld+json'>" + '{"author": {"@type": "Person", "name": "'
-    page += '\\"' * 500_000 + "</script></head><body><p>text</p></body></html>"
-
     async def run() -> None:
         async with client(limits=Limits(seconds=3.0, running=1)) as asking:
             begun = time.monotonic()
-            sent = {"params": {"name": "a.html"}, "content": page.encode()}
+            sent = {"params": {"name": "a.pdf"}, "content": bomb()}
             slow = asyncio.create_task(asking.post("/v1/documents", **sent))
             await asyncio.sleep(1.0)
             alive = time.monotonic()
