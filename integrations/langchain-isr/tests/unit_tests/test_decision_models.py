@@ -55,7 +55,7 @@ def test_a_decision_model_scores_every_ordering() -> None:
     gate = ISRGate(scorer=scorer, reference=Oracle(1.0), orderings=Orderings(m=2))
     decision = gate.decide(EVIDENCE, claim="The Seine flows through Paris.")
     assert decision.q == pytest.approx((0.8, 0.8))
-    assert "remote-1" in decision.scorer
+    assert "remote-1" in decision.settings.scorer
     states = [state for state, _ in model.asked]
     assert states[0] != states[1]
     assert all("Seine" in state and "Loire" in state for state in states)
