@@ -63,7 +63,10 @@ def test_compose_keeps_its_schema_and_asks_for_a_key() -> None:
 
 
 def test_kubernetes_asks_the_paths_that_there_are_as_the_user_of_the_image() -> None:
-    deployment: dict[str, Any] = next(yaml.safe_load_all((ROOT / "deploy/kubernetes.yaml").read_text("utf-8")))
+    found = list(yaml.safe_load_all((ROOT / "deploy/kubernetes.yaml").read_text("utf-8")))
+    deployment: dict[str, Any] = found[0]
+    (policy,) = (one["spec"] for one in found if one["kind"] == "NetworkPolicy")
+    assert policy["egress"] == [] and all("podSelector" in who for rule in policy["ingress"] for who in rule["from"])
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsUser"] == 10001 and pod["securityContext"]["runAsNonRoot"]
@@ -71,6 +74,17 @@ def test_kubernetes_asks_the_paths_that_there_are_as_the_user_of_the_image() -> 
     assert container["args"] == instruction("CMD")
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_the_unit_of_systemd_gives_no_rights_away() -> None:
+    unit = (ROOT / "deploy/isr-rag.service").read_text("utf-8")
+    for line in (
+        "SystemCallFilter=@system-service",
+        "NoNewPrivileges=",
+        "ProtectSystem=strict",
+        "CapabilityBoundingSet=",
+    ):
+        assert f"\n{line}" in unit
 
 
 def test_the_unit_of_systemd_is_one(tmp_path: Path) -> None:
