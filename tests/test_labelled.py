@@ -12,11 +12,12 @@ import pytest
 from isr_rag import Action, ISRGate, Reason
 from isr_rag.calibration import CalibrationArtefact, CalibrationError, CalibrationMismatchError, TrainingHashes
 from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.core.scorer import Scores
 from isr_rag.core.settings import Orderings, Rule
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.labelled import calibrate, item_key, score_labelled, shipped_hashes
 from isr_rag.io.items import read_labelled
-from isr_rag.references import CalibratedMixture
+from isr_rag.references import CalibratedMixture, Oracle
 from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.testing import FixedScorer
 
@@ -198,3 +199,30 @@ def test_a_bad_labelled_line_is_named(tmp_path: Path, line: str) -> None:
     path.write_text(json.dumps({"id": 0, "label": 1, "claim": "c", "evidence": ["a"]}) + f"\n{line}\n", "utf-8")
     with pytest.raises(InvalidInputError, match="line 2"):
         read_labelled(path)
+
+
+def test_a_cut_is_tested_on_what_the_gate_answers_also_where_probabilities_are_intervals() -> None:
+    """A label that a server left out of its list gives an interval, whose ends the gate decides by."""
+
+    class Served(FixedScorer):
+        def score(self, requests: Any) -> list[Scores]:
+            found: list[Scores] = []
+            for request in requests:
+                low, high = (0.9, 1.0) if "good" in str(request.prompt) else (0.2, 0.2)
+                count = len(request.orderings)
+                bounds = np.array([[[low, 1.0 - high]] * count, [[high, 1.0 - low]] * count])
+                rows = np.array([[np.log(low), np.log1p(-low)]] * count)
+                found.append(Scores(rows, passes=count, bounds=bounds))
+            return found
+
+    served = ISRGate(Served([0.5]), orderings=Orderings(m=2))
+    items = [
+        {"id": i, "label": int(i % 4 > 0), "claim": f"c {i}", "evidence": [f"{'good' if i % 4 else 'poor'} {i}", "x"]}
+        for i in range(40)
+    ]
+    records = score_labelled(served, items)
+    assert records[1].q == (0.9, 0.9) and records[1].q_high == pytest.approx((1.0, 1.0))
+    decided = served.decide_batch(
+        [{"evidence": i["evidence"], "claim": i["claim"], "reference": Oracle(1.0)} for i in items]
+    )
+    assert [record.q_high for record in records] == [decision.q_high for decision in decided]

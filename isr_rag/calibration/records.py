@@ -23,6 +23,7 @@ class CalibrationRecord:
         group: shared by items that are not independent of each other (same page, same question); None: independent.
         text: what was judged, for finding duplicates and leakage; optional.
         q: probability of each ordering, for a rule that needs them; optional.
+        q_high: the high ends, where `q` are the low ends of what is known up to an interval; optional.
         source: the data set or product that the item comes from; optional.
         chunks: number of chunks that were read; None: unknown, and the calibration then holds for any number.
         language: text whose language counts, usually the evidence; optional.
@@ -40,6 +41,7 @@ class CalibrationRecord:
     chunks: int | None = None
     language: str | None = None
     alone: float | None = None
+    q_high: tuple[float, ...] = ()
 
 
 def check_records(items: Sequence[CalibrationRecord], training: TrainingHashes | None) -> None:

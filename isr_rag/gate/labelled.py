@@ -67,6 +67,7 @@ def score_labelled(
                     chunks=decision.chunks - len(decision.left_out),
                     language=" ".join(evidence),
                     alone=oracle.best_alone(decision),
+                    q_high=decision.q_high,
                     **named,
                 )
             )
@@ -141,7 +142,7 @@ def calibrate(
         own = Fingerprint(own.scorer, orderings=None, m=None, max_words=own.max_words)
 
     def answers(record: CalibrationRecord, p_ref: float, h_star: float) -> bool:
-        return weigh(record.q, p_ref, replace(gate.settings, h_star=h_star)).answers
+        return weigh(record.q, p_ref, replace(gate.settings, h_star=h_star), record.q_high).answers
 
     return fit_artefact(
         records,

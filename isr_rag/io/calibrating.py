@@ -29,7 +29,7 @@ from isr_rag.io.journal import Journal
 from isr_rag.io.run import ItemProgress
 
 SCORES = "scores.jsonl"
-_SCORED = ("id", "predicate", "q_bar", "q", "chunks", "alone")
+_SCORED = ("id", "predicate", "q_bar", "q", "q_high", "chunks", "alone")
 
 
 def calibrate_reader(
@@ -91,7 +91,8 @@ def calibrate_reader(
     for row in rows:
         item, text, evidence = known[row["id"]]
         own: dict[str, Any] = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
-        own |= {name: row[name] for name in _SCORED} | {"q": tuple(row["q"])}
+        own |= {name: row[name] for name in _SCORED if name in row} | {"q": tuple(row["q"])}
+        own["q_high"] = tuple(row.get("q_high", ()))  # a part that an earlier version kept lacks it
         records.append(CalibrationRecord(**own, label=int(item["label"]), text=text, language=" ".join(evidence)))
     by_predicate = {name: [record for record in records if record.predicate == name] for name in enough}
     thin = min(fewest[name] for name in enough) < FEW_OF_A_CLASS

@@ -26,7 +26,7 @@ from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDepende
 
 __all__ = ["ShiftWarning", "ShiftWatch"]
 
-_LEAST = 20
+LEAST = 20
 _JUMPS = 0.001
 """Rate at which the jumper changes its bet; of .01, .001 and a composite of five the fastest on simulated shifts."""
 
@@ -104,8 +104,8 @@ class ShiftWatch:
         if not 0.0 < level < 1.0:
             raise ConfigurationError(f"level must lie in (0, 1), got {level!r}")
         self._martingale = RankMartingale(scores, seed=seed)
-        if self._martingale.known < _LEAST:
-            raise InvalidInputError(f"{self._martingale.known} scores to compare with: at least {_LEAST} are needed")
+        if self._martingale.known < LEAST:
+            raise InvalidInputError(f"{self._martingale.known} scores to compare with: at least {LEAST} are needed")
         self.level, self.abstain = level, abstain
         self._lock = threading.Lock()
         self._fed, self._highest = 0, 0.0

@@ -160,7 +160,9 @@ def label(
         raise typer.BadParameter(f"{log} keeps hashes, no texts to show: label elsewhere, and give --labels")
     else:
         if again:
-            _ask_about(opened, [id for id, given in opened.labels().items() if given is None], plan.predicate)
+            own = {case.id for case in opened.cases(plan.predicate)}
+            skipped = [id for id, given in opened.labels().items() if given is None and id in own]
+            _ask_about(opened, skipped, plan.predicate)
         asked = True
         while asked:
             standing = assess(opened, plan)

@@ -182,4 +182,6 @@ def _asked(question: Noul | Predicate) -> dict[str, str]:
 
 def _probability(decision: Decision) -> float:
     p = decision.p_ref or 0.0
-    return p if decision.answered else min(p, math.nextafter(decision.p_star, 0.0))
+    if not decision.answered:
+        return min(p, math.nextafter(decision.p_star, 0.0))
+    return decision.p_star if math.isclose(p, decision.p_star, abs_tol=1e-8) else p

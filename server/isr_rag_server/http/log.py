@@ -32,6 +32,8 @@ class DecisionLog:
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o600)
         self._pipe = not stat.S_ISREG(os.fstat(self._file).st_mode)
+        if not self._pipe and not _ends_whole(path):
+            os.write(self._file, b"\n")  # a crash left a part of a line, which would take the next one with it
         self._rest = b""  # of a line that a pipe took a part of
         self._failing = False
 
@@ -69,3 +71,8 @@ class DecisionLog:
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.seek(0, os.SEEK_END) == 0 or file.seek(-1, os.SEEK_END) < 0 or file.read(1) == b"\n"

@@ -42,6 +42,10 @@ class Metrics:
         self._decisions.labels(decision.action.value, decision.reason.value, decision.predicate).inc()
         self._passes.inc(decision.passes)
 
+    def passed(self, passes: int) -> None:
+        """Count passes besides those of the decisions that are counted."""
+        self._passes.inc(passes)
+
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count a request; `path` is a route's template, never what a client wrote."""
         self._requests.labels(path, str(status)).inc()

@@ -138,8 +138,8 @@ class Service:
             ]
 
         decisions = await self.desk.run(asker.client, work)
-        for decision in decisions:
-            self.note(decision, asker.request)
+        for number, decision in enumerate(decisions, start=1):
+            self.note(decision, f"{asker.request}#{number}")
         return decisions
 
     async def audit(
@@ -174,9 +174,12 @@ class Service:
 
         audit, made = await self.desk.run(asker.client, work, seconds=seconds)
         name = asker.request if asked.id is None else asked.id
-        for statement in audit.statements:
+        noted = 0
+        for number, statement in enumerate(audit.statements, start=1):
             if statement.decision is not None:
-                self.note(statement.decision, name)
+                self.note(statement.decision, f"{name}#{number}")
+                noted += statement.decision.passes
+        self.metrics.passed(audit.passes - noted)
         return made
 
     async def _audit(self, given: AuditRequest, chunks: Sequence[Chunk], progress: Progress) -> AnswerAudit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -131,6 +132,10 @@ class _Server(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
+        takes = [tool.input_schema.get("properties", {}) for tool in await self.list_tools() if tool.name == name]
+        if takes and (unknown := sorted(set(arguments) - set(takes[0]))):
+            told = f"there is no argument {printable(unknown[0])}; it takes {', '.join(takes[0])}"
+            raise ToolError(f"{name}: {told}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -296,8 +301,8 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
             rounds.spend(asker.client, len(found) - allowed)
             raise
         rounds.spend(asker.client, len(trail.decisions) - allowed)
-        for decision in trail.decisions:
-            service.note(decision, _name(context))
+        for number, decision in enumerate(trail.decisions, start=1):
+            service.note(decision, f"{asker.request}#{number}")
         await context.report_progress(allowed, allowed, trail.decision.action.value)
         passages = [Passage(title=chunk.title, text=chunk.text) for chunk in trail.evidence if isinstance(chunk, Chunk)]
         return SearchedJudgement(
@@ -356,5 +361,6 @@ def _asker(context: Context[Any, Any]) -> Asker:
 
 
 def _name(context: Context[Any, Any]) -> str:
-    """The request's name in logs."""
-    return f"mcp-{context.request_id}"[:64]
+    """The request's name in logs: over HTTP its own, which the response has in a header, elsewhere one of its kind."""
+    state = getattr(context.request_context.request, "state", None)
+    return getattr(state, "request_id", None) or f"mcp-{uuid.uuid4().hex}"

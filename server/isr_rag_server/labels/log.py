@@ -15,11 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from isr_rag.calibration.checks import normalised
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationMismatchError
 from isr_rag.core.bounds import mean
 from isr_rag.core.decision import Decision
-from isr_rag.core.evidence import EvidenceLike, as_chunks
+from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks, one_line, quote
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.scorer import ORDERED
 from isr_rag.errors import ConfigurationError, InvalidInputError, OutputError
@@ -29,7 +28,7 @@ from isr_rag_server.labels.release import CLIP, ScoredBy
 Keep = Literal["texts", "hashes"]
 
 _APPLICATION = 0x15125AD0  # marks the file, so that no other database is taken for one
-_VERSION = 2
+_VERSION = 3
 _PATIENCE = 30.0
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -225,7 +224,7 @@ class ShadowLog:
         }
         return (
             uuid.uuid4().hex if id is None else str(id),
-            _key(predicate.query, [chunk.text for chunk in chunks]),
+            _key(predicate.query, chunks),
             None if group is None else hashlib.sha256(str(group).encode()).hexdigest(),
             decision.predicate,
             json.dumps([decision.q, decision.q_high]),
@@ -424,7 +423,7 @@ def _best_alone(decision: Decision) -> float | None:
     return decision.q_bar if read == 1 and decision.settings.invariant else None
 
 
-def _key(query: str, chunks: Sequence[str]) -> str:
-    """Hash of what is judged, and of the evidence in any order."""
-    text = json.dumps([normalised(query), *sorted(map(normalised, chunks))], ensure_ascii=False)
+def _key(query: str, chunks: Sequence[Chunk]) -> str:
+    """Hash of what is judged, and of the evidence in any order, as the model reads both."""
+    text = json.dumps([one_line(query), *sorted(map(quote, chunks))], ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -25,6 +25,7 @@ from isr_rag_server.figures import (
 )
 from isr_rag_server.labels.log import ShadowLog
 from isr_rag_server.labels.standing import Plan, Standing, assess, release
+from isr_rag_server.shift import LEAST
 from isr_rag_server.traffic.page import document, escaped
 
 H_STARS = (0.05, 0.1, 0.2)
@@ -178,10 +179,12 @@ def write_release(log: ShadowLog, plan: Plan, path: Path, *, h_stars: Sequence[f
     """Write what is released for `isr_rag.references.ReleasedCut`, for each target where something is.
 
     Returns:
-        Whether anything is released; if not, nothing is written.
+        Whether anything is released; if not, what was released there before is withdrawn: the file is removed.
     """
     found = release(log, [assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})])
-    if found is not None:
+    if found is None:
+        path.unlink(missing_ok=True)
+    else:
         found.save(path)
     return found is not None
 
@@ -219,7 +222,7 @@ def _shift(before: Sequence[float], since: Sequence[float]) -> float | None:
     from isr_rag.errors import MissingDependencyError
     from isr_rag_server.shift import ShiftWarning, ShiftWatch
 
-    if not since:
+    if not since or len(before) < LEAST:
         return None
     try:
         watch = ShiftWatch(before)
@@ -296,7 +299,8 @@ def _shift_words(report: ShadowReport) -> str:
     if not report.shift_cases:
         return "No case came since the first draw."
     if report.shift is None:
-        return f"{report.shift_cases:,} cases came since the first draw; comparing them needs online-cp (extra shift)."
+        needs = f"comparing them needs {LEAST} cases from before it, and online-cp (extra shift)"
+        return f"{report.shift_cases:,} cases came since the first draw; {needs}."
     verdict = "the scores changed: label new cases" if report.shift >= 100.0 else "no strong evidence of a change"
     return (
         f"{report.shift_cases:,} cases came since the first draw. Evidence that their scores changed: "

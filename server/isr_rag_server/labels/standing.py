@@ -207,7 +207,7 @@ def assess(log: ShadowLog, plan: Plan, *, h_star: float | None = None, count: in
     cases = sorted((case for case in kept if case.round is not None), key=_order)
     labels = _by_key(cases, log.labels())
     groups = sum(case.draw is not None for case in cases)
-    could = [(case.score(plan.close), case) for case in cases if _answers(case, target)]
+    could = [(case.score(plan.close), case) for case in cases if _answers(case, target) and _scored(case, plan)]
     cuts: list[CutStanding] = []
     wanted: list[str] = []
     going = True
@@ -272,6 +272,11 @@ def _plan(stored: Mapping[str, Any]) -> Plan:
 
 def _order(case: Kept) -> tuple[int, float, str]:
     return cast(int, case.round), case.draw or 0.0, case.id
+
+
+def _scored(case: Kept, plan: Plan) -> bool:
+    """Whether a case has the score that the plan's cuts are about, which the gate's reference makes it have."""
+    return case.alone is not None or not plan.close
 
 
 def _answers(case: Kept, h_star: float) -> bool:

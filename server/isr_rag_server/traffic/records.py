@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +12,8 @@ from isr_rag._util.text import printable
 from isr_rag.core.decision import Decision
 from isr_rag.errors import InvalidInputError
 
+_ENDLESS = 2.0**37
+"""Seconds: some four thousand years, beyond which a time was not in seconds."""
 _SHOWN = 5
 """Malformed lines that are reported in full."""
 
@@ -56,25 +57,32 @@ def read_log(path: Path, labels: Path | None = None) -> Log:
         path: JSONL with `{"id", "decision", "time"?, "label"?}` per line, as `isr-rag serve --log` and
             `isr-rag batch` write it. `time` is ISO 8601 or seconds since 1970.
         labels: JSONL with `{"id", "label"}` per line: 1 (true) where what was decided about holds, 0 (false) where
-            not. A label of the log itself counts where this file has none.
+            not. It counts once, for the last decision with its id. A label of the log itself counts where this file
+            has none.
 
     Raises:
         InvalidInputError: if there is no such file, it holds no decision, or a label is invalid.
     """
     known = {} if labels is None else _labels(labels)
     records: list[Record] = []
+    last: dict[str | int | None, int] = {}
     complaints: list[str] = []
     bad = 0
     for number, line in _lines(path):
         try:
-            records.append(_record(line, known))
-        except ValueError as error:
+            identifier, record = _record(line)
+            last[identifier] = len(records)
+            records.append(record)
+        except (ValueError, OverflowError) as error:
             bad += 1
             if bad <= _SHOWN:
                 complaints.append(f"line {number}: {printable(str(error), 200)}")
     if not records:
         more = f" ({complaints[0]})" if complaints else ""
         raise InvalidInputError(f"{path} holds no decision{more}")
+    for identifier, place in last.items():
+        if identifier is not None and identifier in known:
+            records[place] = replace(records[place], label=known[identifier])
     timed = all(record.time is not None for record in records)
     if timed:
         records.sort(key=lambda record: cast(float, record.time))
@@ -89,15 +97,22 @@ def _lines(path: Path) -> list[tuple[int, str]]:
     return [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
 
 
-def _record(line: str, known: Mapping[str | int, bool]) -> Record:
+def _record(line: str) -> tuple[str | int | None, Record]:
     plain = _object(line)
     if "decision" not in plain or not isinstance(plain["decision"], dict):
         raise ValueError("no decision")
     decision = Decision.from_dict(cast(dict[str, Any], plain["decision"]))
-    label = known.get(cast(str | int, plain.get("id")))
-    if label is None and plain.get("label") is not None:
-        label = _label(plain["label"])
-    return Record(decision, _time(plain.get("time")), label)
+    for name in ("p_ref", "q_bar"):
+        value = getattr(decision, name)
+        if value is not None and not 0.0 <= value <= 1.0:
+            raise ValueError(f"{name} is a probability, not {value!r}")
+    if not 0.0 <= decision.seconds < _ENDLESS:
+        raise ValueError(f"a decision cannot take {decision.seconds!r} seconds")
+    identifier = plain.get("id")
+    if identifier is not None and (isinstance(identifier, bool) or not isinstance(identifier, (str, int))):
+        raise ValueError("an id is a string or an integer")
+    label = None if plain.get("label") is None else _label(plain["label"])
+    return identifier, Record(decision, _time(plain.get("time")), label)
 
 
 def _labels(path: Path) -> dict[str | int, bool]:
@@ -133,6 +148,6 @@ def _time(value: object) -> float | None:
     if isinstance(value, str):
         moment = datetime.datetime.fromisoformat(value)
         return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ENDLESS:
         return float(value)
     raise ValueError(f"a time is ISO 8601 or seconds since 1970, not {value!r}")

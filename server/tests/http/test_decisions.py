@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +121,15 @@ def test_openai_client_reads_the_reply() -> None:
     listed = [{"type": "predicate", "instructions": SURE}, {"type": "predicate", "name": "b", "instructions": UNSURE}]
     reply = types.Decision.model_validate(post({"input": STATE, "questions": listed}, PATH).json())
     assert [answer.name for answer in reply.answers] == [None, "b"] and reply.usage.total_tokens == 0
+
+
+def test_every_question_is_logged_under_a_name_of_its_own(tmp_path: Path) -> None:
+    reply = post(noul(a=SURE, b=UNSURE), PATH, log=tmp_path / "log.jsonl")
+    named = [json.loads(line)["id"] for line in (tmp_path / "log.jsonl").read_text("utf-8").splitlines()]
+    request = reply.headers["x-request-id"]
+    assert named == [f"{request}#1", f"{request}#2"]
+
+
+def test_what_is_answered_is_never_below_the_target() -> None:
+    reply = post(noul(a=SURE), PATH, gate=worlds.gate(p_ref=0.95 - 5e-10)).json()
+    assert reply["answers"]["a"]["noul"] == 0.95

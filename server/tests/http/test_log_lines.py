@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
+from isr_rag import ISRGate
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
+
 pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 
+from isr_rag_server.http.log import DecisionLog
 from isr_rag_server.http.running import _Plain, _say
+from isr_rag_server.traffic import read_log
 
 SECRET = "UNGATEDCANARY"
 
@@ -42,3 +49,16 @@ def test_no_line_has_the_words_of_an_error_or_the_values_of_a_callback(
     shown = _Plain("%(levelname)s %(message)s")
     lines = [shown.format(record) for record in caplog.records]  # each of which caplog has written before
     assert [type(error).__name__ in line and SECRET not in line for line in lines] == [True] * 3
+
+
+def test_a_line_that_a_crash_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    gate = ISRGate(FixedScorer([0.9]), Oracle(1.0))
+    for number in range(2):
+        log = DecisionLog(path)
+        assert log.write(number, gate.decide(["e"], claim="c"))
+        log.close()
+        with path.open("ab") as file:
+            file.write(b'{"id": 9, "decision": {"act' if number == 0 else b"")
+    read = read_log(path)
+    assert (len(read.records), read.bad) == (2, 1)

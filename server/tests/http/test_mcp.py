@@ -115,6 +115,7 @@ def test_a_bad_call_is_an_error_that_says_what_to_do(name: str, arguments: dict[
         ({"h_star": "x"}, "claim is missing; evidence is missing; h_star must be a valid number"),
         ({"claim": "c", "evidence": list(range(7))}, "evidence[0] must be a text or {text, title}"),
         ({"claim": "c", "evidence": [{"text": "a", **dict.fromkeys("bcdefgh")}]}, "and 2 more"),
+        ({"claim": "c", "evidence": ["a"], "hstar": 0.01}, "no argument hstar; it takes claim, evidence, h_star"),
     ],
 )
 def test_a_wrong_argument_is_named_in_one_plain_line(arguments: dict[str, Any], says: str) -> None:
@@ -279,3 +280,13 @@ def test_over_standard_input_and_output(tmp_path: Path) -> None:
 
     result = asyncio.run(run())
     assert result.structured_content["evidence"][0]["title"] == "Seine"
+
+
+def test_every_logged_decision_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """Clients count their requests from 1 in every session: a label would count for the decisions of all."""
+    server = tools(log=tmp_path / "log.jsonl")
+    for _ in range(3):
+        call(server, ("judge_claim", {"claim": "number 1", "evidence": ["a"]}))
+        call(server, ("audit_answer", {"answer": "It is number 1. It is number 2.", "evidence": ["a"]}))
+    named = [json.loads(line)["id"] for line in (tmp_path / "log.jsonl").read_text("utf-8").splitlines()]
+    assert len(set(named)) == len(named) == 9

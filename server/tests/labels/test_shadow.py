@@ -353,3 +353,51 @@ def test_wealth_in_the_standing_is_that_of_the_labels(labelled: tuple[World, Sha
     _, log = labelled
     for cut in assess(log, plan_cuts(log, CLAIM)).cuts:
         assert math.log(cut.wealth) == pytest.approx(log_wealth(cut.right, cut.wrong, 0.05))
+
+
+def test_titles_tell_cases_apart(tmp_path: Path) -> None:
+    gate = ISRGate(FixedScorer([0.97], layout="late"), Oracle(0.0))
+    log = ShadowLog.for_gate(gate, tmp_path / "t.sqlite3")
+    for n in range(60):
+        evidence = [{"title": f"Town {n}", "text": "It has a bridge."}]
+        log.record(gate.decide(evidence, claim="It has a bridge."), evidence, claim="It has a bridge.", id=f"c{n}")
+    plan = plan_cuts(log, CLAIM, h_star=0.2)
+    order = assess(log, plan, h_star=0.2).next
+    log.label({order[0]: 1})
+    assert assess(log, plan, h_star=0.2).cuts[0].right == 1
+
+
+def test_a_case_without_the_score_that_cuts_are_about_counts_for_none(tmp_path: Path) -> None:
+    """With an `Oracle` no chunk is read alone, and the mean probability is another score."""
+    _, log = collected(World(300), tmp_path / "t.sqlite3")
+    plan = plan_cuts(log, CLAIM)
+    assert plan.close
+    before = assess(log, plan).cuts[0].answers
+    sure = ISRGate(FixedScorer([0.97], layout="late"), Oracle(0.0))
+    decision = sure.decide(["e one", "e two"], claim="another")
+    log.record(decision, ["e one", "e two"], claim="another", id="live")
+    assert decision.q_alone == () and assess(log, plan).cuts[0].answers == before
+
+
+def test_what_is_no_longer_released_is_withdrawn(labelled: tuple[World, ShadowLog], tmp_path: Path) -> None:
+    world = World(400)
+    _, log = collected(world, tmp_path / "t.sqlite3")
+    plan = plan_cuts(log, CLAIM)
+    log.label({id: 1 for id in assess(log, plan, count=400).next})
+    assert write_release(log, plan, tmp_path / "c.json") and (tmp_path / "c.json").exists()
+    log.label({id: 0 for id in log.labels()})
+    assert not write_release(log, plan, tmp_path / "c.json") and not (tmp_path / "c.json").exists()
+
+
+def test_a_small_log_is_reported_without_a_comparison(tmp_path: Path) -> None:
+    world = World(40, seed=1)
+    world.score[:] = np.linspace(0.8, 0.99, 40)
+    gate = world.gate()
+    log = ShadowLog.for_gate(gate, tmp_path / "t.sqlite3")
+    collect(gate, world.items[:19], log)
+    plan = plan_cuts(log, CLAIM, h_star=0.3)
+    assess(log, plan)
+    collect(gate, world.items[19:20], log)
+    assess(log, plan)
+    report = shadow_report(log, plan)
+    assert report.shift is None and report.shift_cases == 1

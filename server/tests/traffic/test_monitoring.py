@@ -157,3 +157,33 @@ def test_the_command_writes_both(tmp_path: Path) -> None:
     assert (tmp_path / "r.html").stat().st_size > 3000 and (tmp_path / "r.json").exists()
     refused = typer.CliRunner().invoke(app, ["report", str(log), "--out", str(log)])
     assert refused.exit_code == 2 and "log itself" in refused.output
+
+
+def test_a_label_counts_once_for_the_last_decision_with_its_id(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", [line | {"id": "same"} for line in rows([0.95] * 40)])
+    labels = write(tmp_path / "labels.jsonl", [{"id": "same", "label": 1}])
+    read = read_log(log, labels)
+    assert [record.label for record in read.records] == [None] * 39 + [True]
+    assert report_of(read).risks[0].labelled == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": [1]},
+        {"id": True},
+        {"id": 1.0},
+        {"time": 1753000000000},
+        {"time": 10**400},
+        {"time": -1},
+        {"decision": decision(0.9).to_dict() | {"p_ref": 7.0}},
+        {"decision": decision(0.9).to_dict() | {"q_bar": -1}},
+        {"decision": decision(0.9).to_dict() | {"seconds": 10**400}},
+    ],
+    ids=str,
+)
+def test_an_odd_line_is_a_bad_line_and_not_the_end_of_the_report(wrong: dict[str, Any], tmp_path: Path) -> None:
+    lines = rows([0.95] * 5)
+    read = read_log(write(tmp_path / "log.jsonl", [*lines, lines[0] | wrong]))
+    assert (len(read.records), read.bad) == (5, 1)
+    assert report_of(read).decisions == 5
