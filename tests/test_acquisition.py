@@ -169,3 +169,25 @@ def test_async_equals_sync() -> None:
         return retrieve(query, round_number, previous)
 
     assert asyncio.run(aacquire(own, awaited, claim="c", rounds=3)) == acquire(own, retrieve, claim="c", rounds=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("returned", [None, [5], [""]])
+def test_what_is_no_list_of_chunks_is_a_failure_of_the_retriever(returned: Any) -> None:
+    def retrieve(query: str, round_number: int, previous: Decision | None) -> Any:
+        return returned
+
+    sure = FixedScorer([0.99])
+    trail = acquire(ISRGate(sure, Oracle(1.0), on_error="abstain"), retrieve, claim="It rains.")
+    assert (trail.decision.reason, trail.stop) == (Reason.RETRIEVER_FAILED, "failed")
+    with pytest.raises(RetrieverFailedError, match="not a list of chunks"):
+        acquire(ISRGate(sure, Oracle(1.0)), retrieve, claim="It rains.")
+
+
+def test_only_the_reference_in_use_must_reach_what_a_round_needs() -> None:
+    class Low(Oracle):
+        def ceiling(self, predicate: str | None, *, rounds: int = 1) -> float | None:
+            return 0.96
+
+    gate = ISRGate(FixedScorer([0.99]), Low(0.96))
+    trail = acquire(gate, lambda *_: ["It rains."], claim="It rains.", reference=Oracle(1.0))
+    assert trail.stop == "answered"

@@ -9,6 +9,7 @@ import pytest
 from isr_rag import Chunk, Decision, ISRGate, Rule
 from isr_rag.audit import AuditAction, Verdict
 from isr_rag.core.bounds import Action, Reason
+from isr_rag.core.evidence import as_chunks
 from isr_rag.core.exact import missing_numbers, missing_quotes, quotations
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
@@ -178,3 +179,20 @@ def test_an_audit_looks_for_a_quotation_in_the_chunk_that_is_cited_also_over_two
 def test_numbers_longer_than_python_reads_are_numbers_all_the_same() -> None:
     long = "1" * 5000
     assert missing_numbers(f"It has {long} parts.", [Chunk(f"It has {long} 1/2 parts.")], None) == [long]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "there"),
+    [
+        ("It was illegal under the statute.", False),
+        ("It was legal under the statutes.", False),
+        ("Legal under the statute!", True),
+    ],
+)
+def test_a_quotation_does_not_begin_or_end_within_a_word(evidence: str, there: bool) -> None:
+    assert (missing_quotes(["legal under the statute"], as_chunks([evidence])) == []) is there
+
+
+def test_a_capital_and_short_words_make_no_title() -> None:
+    assert quotations("He said “We do not know who did it.”") == [(9, 35)]
+    assert quotations("the film “Gone With the Wind”") == quotations("“War and Peace” is long") == []

@@ -20,13 +20,14 @@ from isr_rag.core import bounds
 from isr_rag.core.bounds import weigh
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import ScoreRequest, Scores
-from isr_rag.core.settings import Convention, Orderings, Rule, Settings
+from isr_rag.core.settings import Case, Convention, Estimate, Orderings, Rule, Settings
 from isr_rag.errors import (
     ConfigurationError,
     InvalidInputError,
     InvalidTypeError,
     ISRError,
     NoReferenceError,
+    ReferenceFailedError,
     ScorerError,
 )
 from isr_rag.references import CalibratedMixture, Oracle, ToolReference
@@ -473,3 +474,24 @@ def test_the_mean_is_the_same_to_the_last_bit_wherever_it_is_compared(q: list[fl
     decision = gate(q, reference=CalibratedMixture(Noted()), orderings=Orderings(m=len(q))).decide(EVIDENCE, claim="c")
     kept = Kept("i", "k", decision.predicate, decision.q, (), None, 4, None, None, None, None)
     assert seen == [decision.q_bar] == [kept.score(False)]
+
+
+def test_what_a_reference_says_is_taken_as_plain_python() -> None:
+    """A comparison of numpy's gives its own False, and a probability must be one."""
+
+    class Says:
+        needs_scores = False
+
+        def __init__(self, **said: Any) -> None:
+            self._said = said
+
+        def estimate(self, case: Case) -> Estimate:
+            return Estimate(0.99, "mine", **self._said)
+
+    sure = FixedScorer([0.99])
+    decision = ISRGate(sure, Says(guaranteed=np.bool_(False))).decide(["It rains."], claim="It rains.")
+    assert decision.reason is Reason.CUT_NOT_REACHED and "CUT" in decision.to_json().upper()
+    exact = ISRGate(sure, Says(pointwise=np.float32(0.5))).decide(["It rains."], claim="It rains.")
+    assert type(exact.to_dict()["threshold_reached"]) in (bool, type(None))
+    with pytest.raises(ReferenceFailedError, match="not a probability"):
+        ISRGate(sure, Says(pointwise=7.0)).decide(["It rains."], claim="It rains.")

@@ -86,7 +86,7 @@ def sentence_spans(text: str, *, prose: bool = False) -> list[Span]:
     boundaries = sentencex.get_sentence_boundaries  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
     spans: list[Span] = []
     for start, end in parts(text):
-        part = text[start:end]
+        part = _SURROGATE.sub("\ufffd", text[start:end])
         if not prose and _MOSTLY_ENCLOSING * len(_ENCLOSING.findall(part)) > len(part):
             spans.append((start, end))
             continue

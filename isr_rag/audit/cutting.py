@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LONGEST = 120
 """Words of the longest statement that is judged."""
 
+_HALF = re.compile("[\ud800-\udfff]")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
 _STRAY = re.compile(r"\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|^\s*#{1,6}\s+")
@@ -32,34 +33,52 @@ _FORMULA = re.compile(r"\$\$.*\$\$|\\\[.*\\\]|\\begin\{.*\\end\{\w+\*?\}", re.DO
 _SOURCES = re.compile(
     r"^\W*(?:sources?|references?|citations?|bibliography|footnotes|further reading)\W*$", re.IGNORECASE
 )
-_GREETING = re.compile(
-    r"^\W*(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day)|welcome|thanks?|thank you|sure|"
-    r"certainly|of course|absolutely|no problem|you['’]re welcome|"
-    r"(?:that['’]s|what) an? (?:great|good|excellent|interesting)|(?:great|good|excellent) question|"
-    r"i(?:['’]d| would) be (?:happy|glad)|i(?:['’]m| am) (?:happy|glad) to|happy to help|"
-    r"i hope (?:this|that|it)|hope (?:this|that|it) helps|(?:please )?(?:let me know|feel free)|"
-    r"if you (?:have|need|want|would like)[^.]*\b(?:let me know|feel free|ask|question)|"
-    r"(?:best|kind|warm) regards|sincerely|"
-    r"(?:here['’]s|here is|here are|below is|below are|the following is)\s+(?:an?|the|some|my|your)\s+[^.]*\b"
-    r"(?:answer|summary|overview|list|breakdown|explanation|response|points|facts|details|information)\b|"
-    r"(?:according to|based on) (?:the |your )?(?:\w+ ){0,2}(?:context|evidence|documents?|passages?|sources?)\W*$)",
-    re.IGNORECASE,
+_FEW = r"(?:\s+[\w'’-]+){0,6}"
+_THANKS = r"(?:thanks?|thank you)(?: (?:so|very) much| a lot)?"
+_YES = r"(?:sure|certainly|of course|absolutely|no problem|you['’]re welcome)"
+_OPENER = re.compile(rf"^\W*(?:{_YES}|{_THANKS}|great question|good question)[,!]\s+(?=\w)", re.IGNORECASE)
+_GREETINGS = (  # each of them whole: what goes on after a greeting may state a fact
+    r"(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day)|welcome|(?:best|kind|warm) regards|"
+    r"sincerely)\b(?:,?\s+(?-i:[A-Z][\w.'’-]*|there|all|everyone|team|back)){0,3}",
+    _YES,
+    r"here you (?:go|are)",
+    r"(?:(?:that['’]s|what) an? )?(?:great|good|excellent|interesting) question",
+    rf"{_THANKS}(?: for (?:your|the|asking|reaching|sharing|waiting)\b{_FEW})?",
+    r"(?:i(?:['’]d| would| will|['’]ll)? ?(?:be |['’]m |am )?)?(?:happy|glad) to (?:help|assist|answer|explain)"
+    rf"\b{_FEW}",
+    r"i can (?:help|assist)(?: you)?(?: with (?:that|this))?",
+    r"(?:i )?hope (?:that )?(?:this|that|it)(?: (?:information|summary|answer|explanation|response))?(?: is| was)? "
+    rf"(?:helps?|helpful|useful|clear|answers|clarifies)\b{_FEW}",
+    r"(?:please )?let me know (?:if|whether|how|what|should|in case|when)\b[^.:;]*",
+    r"(?:please )?feel free to (?:ask|reach|contact|let|share)\b[^.:;]*",
+    r"if you (?:have|need|want|would like) (?:any|more|further|additional|other|another|anything|help|me to)\b"
+    r"[^.:;]*\b(?:let me know|feel free|ask|questions?)\b[^.:;]*",
+    r"(?:here['’]s|here is|here are|below is|below are|the following is) (?:an?|the|some|my|your) (?:[\w'’-]+ ){0,4}"
+    r"(?:answer|summary|overview|list|breakdown|explanation|response|points|facts|details|information)"
+    rf"(?: (?:to|of|for|from|about|on|you|below|based|in)\b{_FEW})?",
+    r"(?:according to|based on) (?:the |your )?(?:\w+ ){0,2}(?:context|evidence|documents?|passages?|sources?)",
 )
-_GREETING_WORDS = 14  # a longer sentence that begins like a greeting may go on to state a fact
+_GREETING = re.compile(rf"\W*(?:{'|'.join(_GREETINGS)})\W*", re.IGNORECASE)
+_GREETING_WORDS = 14
 
 _REFUSAL = re.compile(
-    r"\bi(?: do not| don['’]t| can['’]t| cannot| can not| could not| couldn['’]t| am unable| am not able| am not sure|"
-    r" am sorry| am afraid|['’]m (?:unable|not able|not sure|sorry|afraid))\b"
-    r"(?:[^.]*\b(?:know|answer|find|tell|say|determine|sure|provide|confirm|information|evidence|help|to)\b|\W*$)"
+    r"\bi(?: do not| don['’]t| can['’]t| cannot| can not| could not| couldn['’]t| am unable to| am not able to|"
+    r"['’]m (?:unable|not able) to)\s+(?:\w+\s+){0,3}?"
+    r"(?:know|answer|find|tell|say|determine|be sure|provide|confirm|verify|help|see|assist|"
+    r"have\b[^.]*\b(?:information|evidence|details|answer|access|data|enough))\b"
+    r"|\bi(?: am|['’]m) not sure\b|\bi(?: am|['’]m) (?:unable|not able|sorry|afraid)\W*$"
     r"|\b(?:the|this|these|your|provided|given|available)\s+(?:[\w-]+\s+){0,2}"
     r"(?:context|evidence|documents?|passages?|sources?|information|texts?)\s+(?:provided\s+|given\s+|above\s+)?"
     r"(?:do|does|did|is|are|was|were)(?:\s+not|n['’]t)\s+(?:\w+\s+){0,2}"
     r"(?:say|state|mention|contain|provide|include|specify|specified|give|answer|enough|sufficient|discuss|address|"
     r"indicate|clear|hold)"
-    r"|\bthere(?: is|['’]s) (?:no|not enough|insufficient) (?:\w+ )?(?:information|evidence|mention|answer)\b"
+    r"|\bthere(?: is|['’]s) (?:no|not enough|insufficient) (?:\w+ )?"
+    r"(?:information|mention|answer|evidence(?! (?:that|of|for|against)\b))\b"
     r"|\bno (?:relevant )?information (?:is|was) (?:available|given|provided|found)\b",
     re.IGNORECASE,
 )
+_CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and)\b)", re.IGNORECASE)
+_TURN = re.compile(r"(?:but|however|although|though|yet|so|while)\b\W*(?=\w)", re.IGNORECASE)
 _OPINION = re.compile(
     r"^\W*(?:i (?:\w+ly )?(?:think|believe|feel|suppose|guess|would (?:say|argue|recommend|suggest)|recommend|suggest|"
     r"prefer|like|love)|in my (?:\w+ )?(?:opinion|view)|personally|to me)\b",
@@ -67,6 +86,11 @@ _OPINION = re.compile(
 )
 _WHOLE = {"table_open": Kind.TABLE, "fence": Kind.CODE, "html_block": Kind.HTML}
 """Tokens of markdown-it whose lines are not cut further."""
+
+_TAG = re.compile(
+    r"</?(?:br|b|i|u|s|em|strong|sup|sub|mark|small|code|kbd|del|ins|q|cite|p|div|span)\s*/?>", re.IGNORECASE
+)
+"""Tags that show nothing by themselves."""
 
 _LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ]")
 
@@ -124,6 +148,7 @@ def cut(answer: str, markers: Markers) -> list[Part]:
         if not block.item:
             lead = ""
         end = block.places[len(block.text.rstrip()) - 1]
+        sources = sources or bool(_SOURCES.match(plain_text(block.text.split("\n", 1)[0])))
         for number, (first, last) in enumerate(_lines_of_sources(block, markers, sources)):
             if number % 2:
                 parts.append(_source(block, first, last, markers))
@@ -145,9 +170,9 @@ def _blocks(answer: str) -> Iterator[_Block]:
     """The blocks of a markdown text."""
     found = [match for match in _LINE.finditer(answer) if match.group()]
     starts = [match.start() for match in found] or [0]
-    lines = [match.group().rstrip("\r\n").replace("\0", "\ufffd") for match in found]
+    lines = [_HALF.sub("\ufffd", match.group().rstrip("\r\n").replace("\0", "\ufffd")) for match in found]
     depth, table, heading = 0, False, False
-    for token in _markdown().parse(answer.replace("\ud800", "\ufffd")):
+    for token in _markdown().parse(_HALF.sub("\ufffd", answer)):
         if token.type in ("table_open", "table_close"):
             table = token.nesting == 1
         elif token.type in ("heading_open", "heading_close"):
@@ -176,6 +201,12 @@ def _inline(token: Any, starts: list[int], lines: list[str], *, heading: bool, i
             places.append(places[-1] + 1 if places else starts[first])
         at = first + number
         found = lines[at].find(line) if at < len(lines) else -1
+        if found < 0 and at < len(lines) and (inner := lines[at].find(line.lstrip())) >= 0:
+            blanks = len(line) - len(line.lstrip())  # a tab, which markdown-it has made spaces
+            start = starts[at] + inner
+            places.extend([start] * blanks)
+            places.extend(range(start, start + len(line) - blanks))
+            continue
         start = starts[at] + max(found, 0) if at < len(lines) else (places[-1] + 1 if places else 0)
         places.extend(range(start, start + len(line)))
     return _Block(Kind.HEADING if heading else Kind.STATEMENT, content, tuple(places), item)
@@ -257,9 +288,9 @@ def kind_of(plain: str) -> Kind:
     length = words(plain)
     if plain.rstrip("\"'”’)»* ").endswith(("?", "？", "؟")):
         return Kind.QUESTION
-    if length <= LONGEST and _REFUSAL.search(plain):  # a longer text of "I do not" would take its square
+    if length <= LONGEST and _refuses(plain):  # a longer text of "I do not" would take its square
         return Kind.REFUSAL
-    if length <= _GREETING_WORDS and _GREETING.match(plain):
+    if length <= _GREETING_WORDS and _GREETING.fullmatch(_OPENER.sub("", plain)):
         return Kind.GREETING
     if _OPINION.match(plain) and not _factual(plain):
         return Kind.OPINION
@@ -268,14 +299,23 @@ def kind_of(plain: str) -> Kind:
     return Kind.STATEMENT
 
 
+def _refuses(plain: str) -> bool:
+    """Whether a sentence says that something is not known, and states nothing beside it."""
+    clauses = _CLAUSE.split(plain)
+    told = [i for i, clause in enumerate(clauses) if not _REFUSAL.search(clause)]
+    turned = any(_TURN.match(clauses[i]) and words(clauses[i]) > 2 for i in told)
+    stated = any(_factual(clauses[i] if i == 0 else f"- {clauses[i]}") for i in told)
+    return len(told) < len(clauses) and not turned and not stated
+
+
 def is_latin(plain: str) -> bool:
     """Whether at least half of the letters are Latin."""
     return 2 * len(_LATIN.findall(plain)) >= sum(map(str.isalpha, plain))
 
 
 def _factual(plain: str) -> bool:
-    """Whether an opinion holds a number or a name, and so may state a fact."""
-    said = re.findall(r"[\w'’]+", plain)
+    """Whether a sentence holds a number or a name behind its first word, and so may state a fact."""
+    said = re.findall(r"[\w'’]+|^-", plain)
     return any(
         w[0].isdigit() or (i > 0 and w[0].isupper() and w not in ("I", "I'd", "I’d")) for i, w in enumerate(said)
     )
@@ -303,7 +343,11 @@ def plain_text(text: str) -> str:
     for token in _markdown().parseInline(text.lstrip())[0].children or ():
         if token.type in ("text", "code_inline", "image"):
             found.append(token.content)
-        elif token.type in ("softbreak", "hardbreak"):
+        elif token.type == "html_inline" and not _TAG.fullmatch(token.content):
+            found.append(token.content)  # a reader may see it
+        if title := token.attrGet("title"):
+            found.append(f" {title} ")
+        if token.type in ("softbreak", "hardbreak"):
             found.append(" ")
     return one_line(_STRAY.sub("", "".join(found)))
 

@@ -71,7 +71,8 @@ class Markers:
             for year in re.findall(_YEAR, title):
                 for part in (year, year[:4]):
                     self._years.setdefault(part, set()).add(i)
-        zero = re.search(rf"\[\^?(?:{_WORDS}[\s_:#.-]*)?0\]", answer, re.IGNORECASE)
+        told = re.sub(r"`[^`\n]*`|\w\[0\]", "", answer)  # an index in code is no marker
+        zero = re.search(rf"\[\^?(?:{_WORDS}[\s_:#.-]*)?0\]", told, re.IGNORECASE)
         self._first = 0 if zero else 1
         self._entries = self._listed(answer)
 

@@ -29,6 +29,8 @@ BARE = 6
 """Words of the longest draft that is likely to be nothing but the answer."""
 
 _QUOTED_WORDS = 3  # of the shortest quotation: fewer in quotation marks are often a term or a title
+_MINOR = "a an and as at but by de der des du for from if in into is it la le nor of on or over per than the to upon"
+_MINOR_WORDS = frozenset([*_MINOR.split(), "with"])  # written small in titles
 _MARKS = re.compile(r"[*_`\\]|\[\^?\d[\d,; –-]*\]|【[^【】]*】")
 _FOLDS = str.maketrans("“”„‟«»‘’‚‛‹›‐‑‒–—―−", '"' * 6 + "'" * 6 + "-" * 7)
 _QUOTED = re.compile(r"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“”]+[“”]|«[^«»]+»|(?<!\w)‘[^‘’]+’(?!\w)""")
@@ -97,7 +99,7 @@ def quotations(text: str) -> list[Span]:
 
 
 def _is_quoted(said: list[str]) -> bool:
-    title = all(word[0].isupper() for word in said if len(word) > 4)
+    title = all(word[0].isupper() for word in said if word.lower() not in _MINOR_WORDS)
     return len(said) >= _QUOTED_WORDS and not (title and said[0][0].isupper())
 
 
@@ -119,11 +121,23 @@ def _quotes(quoted: str, source: str) -> bool:
     at = 0
     for part in _OMITTED.split(quoted):
         piece = _letters(part).strip(" .,;:!?'\"-")
-        places = [source.find(one, at) for one in (piece, piece[:1].swapcase() + piece[1:])]
-        if max(places) < 0:
+        found = [_whole_words(one, source, at) for one in (piece, piece[:1].swapcase() + piece[1:])]
+        places = [place for place in found if place >= 0]
+        if not places:
             return False
-        at = min(place for place in places if place >= 0) + len(piece)
+        at = min(places) + len(piece)
     return True
+
+
+def _whole_words(piece: str, source: str, at: int) -> int:
+    """Where a piece stands in a source with no word cut at its ends; -1 where it does not."""
+    while (place := source.find(piece, at)) >= 0:
+        before, after = source[max(place - 1, 0) : place], source[place + len(piece) : place + len(piece) + 1]
+        cut = (piece[:1].isalnum() and before.isalnum()) or (piece[-1:].isalnum() and after.isalnum())
+        if not cut:
+            return place
+        at = place + 1
+    return -1
 
 
 def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, *, bare: bool = False) -> list[str]:

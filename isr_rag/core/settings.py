@@ -278,7 +278,10 @@ def consult(reference: Reference, case: Case) -> Estimate:
     target, labels = cast(object, given.target), len(case.predicate.label_names)
     if target is not None and not (type(target) is int and 0 <= target < labels):
         raise ReferenceFailedError(f"the reference {name} names the label {target!r}, of {labels}")
-    return given if type(given.p_ref) is float else replace(given, p_ref=p_ref)
+    guaranteed = None if given.guaranteed is None else bool(given.guaranteed)  # numpy's False is not False
+    pointwise = None if given.pointwise is None else probability(given.pointwise, f"{name} (pointwise)")
+    lowest = None if given.lowest_h_star is None else probability(given.lowest_h_star, f"{name} (lowest_h_star)")
+    return replace(given, p_ref=p_ref, guaranteed=guaranteed, pointwise=pointwise, lowest_h_star=lowest)
 
 
 def target_of(predicate: Predicate, estimate: Estimate) -> int:

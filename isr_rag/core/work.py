@@ -137,7 +137,7 @@ class _Rows:
 
     def add(self, request: ScoreRequest, scores: Scores) -> None:
         low, high = checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
-        self.low, self.high, self.passes = self.low + low, self.high + high, self.passes + scores.passes
+        self.low, self.high, self.passes = self.low + low, self.high + high, self.passes + int(scores.passes)
 
     def of(self, target: int | None) -> tuple[Values, Values]:
         """Both ends of a label's probability for each ordering; no high ends where all are exact, nothing for an open

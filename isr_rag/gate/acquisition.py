@@ -13,7 +13,7 @@ from isr_rag.core.evidence import EvidenceLike, as_chunks, one_line
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import CalibratedReference, Reference, below_target, check_count, lowest_target
 from isr_rag.core.work import Asked, Item, undecided
-from isr_rag.errors import ConfigurationError, ISRError, RetrieverFailedError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
 from isr_rag.gate import ISRGate
 
 Chunks = Sequence[EvidenceLike]
@@ -95,7 +95,7 @@ def gate_of_round(gate: ISRGate, rounds: int, predicate: str, reference: Referen
     if rounds == 1:
         return gate
     share = share_of_round(reference or gate.reference, predicate, gate.h_star, rounds)
-    return gate.in_loop(rounds) if share == gate.h_star else gate.with_h_star(share)
+    return gate.in_loop(rounds) if share == gate.h_star else gate.with_h_star(share, reference=reference)
 
 
 def share_of_round(reference: Reference | None, predicate: str, h_star: float, rounds: int) -> float:
@@ -139,7 +139,8 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
 
     Raises:
         ConfigurationError: if rounds < 1, or no evidence could bring the gate's calibration to what a round needs.
-        RetrieverFailedError: if the retriever raises and the gate's `on_error` is `raise`; else the loop abstains.
+        RetrieverFailedError: if the retriever raises, or returns no list of chunks, and the gate's `on_error` is
+            `raise` (errors of this package are raised as they are); else the loop abstains.
         ISRError: as the gate's `decide`.
 
     Examples:
@@ -156,11 +157,11 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
     loop = _Loop(gate, asked, rounds)
     while loop.stop is None:
         try:
-            chunks = retrieve(loop.query, loop.round, loop.previous)
+            item = loop.gather(retrieve(loop.query, loop.round, loop.previous))
         except Exception as error:
             loop.retriever_failed(error)
             break
-        if (item := loop.gather(chunks)) is not None:
+        if item is not None:
             loop.decided(loop.gate.decide_batch([item])[0])
     return loop.trail()
 
@@ -170,11 +171,11 @@ async def aacquire(gate: ISRGate, retrieve: ARetrieve, *, rounds: int = 2, **ask
     loop = _Loop(gate, asked, rounds)
     while loop.stop is None:
         try:
-            chunks = await retrieve(loop.query, loop.round, loop.previous)
+            item = loop.gather(await retrieve(loop.query, loop.round, loop.previous))
         except Exception as error:
             loop.retriever_failed(error)
             break
-        if (item := loop.gather(chunks)) is not None:
+        if item is not None:
             loop.decided((await loop.gate.adecide_batch([item]))[0])
     return loop.trail()
 
@@ -208,7 +209,13 @@ class _Loop:
         """Add new chunks; None when a further round brought nothing new."""
         before = len(self._evidence)
         given_chunks = list(chunks) if isinstance(chunks, Iterator) else chunks  # read twice
-        for given, chunk in zip(given_chunks, as_chunks(given_chunks), strict=True):
+        try:
+            read = as_chunks(given_chunks)
+        except (InvalidTypeError, InvalidInputError) as error:
+            raise RetrieverFailedError(
+                f"the retriever returned something that is not a list of chunks: {error}"
+            ) from error
+        for given, chunk in zip(given_chunks, read, strict=True):
             self._evidence.setdefault((chunk.title or "", one_line(chunk.text)), given)
         if self.round > 0 and len(self._evidence) == before:
             self.stop = "nothing_new"
@@ -229,10 +236,11 @@ class _Loop:
 
     def retriever_failed(self, error: Exception) -> None:
         """Raise, or abstain where the gate's policy says so."""
-        if isinstance(error, ISRError):
-            raise error
-        detail = f"the retriever raised {type(error).__name__}: {error}"
+        own = isinstance(error, RetrieverFailedError)
+        detail = str(error) if own else f"the retriever raised {type(error).__name__}: {error}"
         if self.gate.on_error == "raise":
+            if isinstance(error, ISRError):
+                raise error
             raise RetrieverFailedError(detail) from error
         self.stop = "failed"
         if self.previous is None:

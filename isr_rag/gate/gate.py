@@ -153,9 +153,12 @@ class ISRGate:
         """Target hallucination rate h*."""
         return self.settings.h_star
 
-    def with_h_star(self, h_star: float) -> ISRGate:
-        """The same gate with another target; ConfigurationError if it lies outside (0, 1) or can never be reached."""
-        return self._with(settings=replace(self.settings, h_star=h_star))
+    def with_h_star(self, h_star: float, *, reference: Reference | None = None) -> ISRGate:
+        """The same gate with another target, and a reference in place of its own if one is given.
+
+        ConfigurationError if the target lies outside (0, 1) or can never be reached.
+        """
+        return self._with(settings=replace(self.settings, h_star=h_star), reference=reference or self.reference)
 
     def with_on_error(self, on_error: OnError) -> ISRGate:
         """The same gate with another policy, `raise` or `abstain`, for a scorer or reference that fails."""

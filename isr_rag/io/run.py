@@ -202,7 +202,9 @@ def decide_lines(gate: ISRGate, batch: Sequence[RawLine]) -> list[Record]:
 def _records(gate: ISRGate, batch: Sequence[RawLine], judge: Judge, field: str) -> list[Record]:
     lines = [parse(number, text) for number, text in batch]
     outcomes = _judge([line for line in lines if line.error is None], judge)
-    _stop_unless_lines_are_bad(gate, outcomes)
+    # A batch in which all fail says little where it is short and others came before it.
+    telling = len(outcomes) >= BATCH or (bool(batch) and batch[0][0] == 1)
+    _stop_unless_lines_are_bad(gate, outcomes, telling=telling)
     remaining = iter(outcomes)
     records: list[Record] = []
     for line in lines:
@@ -225,7 +227,7 @@ def _judge(lines: Sequence[ItemLine], judge: Judge) -> list[Decision | AnswerAud
         return [error] if len(lines) == 1 else [one for line in lines for one in _judge([line], judge)]
 
 
-def _stop_unless_lines_are_bad(gate: ISRGate, outcomes: Sequence[object]) -> None:
+def _stop_unless_lines_are_bad(gate: ISRGate, outcomes: Sequence[object], *, telling: bool) -> None:
     """Raise the first failure if the scorer or the reference fails altogether, not only at some lines."""
     of_lines = (InvalidInputError, InvalidTypeError)
     failed = [one for one in outcomes if isinstance(one, Exception) and not isinstance(one, of_lines)]
@@ -235,5 +237,5 @@ def _stop_unless_lines_are_bad(gate: ISRGate, outcomes: Sequence[object]) -> Non
             gate.with_on_error("raise").decide([text], claim=text, reference=Oracle(1.0))
         except Exception:
             raise failed[0] from None
-    elif failed and len(failed) == len(outcomes):
+    elif telling and failed and len(failed) == len(outcomes):
         raise failed[0]

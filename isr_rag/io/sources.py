@@ -17,6 +17,8 @@ from isr_rag.io.documents import SECONDS, DocumentReader, check_size
 CHUNK_WORDS = 120
 """Most words of a chunk that is cut out of running text, unless one paragraph has more."""
 
+_PARAGRAPH = re.compile(r"(?s).+?(?:\r?\n[ \t]*\r?\n|\Z)")
+_LONGEST_WORD = 20  # characters a word on average, above which a text has no spaces between its words
 _LONGEST_PARAGRAPH = 600  # words of the longest paragraph that stays whole
 _LARGEST = 64 * 2**20  # bytes of the largest file that is read
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
@@ -92,7 +94,7 @@ def _read_stdin() -> Iterator[Chunk]:
     start = text.lstrip()[:1]
     chunks = _json_list(text, name) if start == "[" else None
     if chunks is None:
-        chunks = _json_lines(text, name) if start in ("{", '"') else chunk_text(text)
+        chunks = _json_lines(text, name) if start == "{" or _is_json(text.lstrip()) else chunk_text(text)
     yield from chunks
 
 
@@ -178,6 +180,14 @@ def _json_list(text: str, name: str) -> Iterable[Chunk] | None:
         raise InvalidInputError(f"{name}: {error}") from error
 
 
+def _is_json(text: str) -> bool:
+    """Whether the first line of a text is a text in JSON, and no quotation."""
+    try:
+        return text.startswith('"') and isinstance(strict_json.loads(text.split("\n", 1)[0]), str)
+    except ValueError:
+        return False
+
+
 def _json_lines(text: str, name: str) -> Iterator[Chunk]:
     for number, line in enumerate(re.finditer(r"[^\n]*\n?", text), start=1):  # a list of all takes much memory
         if line[0].strip():
@@ -207,10 +217,11 @@ def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
     """
     gathered: list[str] = []
     size = 0
-    for paragraph in filter(None, (one_line(found[0]) for found in re.finditer(r"(?s).+?(?:\n\n|\Z)", text))):
+    for paragraph in filter(None, (one_line(found[0]) for found in _PARAGRAPH.finditer(text))):
         long = words(paragraph) > _LONGEST_PARAGRAPH
         for part in split_sentences(paragraph) if long else (paragraph,):
-            more = words(part) if long else len(part.split())
+            spaced = len(part.split())
+            more = words(part) if long or len(part) > _LONGEST_WORD * spaced else spaced
             if gathered and size + more > CHUNK_WORDS:
                 yield Chunk(" ".join(gathered), title)
                 gathered, size = [], 0

@@ -180,3 +180,103 @@ def test_citations_of_authors_are_found_by_whole_names_and_years() -> None:
     )
     answer = "(O’Neil, 2019) (Smith, 2019a) (Smith-Jones, 2019) (Smith et al., 2020; Jones 2019) Smith (1999)"
     assert [one.chunks for one in Markers(chunks, answer).find(answer)] == [(0,), (0,), (0,), (1, 0)]
+
+
+def kinds(text: str) -> set[str]:
+    return {part.kind.value for part in cut(text, Markers((), text))}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "His father was born in Texas.",
+        "Higher doses of it are made in Texas.",
+        "Dearborn lies in Texas.",
+        "Surely it rains.",
+        "Sure, she was raised in Texas.",
+        "Sure, I know that it rains.",
+        "Certainly, the capital of Australia is Sydney.",
+        "Of course the moon is cheese.",
+        "Hi, Paris burned down.",
+        "Here is the answer: Sydney is the capital.",
+        "Thanks to its engine it is fast.",
+        "I am happy to report that cancer is cured.",
+        "Feel free to note that smoking is healthy.",
+        "If you have diabetes you need no insulin, ask any doctor.",
+        "The documents do not mention her school, but she studied in Texas for 9 years.",
+        "The documents do not mention her school and she studied in Texas.",
+        "The sources do not say it, although she lived there all her life.",
+        "I am not sure, but the answer is that Paris has 50 million inhabitants.",
+        "I don't know, Paris has 50 million people.",
+        "I cannot stress enough that smoking is to blame.",
+        "I'm sorry to say that the company went bankrupt.",
+        "I'm afraid Paris burned to the ground.",
+        "There is no evidence that vaccines work.",
+    ],
+)
+def test_a_fact_is_judged_whatever_it_begins_with(text: str) -> None:
+    assert kinds(text) == {"statement"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        (
+            "greeting",
+            [
+                "Hello, John!",
+                "Dear Ms. Smith,",
+                "Sure, here is a summary of the documents.",
+                "Certainly! I can help with that.",
+                "Thank you for your question.",
+                "I hope that this information is useful.",
+                "If you have any further questions, feel free to ask.",
+                "Let me know if you need anything else!",
+                "I'd be happy to help with that!",
+                "Kind regards, Anna",
+                "Based on the provided context",
+            ],
+        ),
+        (
+            "refusal",
+            [
+                "I'm sorry, but the context does not mention the date.",
+                "Unfortunately, the provided context does not mention Marie Curie's school.",
+                "Based on the provided context, I don't know.",
+                "The documents do not mention her school, so I cannot answer.",
+                "I do not have enough information.",
+                "There is no evidence in the documents.",
+            ],
+        ),
+    ],
+)
+def test_what_states_nothing_is_not_judged(kind: str, texts: list[str]) -> None:
+    assert [kinds(text) for text in texts] == [{kind}] * len(texts)
+
+
+def test_what_is_released_of_a_sentence_is_what_was_judged_of_it() -> None:
+    (part,) = cut("Curie was born <in Texas and not> in <b>Warsaw</b>.", Markers((), ""))
+    assert part.plain == "Curie was born <in Texas and not> in Warsaw."
+    (part,) = cut('It [burned](http://a "in 1914").', Markers((), ""))
+    assert "in 1914" in part.plain
+
+
+def test_a_line_that_a_tab_indents_is_found_whole() -> None:
+    text = "- Curie was born in Warsaw.\n\tShe studied long in Texas.\n- It rains."
+    assert [text[slice(*part.span)] for part in cut(text, Markers((), text))][1] == "She studied long in Texas."
+
+
+@pytest.mark.parametrize("half", ["\ud800", "\ud83d", "\udfff"])
+def test_half_a_surrogate_pair_is_a_character(half: str) -> None:
+    text = f"It rains {half} here. It snows."
+    assert [text[slice(*part.span)] for part in cut(text, Markers((), text))] == [f"It rains {half} here.", "It snows."]
+
+
+def test_a_list_of_sources_may_follow_its_title_at_once() -> None:
+    text = "It rains [1].\n\nSources:\n[1] River guide\n[2] Atlas"
+    assert [part.kind.value for part in cut(text, Markers((), text))] == ["statement", "heading", "sources", "sources"]
+
+
+def test_an_index_in_code_is_no_marker_that_counts_from_zero() -> None:
+    text = "See `x[0]` and y[0] [1]."
+    assert [one.chunks for one in Markers(as_chunks(["a", "b"]), text).find(text)][-1] == (0,)

@@ -16,7 +16,7 @@ from isr_rag.errors import InvalidInputError, OutputError, ReferenceFailedError,
 from isr_rag.io import Summary, check_file
 from isr_rag.io.items import BATCH
 from isr_rag.io.journal import Journal
-from isr_rag.references import Oracle
+from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
 
 
@@ -310,3 +310,16 @@ def test_parquet_is_refused(gate: ISRGate, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="not Parquet"):
         check_file(gate, write(tmp_path / "in.jsonl", lines(1)), tmp_path / "out.parquet")
     assert {path.name for path in tmp_path.iterdir()} == {"in.parquet", "in.jsonl"}
+
+
+def test_one_bad_item_alone_in_the_last_batch_does_not_end_a_run(tmp_path: Path) -> None:
+    def trusts(case: Case) -> float:
+        if "17" in case.predicate.query:
+            raise ValueError("not this one")
+        return 1.0
+
+    path = tmp_path / "in.jsonl"
+    lines = [{"id": n, "claim": f"It is {n}.", "evidence": [f"It is {n}."]} for n in range(1, 18)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    done = check_file(ISRGate(FixedScorer([0.99]), Oracle(trusts)), path, tmp_path / "out.jsonl")
+    assert (done.decided, done.bad) == (16, 1)
