@@ -602,3 +602,26 @@ class TestTheBoundaryOfDraftGate:
         with pytest.raises(BreakpointException) as stopped:
             self.pipeline().run({"ask": {"value": QUESTION}}, break_point=Breakpoint("gate"))
         assert holds_canary(stopped.value.pipeline_snapshot)
+
+
+def test_what_a_generator_writes_into_its_messages_goes_nowhere() -> None:
+    @component
+    class Writing:
+        warmed = 0
+
+        def warm_up(self) -> None:
+            self.warmed += 1
+
+        @component.output_types(replies=list[ChatMessage])
+        def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+            messages[-1].meta["draft"] = SECRET
+            messages.append(ChatMessage.from_assistant(SECRET))
+            return {"replies": [ChatMessage.from_assistant(SECRET)]}
+
+    writing = Writing()
+    gated, asked = ISRChatGenerator(writing, core(0.0)), [ChatMessage.from_user(QUESTION)]
+    asyncio.run(gated.warm_up_async())
+    assert writing.warmed == 1  # also with a gate that is there already
+    found = [Document(content="The Seine flows through Paris.")]
+    assert not holds_canary(gated.run(asked, QUESTION, found)) and not holds_canary(asked)
+    assert not holds_canary(asyncio.run(gated.run_async(asked, QUESTION, found))) and not holds_canary(asked)

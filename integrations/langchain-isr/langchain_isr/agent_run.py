@@ -82,7 +82,8 @@ class AgentRun:
     @classmethod
     def of(cls, state: Mapping[str, Any], tools: frozenset[str] | None) -> AgentRun:
         """The run that a state describes."""
-        begun = cast(Begun, state["isr_run"])
+        # A thread that was interrupted before the middleware was there goes on without a beginning.
+        begun = cast(Begun, state.get("isr_run") or begin(state["messages"]))
         found = cast(list[Found], list((state.get("isr_found") or {}).values()))
         rounds = {0: list(begun["given"])} if begun["given"] else {}
         for one in found:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from isr_rag import AnswerAudit
 from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
-from isr_rag.gate.adapters import MESSAGE, gate_for, numbered
+from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, stands_alone
 from langchain_isr.batched import Judging, StateOrError, checked_state
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
@@ -104,7 +104,7 @@ class ISRAudit(Judging[AnswerAudit]):
             refuse_unknown_drafts(given, known, self.answer_key)
         return {
             "answer": text_of(given[self.answer_key]),
-            "question": given.get(self.question_key) or None,
+            "question": _alone(given.get(self.question_key)),
             "evidence": audited_evidence(given[self.documents_key], self.document_prompt),
             "h_star": self.h_star,
         }
@@ -117,6 +117,11 @@ class ISRAudit(Judging[AnswerAudit]):
         if self.on_unsupported == "trim":
             outcome[self.answer_key] = trimmed(state[self.answer_key], judged, self.message, cite=self.cite)
         return outcome
+
+
+def _alone(question: Any) -> Any:
+    """A question that stands alone. Another says nothing about a statement without the conversation."""
+    return None if not question or (isinstance(question, str) and not stands_alone(question)) else question
 
 
 def audited_evidence(documents: Any, document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Chunk]:

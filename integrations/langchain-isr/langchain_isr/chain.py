@@ -54,6 +54,11 @@ class ISRChain(Batched):
             raise ConfigurationError("a chain without a gate decides nothing: give before=ISRGate() or after=ISRGate()")
         if isinstance(self.before, ISRGate):
             require_answerable(self.before.core("before"), before=True)
+        if self.after is not None and self.after.answer_key != "answer":
+            raise ConfigurationError(
+                f"the chain puts its draft under 'answer', and this gate judges {self.after.answer_key!r}: leave out "
+                "its answer_key"
+            )
         if self.after is not None:
             require_answerable(self.after.core("after"), after=True)
             refuse_telling(self.draft)
@@ -132,7 +137,7 @@ class ISRChain(Batched):
         if not _answers(state):
             yield AddableDict(answer=self.message)
             return
-        for piece in self.draft.stream(state, config):
+        for piece in self.draft.stream(handed(state), config):
             if text := text_of(piece):
                 yield AddableDict(answer=text)
 
@@ -146,7 +151,7 @@ class ISRChain(Batched):
         if not _answers(state):
             yield AddableDict(answer=self.message)
             return
-        async for piece in self.draft.astream(state, config):
+        async for piece in self.draft.astream(handed(state), config):
             if text := text_of(piece):
                 yield AddableDict(answer=text)
 
@@ -223,7 +228,7 @@ class _Work:
         if decision.answered or self._chain.after.on_abstain == "annotate":
             return {**state, KEY: decision.to_dict()}
         if self._chain.after.on_abstain == "raise":
-            return ISRAbstained(decision, state["documents"])
+            return ISRAbstained(decision, state[self._chain.after.documents_key])
         return {**state, KEY: decision.to_dict(), "answer": self._chain.message}
 
     def _each(self, results: list[Any], note: Callable[[int, Any], bool]) -> None:

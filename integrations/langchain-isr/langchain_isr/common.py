@@ -94,19 +94,20 @@ def evidence_of(documents: object, document_prompt: BasePromptTemplate[str] = DO
     return [chunk for chunk in chunks if one_line(chunk.text)]
 
 
-def key_of(document: Document | str) -> tuple[str, str]:
-    """What tells documents of several rounds apart: title and text. Ids repeat, so they do not."""
-    if isinstance(document, str):
-        return "", one_line(document)
-    return one_line(str(document.metadata.get("title", ""))), one_line(document.page_content)
+def gathered(rounds: Sequence[Sequence[Document]], document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Document]:
+    """The documents of several rounds: each round adds those that no round before it had; twins in a round survive.
 
+    Title and rendered text tell documents apart, as they do for the gate. Ids repeat, so they do not.
+    """
 
-def gathered(rounds: Sequence[Sequence[Document]]) -> list[Document]:
-    """The documents of several rounds: each round adds those that no round before it had; twins in a round survive."""
+    def key(document: Document) -> tuple[str, str]:
+        chunk = chunk_of(document, document_prompt)
+        return one_line(chunk.title or ""), one_line(chunk.text)
+
     documents: list[Document] = []
     for found in rounds:
-        known = {key_of(document) for document in documents}
-        documents += [document for document in found if key_of(document) not in known]
+        known = set(map(key, documents))
+        documents += [document for document in found if key(document) not in known]
     return documents
 
 
@@ -211,16 +212,19 @@ def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer
 
 
 def handed(state: State) -> State:
-    """The state for a draft: what it writes into its dict, lists and documents goes nowhere."""
+    """The state for a draft: what it writes into its dicts, lists, documents and messages goes nowhere."""
     return {key: _copied(value) for key, value in state.items()}
 
 
 def _copied(value: Any) -> Any:
     if isinstance(value, Document):
-        return value.model_copy(update={"metadata": {**value.metadata}})
-    if isinstance(value, list):
-        return [_copied(one) for one in cast(list[Any], value)]
-    return {**value} if type(value) is dict else value
+        return value.model_copy(update={"metadata": _copied(value.metadata)})
+    if isinstance(value, BaseMessage):
+        return value.model_copy(deep=True)
+    if isinstance(value, (list, tuple)):
+        copied = [_copied(one) for one in cast(Iterable[Any], value)]
+        return copied if isinstance(value, list) else tuple(copied)
+    return {key: _copied(one) for key, one in cast(State, value).items()} if isinstance(value, dict) else value
 
 
 def _may_be_draft(value: object, answer: str | None) -> bool:

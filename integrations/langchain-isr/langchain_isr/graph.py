@@ -258,7 +258,7 @@ class _Nodes:
     def answer(self, state: State, config: RunnableConfig) -> State:
         """Draft, and release the draft only if the evidence supports it."""
         if not self.release:
-            return {"answer": text_of(self.draft.invoke(state, config)), "stop": "answered"}
+            return {"answer": text_of(self.draft.invoke(handed(state), config)), "stop": "answered"}
         draft = None
         if state["documents"]:
             with quietly():
@@ -269,7 +269,7 @@ class _Nodes:
     async def aanswer(self, state: State, config: RunnableConfig) -> State:
         """As `answer`."""
         if not self.release:
-            return {"answer": text_of(await self.draft.ainvoke(state, config)), "stop": "answered"}
+            return {"answer": text_of(await self.draft.ainvoke(handed(state), config)), "stop": "answered"}
         draft = None
         if state["documents"]:
             with quietly():
@@ -295,7 +295,7 @@ class _Nodes:
 
     def _more(self, state: State, found: list[Document]) -> State:
         """The state with what a round brought; a further round that brings nothing new is the last."""
-        documents = gathered([state["documents"], found])
+        documents = gathered([state["documents"], found], self.document_prompt)
         nothing_new = state["round"] > 0 and len(documents) == len(state["documents"])
         return {"documents": documents, "round": state["round"] + 1, "stop": "nothing_new" if nothing_new else None}
 

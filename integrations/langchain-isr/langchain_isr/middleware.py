@@ -273,7 +273,7 @@ def _leads_past(request: ToolCallRequest) -> ConfigurationError:
 
 
 def _record(request: ToolCallRequest, message: ToolMessage | None, failed: str | None = None) -> dict[str, Any]:
-    number = request.state["isr_run"]["searches"]
+    number = (request.state.get("isr_run") or {"searches": 0})["searches"]
     return {"isr_found": {f"{number}/{request.tool_call['id']}": found_by(message, number, failed)}}
 
 

@@ -146,7 +146,7 @@ class ISRRetriever(BaseRetriever):
             made = acquire(self.gate, retrieve, question=query, rounds=self.rounds).decision
         decision = asked(made, query)
         dispatch_custom_event(EVENT, decision.to_dict(), config=config)
-        return gathered(search.rounds), decision
+        return gathered(search.rounds, self.document_prompt), decision
 
     async def _aacquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Decision]:
         search = _Search(self, k or self.k)
@@ -162,7 +162,7 @@ class ISRRetriever(BaseRetriever):
             made = (await aacquire(self.gate, retrieve, question=query, rounds=self.rounds)).decision
         decision = asked(made, query)
         await adispatch_custom_event(EVENT, decision.to_dict(), config=config)
-        return gathered(search.rounds), decision
+        return gathered(search.rounds, self.document_prompt), decision
 
 
 @dataclass

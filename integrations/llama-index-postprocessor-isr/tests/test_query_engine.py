@@ -15,6 +15,7 @@ from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine, SubQuestionQueryEngine
 from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
 from llama_index.core.response_synthesizers import ResponseMode, get_response_synthesizer
+from llama_index.core.retrievers import RecursiveRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import QueryEngineTool
 from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
@@ -327,3 +328,43 @@ def test_an_audit_of_which_nothing_may_go_out_is_an_abstention() -> None:
 def test_an_audit_after_drafting_takes_one_round() -> None:
     with pytest.raises(ConfigurationError):
         ISRQueryEngine(Pipeline().engine, gate=fixed(1), place="after", rounds=2, audit=True)
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+def test_an_audit_does_not_judge_a_follow_up_that_does_not_stand_alone(run: str) -> None:
+    engine = ISRQueryEngine(
+        Pipeline(draft="1945").engine, gate=auditing_gate(), place="after", audit=True, message=MESSAGE
+    )
+    asked = "And when did it end?"
+    response = engine.query(asked) if run == "query" else asyncio.run(engine.aquery(asked))
+    assert str(response) == MESSAGE
+
+
+@pytest.mark.parametrize("place", ["after", "both"])
+def test_what_a_synthesizer_writes_into_its_nodes_goes_nowhere(place: Any) -> None:
+    found = [node("The Seine flows through Paris.", "a")]
+
+    class Writing(RetrieverQueryEngine):
+        def synthesize(self, query_bundle: QueryBundle, nodes: list[NodeWithScore], **more: Any) -> Any:
+            nodes[0].node.metadata["answer"] = "red green"
+            return super().synthesize(query_bundle, nodes, **more)
+
+    plain = Pipeline()
+    writing = Writing(TopKRetriever(lambda query, round_number: found), plain.engine._response_synthesizer)
+    drafts = fixed(lambda case: float("red" not in case.predicate.query))
+    response = ISRQueryEngine(writing, gate=drafts, place=place, message=MESSAGE).query("Where is the Seine?")
+    assert str(response) == MESSAGE and plain.calls
+    assert [one.node.metadata for one in response.source_nodes] == [found[0].node.metadata] == [{}]
+
+
+def test_a_retriever_that_asks_other_engines_gives_no_evidence_without_answering() -> None:
+    inner = Pipeline().engine
+    retriever = RecursiveRetriever("root", retriever_dict={"root": inner.retriever}, query_engine_dict={"other": inner})
+    engine = RetrieverQueryEngine(retriever, inner._response_synthesizer)
+    for place in ("before", "both"):
+        with pytest.raises(ConfigurationError, match="cannot retrieve without answering"):
+            ISRQueryEngine(engine, gate=fixed(1), place=place)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="cannot retrieve without answering"):
+        ISRQueryEngine(ISRQueryEngine(inner, gate=fixed(1)), gate=fixed(1))
+    nested = ISRQueryEngine(ISRQueryEngine(inner, gate=fixed(1)), gate=fixed(1), place="after")
+    assert str(nested.query("Where is the Seine?")) == "red green blue"

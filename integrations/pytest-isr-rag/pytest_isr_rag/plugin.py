@@ -67,9 +67,11 @@ def read_questions(path: Path) -> list[dict[str, Any]]:
         pytest.UsageError: if it is missing, or a line is not a record with its own id.
     """
     try:
-        records = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+        records = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
         if not records or len({str(one["id"]) for one in records}) < len(records):
             raise ValueError("it is empty, or two records share an id")
+        if any(isinstance(one["answers"], str) for one in records):
+            raise ValueError("answers is a list of texts, not a text")
         return [
             {**one, "id": str(one["id"]), "question": str(one["question"]), "answers": list(one["answers"])}
             for one in records

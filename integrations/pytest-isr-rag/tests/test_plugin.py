@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+
+from pytest_isr_rag.plugin import read_questions
 
 pytest_plugins = ["pytester"]
 TEST = """
@@ -46,3 +49,12 @@ def test_the_header_says_what_the_questions_can_show(folder: pytest.Pytester) ->
 def test_a_file_that_holds_no_questions_is_refused(folder: pytest.Pytester) -> None:
     folder.path.joinpath("rag_questions.jsonl").write_text('{"id": 1}', "utf-8")
     assert run(folder, []).ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_an_answer_that_is_no_list_is_refused_and_lines_end_with_newlines_alone(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"id": 1, "question": "q", "answers": "English Channel"}\n', "utf-8")
+    with pytest.raises(pytest.UsageError, match="list of texts"):
+        read_questions(path)
+    path.write_text('{"id": 1, "question": "a\u2028b", "answers": ["x"]}\n', "utf-8")
+    assert read_questions(path)[0]["question"] == "a\u2028b"

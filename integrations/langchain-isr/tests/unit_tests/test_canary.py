@@ -37,6 +37,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.output_parsers import JsonOutputParser
+from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnableParallel
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tools import InjectedToolCallId, create_retriever_tool, tool
@@ -59,6 +60,7 @@ from isr_rag.gate.adapters import unread
 from isr_rag.references import Case
 from isr_rag.testing import FixedScorer
 from langchain_isr import (
+    ISRAbstained,
     ISRAudit,
     ISRChain,
     ISRCompressor,
@@ -69,6 +71,7 @@ from langchain_isr import (
     isr_node,
 )
 from langchain_isr.agent_turn import _names
+from langchain_isr.common import gathered
 
 QUESTION = "Which river flows through Paris?"
 ASKED: Any = {"question": QUESTION}
@@ -1041,21 +1044,60 @@ def test_a_draft_that_is_neither_text_nor_message_is_an_error_that_does_not_quot
 def test_what_a_draft_writes_into_its_input_goes_nowhere() -> None:
     def writes(state: dict[str, Any]) -> str:
         state["raw"] = "Thought: fine. " + SECRET
+        state["memo"]["log"].append(SECRET)
+        state["pair"][0].metadata["lines"].append(SECRET)
+        state["chat_history"][0].additional_kwargs["said"] = SECRET
         state["documents"][0].metadata["note"] = SECRET
         state["documents"][0].page_content += SECRET
         state["documents"].append(Document(SECRET))
         return SECRET
 
     given = rivers(2)
-    chain = ISRChain(draft=RunnableLambda(writes), after=ISRGate(gate=gate(FATES["abstains"])))
-    assert clean(chain.invoke({**ASKED, "documents": given}), given)
-    assert clean(chain.batch([{**ASKED, "documents": given}] * 2), given)
+    state = {
+        **ASKED,
+        "documents": given,
+        "memo": {"log": []},
+        "pair": (Document("x", metadata={"lines": []}),),
+        "chat_history": [HumanMessage("Hello.")],
+    }
+    chain = ISRChain(draft=RunnableLambda(writes), after=ISRGate(gate=gate(FATES["abstains"]), other_texts="pass"))
+    assert clean(chain.invoke(state), state)
+    assert clean(chain.batch([state] * 2), state)
     watch = Watch()
+
+    def writes_decisions(state: dict[str, Any]) -> str:
+        state["documents"][0].metadata["note"] = state["isr"]["settings"]["note"] = SECRET
+        return SECRET
+
     graph = create_isr_graph(
         RunnableLambda(lambda question: given),
-        RunnableLambda(writes),
+        RunnableLambda(writes_decisions),
+        when="both",
         gate=gate(FATES["abstains"]),
         checkpointer=watch.saver,
     )
     watch.run(graph, ASKED)
     assert watch.clean(given)
+
+
+def test_a_chain_judges_the_key_that_its_draft_is_under() -> None:
+    draft = RunnableLambda(lambda state: SECRET)
+    with pytest.raises((ConfigurationError, ValueError), match="leave out its answer_key"):
+        ISRChain(draft=draft, after=ISRGate(gate=gate(), answer_key="output", other_texts="pass"))
+    raising = ISRGate(gate=gate(FATES["abstains"]), documents_key="context", on_abstain="raise")
+    with pytest.raises(ISRAbstained):
+        ISRChain(draft=draft, after=raising).invoke({**ASKED, "context": rivers(2)})
+
+
+def test_an_audit_does_not_read_a_statement_into_a_question_that_does_not_stand_alone() -> None:
+    judged: list[str] = []
+    noting = gate(lambda case: judged.append(case.predicate.query) or 1.0)  # type: ignore[func-returns-value]
+    state = {"question": "And when did it end?", "documents": rivers(2), "answer": "1945"}
+    ISRAudit(gate=noting).invoke(state)
+    assert not any("And when" in query for query in judged)
+
+
+def test_documents_that_a_prompt_renders_apart_are_two() -> None:
+    prompt = PromptTemplate.from_template("{year}: {page_content}")
+    rounds = [[Document("It rained.", metadata={"year": year})] for year in (2019, 2023)]
+    assert len(gathered(rounds, prompt)) == 2 and len(gathered(rounds)) == 1

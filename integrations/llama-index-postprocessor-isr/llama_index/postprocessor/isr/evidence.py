@@ -221,8 +221,23 @@ class EngineRounds:
 
 
 def can_retrieve(engine: BaseQueryEngine) -> bool:
-    """Whether a query engine can retrieve without answering."""
-    return type(engine).retrieve is not BaseQueryEngine.retrieve
+    """Whether a query engine can retrieve without answering, and answer from that; a retriever of answers cannot."""
+    retriever = getattr(engine, "_retriever", None)
+    answers = bool(getattr(retriever, "_query_engine_dict", None))
+    apart = type(engine).retrieve is not BaseQueryEngine.retrieve
+    return apart and type(engine).synthesize is not BaseQueryEngine.synthesize and not answers
+
+
+def copied(nodes: Nodes) -> Nodes:
+    """Copies for what drafts: what it writes into them goes nowhere."""
+    return [node.model_copy(deep=True) for node in nodes]
+
+
+def originals(nodes: Nodes, given: Nodes) -> Nodes:
+    """The nodes that a draft was made from, as they were retrieved where their text is what it was."""
+    known = {node.node.node_id: node for node in given}
+    pairs = [(known.get(node.node.node_id, node), node) for node in nodes]
+    return [first if first.node.get_content() == node.node.get_content() else node for first, node in pairs]
 
 
 async def aretrieve(engine: BaseQueryEngine, bundle: QueryBundle) -> Nodes:

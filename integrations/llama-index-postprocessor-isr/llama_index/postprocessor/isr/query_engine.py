@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, numbered, unquoted
+from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, numbered, stands_alone, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
     EngineRounds,
@@ -34,7 +34,9 @@ from llama_index.postprocessor.isr.evidence import (
     aretrieve,
     can_retrieve,
     chunk_of,
+    copied,
     gather,
+    originals,
 )
 from llama_index.postprocessor.isr.gate import warn_unless_last
 
@@ -137,9 +139,9 @@ class ISRQueryEngine(BaseQueryEngine):
         if self._place == "before" and not self._audit:
             return _attach(self._engine.synthesize(query_bundle, found.nodes), found)
         with drafting("llama_index", "workflows"):
-            response = self._engine.synthesize(query_bundle, found.nodes)
+            response = self._engine.synthesize(query_bundle, copied(found.nodes))
             draft = _read(response)
-        read = draft.source_nodes or found.nodes
+        read = originals(draft.source_nodes, found.nodes) or found.nodes
         if self._audit:
             audit = _audit(self._judge, question, draft, read)
             return self._audited(response, draft, read, audit, found)
@@ -157,15 +159,17 @@ class ISRQueryEngine(BaseQueryEngine):
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
             first = found_first
         with drafting("llama_index", "workflows"):
-            response = self._engine.synthesize(query_bundle, first) if first else self._engine.query(query_bundle)
+            response = (
+                self._engine.synthesize(query_bundle, copied(first)) if first else self._engine.query(query_bundle)
+            )
             draft = _read(response)
-        if self._audit:
-            read = draft.source_nodes
+        read = originals(draft.source_nodes, first)
+        if self._audit and stands_alone(question):
             audit = _audit(self._gate, question, draft, read)
             return self._audited(response, draft, read, audit, None)
 
         def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
-            return rounds.fetch(query, number, previous) if number else draft.source_nodes
+            return rounds.fetch(query, number, previous) if number else read
 
         found = gather(
             self._gate,
@@ -188,9 +192,9 @@ class ISRQueryEngine(BaseQueryEngine):
         if self._place == "before" and not self._audit:
             return _attach(await self._engine.asynthesize(query_bundle, found.nodes), found)
         with drafting("llama_index", "workflows"):
-            response = await self._engine.asynthesize(query_bundle, found.nodes)
+            response = await self._engine.asynthesize(query_bundle, copied(found.nodes))
             draft = await _aread(response)
-        read = draft.source_nodes or found.nodes
+        read = originals(draft.source_nodes, found.nodes) or found.nodes
         if self._audit:
             audit = await _aaudit(self._judge, question, draft, read)
             return self._audited(response, draft, read, audit, found)
@@ -209,17 +213,17 @@ class ISRQueryEngine(BaseQueryEngine):
             first = found_first
         with drafting("llama_index", "workflows"):
             if first:
-                response = await self._engine.asynthesize(query_bundle, first)
+                response = await self._engine.asynthesize(query_bundle, copied(first))
             else:
                 response = await self._engine.aquery(query_bundle)
             draft = await _aread(response)
-        if self._audit:
-            read = draft.source_nodes
+        read = originals(draft.source_nodes, first)
+        if self._audit and stands_alone(question):
             audit = await _aaudit(self._gate, question, draft, read)
             return self._audited(response, draft, read, audit, None)
 
         async def fetch(query: str, number: int, previous: Decision | None) -> Nodes:
-            return await rounds.afetch(query, number, previous) if number else draft.source_nodes
+            return await rounds.afetch(query, number, previous) if number else read
 
         found = await agather(
             self._gate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Iterator
 from typing import Any, Literal, cast
 
@@ -89,6 +90,14 @@ class ISRChatGenerator(Gating):
         if hasattr(self.chat_generator, "warm_up"):
             self.chat_generator.warm_up()
 
+    async def warm_up_async(self) -> None:
+        """As `warm_up`, without blocking the event loop."""
+        await Gating.warm_up_async(self)
+        if hasattr(self.chat_generator, "warm_up_async"):
+            await self.chat_generator.warm_up_async()
+        elif hasattr(self.chat_generator, "warm_up"):
+            await asyncio.to_thread(self.chat_generator.warm_up)
+
     @component.output_types(**DRAFT_OUTPUTS)
     def run(
         self,
@@ -114,7 +123,7 @@ class ISRChatGenerator(Gating):
         """
         self._check()
         with drafting("haystack"):
-            drafted = self.chat_generator.run(messages=list(messages))
+            drafted = self.chat_generator.run(messages=copy.deepcopy(messages))
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
         if (early := self._unjudged(drafted, found, documents, messages)) is not None:
             return early
@@ -134,9 +143,9 @@ class ISRChatGenerator(Gating):
         await self.warm_up_async()
         with drafting("haystack"):
             if hasattr(self.chat_generator, "run_async"):
-                drafted = await self.chat_generator.run_async(messages=list(messages))
+                drafted = await self.chat_generator.run_async(messages=copy.deepcopy(messages))
             else:
-                drafted = await asyncio.to_thread(self.chat_generator.run, messages=list(messages))
+                drafted = await asyncio.to_thread(self.chat_generator.run, messages=copy.deepcopy(messages))
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
         if (early := self._unjudged(drafted, found, documents, messages)) is not None:
             return early

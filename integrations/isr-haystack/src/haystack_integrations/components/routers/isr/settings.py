@@ -96,7 +96,7 @@ class Gating:
     async def warm_up_async(self) -> None:
         """As `warm_up`, without blocking the event loop."""
         if self._core is None:
-            await asyncio.to_thread(self.warm_up)
+            await asyncio.to_thread(Gating.warm_up, self)
 
     def to_dict(self) -> dict[str, Any]:
         """The component as plain data, as `Pipeline.dump` writes it.
