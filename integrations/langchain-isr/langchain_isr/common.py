@@ -153,6 +153,8 @@ def item_of(
     if missing:
         raise InvalidInputError(f"the gate needs {missing} in its input: set the keys that your chain uses")
     answer = state.get("answer")
+    if not isinstance(state["question"], str):
+        raise InvalidTypeError(f"a question must be a string, not {type(state['question']).__name__}")
     return {
         "question": state["question"],
         "evidence": evidence_of(state["documents"], document_prompt),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
 from lc_fakes import Runs, gate, rivers
 from pydantic import ValidationError
@@ -206,3 +207,9 @@ def test_the_compressor_lets_pass_empties_or_annotates() -> None:
     assert [document.metadata["isr"]["action"] for document in kept] == ["abstain"] * 3
     with pytest.raises(ISRAbstained):
         ISRCompressor(gate=gate(99)).compress_documents(documents, QUESTION)
+
+
+@pytest.mark.parametrize("question", [None, 5, HumanMessage("Which river?")])
+def test_a_question_that_is_no_text_is_a_typed_error(question: Any) -> None:
+    with pytest.raises(InvalidTypeError, match="a question must be a string"):
+        ISRGate(gate=gate()).invoke({"question": question, "documents": [Document("The Seine.")]})

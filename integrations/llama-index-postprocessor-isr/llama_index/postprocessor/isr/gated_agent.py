@@ -14,7 +14,7 @@ from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
 from llama_index.core.workflow import Context
 
 from isr_rag import ISRGate, Reason
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, stands_alone
 from llama_index.postprocessor.isr.agent import QUESTION, kept_nodes
@@ -94,6 +94,8 @@ class GatedAgent:
         Raises:
             ISRError: as `isr_rag.ISRGate.decide`.
         """
+        if not isinstance(user_msg, str):
+            raise InvalidTypeError(f"what the user says must be a string, not {type(user_msg).__name__}")
         memory = await self._memory(ctx, settings)
         history = list(await memory.aget(input=user_msg))
         sought = bool(history)
