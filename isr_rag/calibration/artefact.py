@@ -197,11 +197,6 @@ class CalibrationArtefact:
         fingerprint: the settings that it was fitted for.
         predicates: id of the predicate's template -> calibration.
         created_by: program and version that fitted it.
-
-    Examples:
-        >>> from isr_rag.gate.defaults import default_reference
-        >>> sorted(default_reference().calibration.predicates)
-        ['sufficient/1', 'supported-answer/1', 'supported-claim/1']
     """
 
     fingerprint: Fingerprint

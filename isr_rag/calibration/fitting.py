@@ -83,11 +83,6 @@ def fit_artefact(
     Raises:
         CalibrationError: for repeated ids or texts, leakage from training, bad scores or labels, or too few of a
             class or too few groups. Under 50 items of a class a CalibrationWarning is given.
-
-    Examples:
-        >>> from isr_rag.calibration import CalibrationRecord, Fingerprint, fit_artefact
-        >>> items = [CalibrationRecord(str(i), "supported-claim/1", 0.1 + 0.8 * (i % 2), i % 2) for i in range(400)]
-        >>> artefact = fit_artefact(items, fingerprint=Fingerprint("my model", None, None), created_by="my project")
     """
     settings = FitSettings() if settings is None else settings
     items = sorted(records, key=lambda record: (record.predicate, record.id))

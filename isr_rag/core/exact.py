@@ -121,23 +121,12 @@ def _quotes(quoted: str, source: str) -> bool:
     at = 0
     for part in _OMITTED.split(quoted):
         piece = _letters(part).strip(" .,;:!?'\"-")
-        found = [_whole_words(one, source, at) for one in (piece, piece[:1].swapcase() + piece[1:])]
-        places = [place for place in found if place >= 0]
-        if not places:
+        either = "|".join(re.escape(one) for one in (piece, piece[:1].swapcase() + piece[1:]))
+        found = re.compile(rf"(?<!\w)(?:{either})(?!\w)").search(source, at) if piece else None
+        if piece and not found:
             return False
-        at = min(places) + len(piece)
+        at = found.end() if found else at
     return True
-
-
-def _whole_words(piece: str, source: str, at: int) -> int:
-    """Where a piece stands in a source with no word cut at its ends; -1 where it does not."""
-    while (place := source.find(piece, at)) >= 0:
-        before, after = source[max(place - 1, 0) : place], source[place + len(piece) : place + len(piece) + 1]
-        cut = (piece[:1].isalnum() and before.isalnum()) or (piece[-1:].isalnum() and after.isalnum())
-        if not cut:
-            return place
-        at = place + 1
-    return -1
 
 
 def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, *, bare: bool = False) -> list[str]:

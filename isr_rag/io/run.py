@@ -80,18 +80,6 @@ def check_file(
         OutputError: if the output is the input, exists already, is named `.parquet`, or another process writes it.
         ISRError: if the scorer or the reference fails altogether and the gate's policy is to raise.
         OSError: if a file cannot be read or written. What is done is kept.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from isr_rag import ISRGate
-        >>> from isr_rag.io import check_file
-        >>> from isr_rag.references import Oracle
-        >>> from isr_rag.testing import FixedScorer
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> items = folder / "in.jsonl"
-        >>> _ = items.write_text('{"id": 1, "claim": "Lyon is a city.", "evidence": ["The city of Lyon is old."]}')
-        >>> check_file(ISRGate(FixedScorer([0.97]), Oracle(1.0)), items, folder / "out.jsonl").answered
-        1
     """
 
     def work(batches: Batches) -> Finished:

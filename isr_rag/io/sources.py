@@ -94,7 +94,7 @@ def _read_stdin() -> Iterator[Chunk]:
     start = text.lstrip()[:1]
     chunks = _json_list(text, name) if start == "[" else None
     if chunks is None:
-        chunks = _json_lines(text, name) if start == "{" or _is_json(text.lstrip()) else chunk_text(text)
+        chunks = _json_lines(text, name) if start in ("{", '"') else chunk_text(text)
     yield from chunks
 
 
@@ -178,14 +178,6 @@ def _json_list(text: str, name: str) -> Iterable[Chunk] | None:
         return as_chunks(plain) if isinstance(plain, list) else None
     except (ValueError, TypeError) as error:
         raise InvalidInputError(f"{name}: {error}") from error
-
-
-def _is_json(text: str) -> bool:
-    """Whether the first line of a text is a text in JSON, and no quotation."""
-    try:
-        return text.startswith('"') and isinstance(strict_json.loads(text.split("\n", 1)[0]), str)
-    except ValueError:
-        return False
 
 
 def _json_lines(text: str, name: str) -> Iterator[Chunk]:

@@ -119,15 +119,6 @@ class CachedScorer(_Caching):
         scorer: the scorer to ask when something is not there.
         directory: where the cache lies; made when missing.
         size_limit: bytes above which the entries stored first go; 1 GiB by default.
-
-    Examples:
-        >>> from tempfile import mkdtemp
-        >>> from isr_rag import CachedScorer, ISRGate
-        >>> from isr_rag.references import Oracle
-        >>> from isr_rag.testing import FixedScorer
-        >>> gate = ISRGate(scorer=CachedScorer(FixedScorer([0.9]), mkdtemp()), reference=Oracle(1.0))
-        >>> [gate.decide(["It rains."], claim="It rains.").passes for _ in range(2)]
-        [1, 0]
     """
 
     def __init__(self, scorer: Scorer, directory: str | Path, *, size_limit: int = 2**30) -> None:

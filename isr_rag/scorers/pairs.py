@@ -92,15 +92,12 @@ class Bm25Score(PairScorer):
         found: list[float] = []
         for words in given:
             counts, norm = Counter(words), 1.2 * (0.25 + 0.75 * len(words) / self._length)
-            score = sum(
-                math.log1p((self._chunks - self._with[word] + 0.5) / (self._with[word] + 0.5))
-                * counts[word]
-                * 2.2
-                / (counts[word] + norm)
-                for word in set(wanted)
-            )
+            score = sum(self._rarity(word) * counts[word] * 2.2 / (counts[word] + norm) for word in set(wanted))
             found.append(score / (10.0 + score))
         return found
+
+    def _rarity(self, word: str) -> float:
+        return math.log1p((self._chunks - self._with[word] + 0.5) / (self._with[word] + 0.5))
 
 
 class CrossEncoder(PairScorer):
@@ -123,8 +120,6 @@ class CrossEncoder(PairScorer):
         ConfigurationError: if no supporting label can be found, or a loaded model has no tokenizer.
         ModelNotFoundError: if the model is not there.
         MissingDependencyError: if transformers is not installed.
-
-    Threads and tasks may share it, as `isr_rag.scorers.transformers.TransformersScorer`.
     """
 
     def __init__(
@@ -172,14 +167,9 @@ class CrossEncoder(PairScorer):
             self.identity += f"/template-{hashlib.sha256(template.encode()).hexdigest()[:12]}"
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """The best chunk's probability of the supporting label as that of yes.
+        """The best chunk's probability as that of yes.
 
-        Raises:
-            ConfigurationError: for labels other than yes and no.
-            PromptTooLongError: if the query leaves no room for evidence.
-            QueueFullError: if the line of waiting callers is full; nothing has been computed then.
-            ScorerError: if memory runs out for one window, the model's output is not finite, or it is on a CUDA device
-                and this process a fork.
+        ConfigurationError for labels other than yes and no; else as `isr_rag.scorers.local.scorer.LocalScorer.score`.
         """
         return self._queue.score(requests)
 
@@ -194,6 +184,8 @@ class CrossEncoder(PairScorer):
 
     def pairs(self, texts: Sequence[str], query: str) -> list[float]:
         """Probability of the supporting label for the best window of each text; errors as of `score`."""
+        from isr_rag.scorers.local.loading import in_halves
+
         if self._unusable:
             raise ScorerError(self._unusable)
         query = neutralise(query, self._control_tokens)
@@ -207,44 +199,29 @@ class CrossEncoder(PairScorer):
         safe = [neutralise(text, self._control_tokens) for text in texts]
         windows = [(part, owner) for owner, text in enumerate(safe) for part in self._windows(text, room)]
         windows.sort(key=lambda window: (len(window[0]), window[0]))  # whatever the order of the texts
-        best = [0.0] * len(texts)
+        best, full = [0.0] * len(texts), f"a window does not fit into memory on {self._model.device}"
         for start in range(0, len(windows), BATCH):
             batch = windows[start : start + BATCH]
-            for (_, owner), score in zip(batch, self._read([part for part, _ in batch], query), strict=True):
+            scores = in_halves([part for part, _ in batch], lambda parts: self._read(parts, query), lambda _: full)
+            for (_, owner), score in zip(batch, scores, strict=True):
                 best[owner] = max(best[owner], score)
         return best
 
     def _read(self, parts: list[str], query: str) -> list[float]:
-        """Probability of the supporting label for each part; halves them when memory runs out."""
+        """Probability of the supporting label for each part."""
         import torch
-
-        from isr_rag.scorers.local.loading import is_out_of_memory
 
         if self._template is None:
             asked: Any = (parts, [query] * len(parts))
         else:
             asked = ([self._template.format(evidence=part, claim=query) for part in parts],)
         encoded = self._tokenizer(*asked, padding=True, return_tensors="pt")
-        try:
-            with torch.inference_mode():
-                logits = self._model(**encoded.to(self._model.device)).logits.float().cpu()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        else:
-            if not torch.isfinite(logits).all():
-                raise ScorerError(f"{self.identity} gave something that is not a number")
-            scores = torch.sigmoid(logits) if logits.shape[-1] == 1 else torch.softmax(logits, dim=-1)
-            return [float(score) for score in scores[:, self._label]]
-        # Outside the except block, whose traceback would keep the memory of the pass that failed.
-        if len(parts) == 1:
-            raise ScorerError(
-                f"a window of {encoded['input_ids'].shape[1]} tokens does not fit into memory on {self._model.device}: "
-                "use a smaller dtype or quantization"
-            )
-        torch.cuda.empty_cache()
-        half = len(parts) // 2
-        return self._read(parts[:half], query) + self._read(parts[half:], query)
+        with torch.inference_mode():
+            logits = self._model(**encoded.to(self._model.device)).logits.float().cpu()
+        if not torch.isfinite(logits).all():
+            raise ScorerError(f"{self.identity} gave something that is not a number")
+        scores = torch.sigmoid(logits) if logits.shape[-1] == 1 else torch.softmax(logits, dim=-1)
+        return [float(score) for score in scores[:, self._label]]
 
     def _windows(self, text: str, room: int) -> list[str]:
         """A text in overlapping pieces of at most so many tokens."""

@@ -45,12 +45,6 @@ class TransformersScorer(LocalScorer):
         MemoryBudgetError: if memory does not suffice for it.
         MissingDependencyError: if bitsandbytes or accelerate is needed and missing.
         ConfigurationError: for a setting that does not fit.
-
-    Examples:
-        >>> from isr_rag import ISRGate, TransformersScorer
-        >>> from isr_rag.references import Oracle
-        >>> scorer = TransformersScorer("Qwen/Qwen3-8B", quantization="nf4")  # doctest: +SKIP
-        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0))  # doctest: +SKIP
     """
 
     def __init__(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from isr_rag.errors import (
     ConfigurationError,
@@ -16,6 +16,7 @@ from isr_rag.errors import (
     MissingDependencyError,
     ModelCorruptError,
     ModelNotFoundError,
+    ScorerError,
 )
 
 try:
@@ -28,13 +29,9 @@ if TYPE_CHECKING:
 
 Quantization = Literal["nf4", "int8"]
 
-_NO_MEMORY = (
-    "out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "cublasCreate(handle)",
-    "can't allocate memory",
-    "enough GPU RAM",  # bitsandbytes, of a model whose parts would lie outside the GPUs
-)
+_NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "cublasCreate(handle)", "can't allocate memory")
+_NO_MEMORY += ("enough GPU RAM",)  # bitsandbytes, of a model whose parts would lie outside the GPUs
+W, R = TypeVar("W"), TypeVar("R")
 
 
 def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -78,6 +75,24 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device has no memory left; the driver, cuBLAS and the CPU say so in other words."""
     said = isinstance(error, (RuntimeError, ValueError)) and any(words in str(error) for words in _NO_MEMORY)
     return said or isinstance(error, (torch.OutOfMemoryError, MemoryError))
+
+
+def in_halves(work: list[W], read: Callable[[list[W]], list[R]], what: Callable[[W], str]) -> list[R]:
+    """Read items together, and in halves of them when memory runs out.
+
+    ScorerError if it does for one alone, of which `what` says what it is.
+    """
+    try:
+        return read(work)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside the except block, whose traceback would keep the memory of the pass that failed.
+    if len(work) == 1:
+        raise ScorerError(f"{what(work[0])}: use fewer chunks, a smaller dtype or quantization")
+    torch.cuda.empty_cache()
+    half = len(work) // 2
+    return in_halves(work[:half], read, what) + in_halves(work[half:], read, what)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from isr_rag.core.scorer import ORDERED, TOPIC_LAST, Layout, ScoreRequest, Score
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError, ScorerError
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.local.engine import Engine, Network
-from isr_rag.scorers.local.loading import begin_after_fork, is_out_of_memory, torch
+from isr_rag.scorers.local.loading import begin_after_fork, in_halves, torch
 from isr_rag.scorers.local.packed.pack import pack_evidence, pack_full, pack_invariant
 from isr_rag.scorers.local.queue import ScoringQueue
 from isr_rag.scorers.local.states import StateCache
@@ -244,20 +244,11 @@ class LocalScorer:
         self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
     ) -> list[torch.Tensor]:
         """Final hidden state where each ordering's label is; halves the batch when memory runs out."""
-        try:
-            return self._pass(batch, requests, encoded)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside the except block, whose traceback would keep the memory of the pass that failed.
-        if len(batch) == 1:
-            raise ScorerError(
-                f"a prompt of {encoded[batch[0][0]].length} tokens does not fit into memory on {self.engine.device}: "
-                "use fewer chunks, a smaller dtype or quantization"
-            )
-        torch.cuda.empty_cache()
-        half = len(batch) // 2
-        return self._states(batch[:half], requests, encoded) + self._states(batch[half:], requests, encoded)
+
+        def what(one: tuple[int, int]) -> str:
+            return f"a prompt of {encoded[one[0]].length} tokens does not fit into memory on {self.engine.device}"
+
+        return in_halves(batch, lambda part: self._pass(part, requests, encoded), what)
 
     def _pass(
         self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]

@@ -76,14 +76,6 @@ def remote_scorer(
         ConfigurationError: for an invalid setting, or a model that the server does not have.
         MissingDependencyError: if the package openai is not installed, or transformers and a tokenizer is given.
         ServerError: if the server cannot be reached in time, or lists no labels.
-
-    Examples:
-        >>> from isr_rag import ISRGate
-        >>> from isr_rag.references import Oracle
-        >>> from isr_rag.scorers.remote import remote_scorer
-        >>> url, model = "http://127.0.0.1:8000/v1", "Qwen/Qwen2.5-7B-Instruct"
-        >>> scorer = remote_scorer(url, tokenizer=model)  # doctest: +SKIP
-        >>> gate = ISRGate(scorer=scorer, reference=Oracle(1.0), on_error="abstain")  # doctest: +SKIP
     """
     if not deadline > 0.0 or top < 1 or api not in (None, *get_args(API)):
         raise ConfigurationError(
