@@ -122,10 +122,8 @@ class ScorerOptions:
             raise typer.BadParameter("--device is for a model that is loaded here: give no --server")
         loaded = self.model not in (None, *NAMES, *BASELINES) or self.cross_encoder is not None
         if (served or not loaded) and (self.dtype, self.quantization) != ("auto", None):
-            raise typer.BadParameter(
-                "--dtype and --quantization are for a --model of transformers or a --cross-encoder: the judge of this "
-                "package has its own, and a server chooses for itself"
-            )
+            said = "the judge of this package has its own, and a server chooses for itself"
+            raise typer.BadParameter(f"--dtype and --quantization are for other models: {said}")
 
     def scorer(self, **more: Any) -> Scorer:
         """The scorer; `more` are further arguments of `isr_rag.scorers.load.load_scorer`."""

@@ -92,7 +92,7 @@ def calibrate_reader(
         item, text, evidence = known[row["id"]]
         own: dict[str, Any] = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
         own |= {name: row[name] for name in _SCORED if name in row} | {"q": tuple(row["q"])}
-        own["q_high"] = tuple(row.get("q_high", ()))  # a part that an earlier version kept lacks it
+        own |= {"q_high": tuple(row.get("q_high", ()))}  # which a part of an earlier version lacks
         records.append(CalibrationRecord(**own, label=int(item["label"]), text=text, language=" ".join(evidence)))
     by_predicate = {name: [record for record in records if record.predicate == name] for name in enough}
     thin = min(fewest[name] for name in enough) < FEW_OF_A_CLASS

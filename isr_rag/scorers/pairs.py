@@ -167,10 +167,7 @@ class CrossEncoder(PairScorer):
             self.identity += f"/template-{hashlib.sha256(template.encode()).hexdigest()[:12]}"
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """The best chunk's probability as that of yes.
-
-        ConfigurationError for labels other than yes and no; else as `isr_rag.scorers.local.scorer.LocalScorer.score`.
-        """
+        """The best chunk's probability as that of yes; errors as of the class and of `LocalScorer.score`."""
         return self._queue.score(requests)
 
     async def ascore(self, requests: Sequence[ScoreRequest]) -> list[Scores]:

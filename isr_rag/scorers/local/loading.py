@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
 
 Quantization = Literal["nf4", "int8"]
 
-_NO_MEMORY = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "cublasCreate(handle)", "can't allocate memory")
-_NO_MEMORY += ("enough GPU RAM",)  # bitsandbytes, of a model whose parts would lie outside the GPUs
-W, R = TypeVar("W"), TypeVar("R")
+W = TypeVar("W")
+R = TypeVar("R")
+_NO_MEMORY = re.compile(  # the last is bitsandbytes', of a model whose parts would lie outside the GPUs
+    r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|cublasCreate\(handle\)|can't allocate memory|enough GPU RAM"
+)
 
 
 def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -73,15 +76,12 @@ def begin_after_fork(device: torch.device) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device has no memory left; the driver, cuBLAS and the CPU say so in other words."""
-    said = isinstance(error, (RuntimeError, ValueError)) and any(words in str(error) for words in _NO_MEMORY)
+    said = isinstance(error, (RuntimeError, ValueError)) and bool(_NO_MEMORY.search(str(error)))
     return said or isinstance(error, (torch.OutOfMemoryError, MemoryError))
 
 
 def in_halves(work: list[W], read: Callable[[list[W]], list[R]], what: Callable[[W], str]) -> list[R]:
-    """Read items together, and in halves of them when memory runs out.
-
-    ScorerError if it does for one alone, of which `what` says what it is.
-    """
+    """Read items together, in halves when memory runs out; ScorerError that says `what` ran out of it for one alone."""
     try:
         return read(work)
     except (RuntimeError, MemoryError) as error:

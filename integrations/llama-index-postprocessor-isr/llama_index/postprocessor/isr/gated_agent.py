@@ -94,7 +94,7 @@ class GatedAgent:
         Raises:
             ISRError: as `isr_rag.ISRGate.decide`.
         """
-        if not isinstance(user_msg, str):
+        if not isinstance(cast(object, user_msg), str):
             raise InvalidTypeError(f"what the user says must be a string, not {type(user_msg).__name__}")
         memory = await self._memory(ctx, settings)
         history = list(await memory.aget(input=user_msg))
