@@ -132,8 +132,8 @@ def _quotes(quoted: str, source: str) -> bool:
 def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, *, bare: bool = False) -> list[str]:
     """The numbers and dates of a text, in digits, that neither the evidence nor its question has.
 
-    Not checked are ordinals, shares ("one in twenty"), times, what follows a minus or a dash, numbers that are part of a
-    name (GPT-4), markers of citations, and small whole numbers without a unit, which writers count themselves.
+    Not checked are ordinals, shares ("one in twenty"), times, what follows a minus or a dash, numbers in names (GPT-4),
+    markers of citations, and small whole numbers without a unit, which writers count themselves.
 
     `question` is what the text answers (None for a claim); `bare`: it is nothing but an answer, so that small numbers
     count too.
