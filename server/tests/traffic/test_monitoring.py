@@ -180,7 +180,7 @@ def test_a_label_counts_once_for_the_last_decision_with_its_id(tmp_path: Path) -
         {"decision": decision(0.9).to_dict() | {"q_bar": -1}},
         {"decision": decision(0.9).to_dict() | {"seconds": 10**400}},
     ],
-    ids=str,
+    ids=lambda wrong: next(iter(wrong)),
 )
 def test_an_odd_line_is_a_bad_line_and_not_the_end_of_the_report(wrong: dict[str, Any], tmp_path: Path) -> None:
     lines = rows([0.95] * 5)
