@@ -599,7 +599,7 @@ def page(size: int) -> bytes:
 @pytest.mark.parametrize(
     ("name", "body", "statuses"),
     [
-        ("a.html", lambda: page(3 * MEGABYTE // 4), {200}),
+        ("a.html", lambda: page(MEGABYTE // 2), {200}),
         ("a.html", lambda: page(BODY - 100), {422}),
         ("a.html", lambda: b"<div>" * (BODY // 5), {422, 504}),
         ("a.pdf", bomb, {422, 504}),
