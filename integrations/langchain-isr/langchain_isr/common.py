@@ -97,12 +97,12 @@ def evidence_of(documents: object, document_prompt: BasePromptTemplate[str] = DO
 def gathered(rounds: Sequence[Sequence[Document]], document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Document]:
     """The documents of several rounds: each round adds those that no round before it had; twins in a round survive.
 
-    Title and rendered text tell documents apart, as they do for the gate. Ids repeat, so they do not.
+    Title and rendered text tell documents apart. Ids repeat, so they do not.
     """
 
-    def key(document: Document) -> tuple[str, str]:
-        chunk = chunk_of(document, document_prompt)
-        return one_line(chunk.title or ""), one_line(chunk.text)
+    def key(document: Document | str) -> tuple[str, str]:
+        title = "" if isinstance(document, str) else str(document.metadata.get("title", ""))
+        return one_line(title), one_line(chunk_of(document, document_prompt).text)
 
     documents: list[Document] = []
     for found in rounds:
