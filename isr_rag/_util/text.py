@@ -15,7 +15,7 @@ from typing import Any, cast
 LONGEST = 2000
 """Most characters of a text from outside that a message repeats."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 # C0 and C1 controls without tab and newline, line and paragraph separators, and marks that reorder what is read.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -42,7 +42,7 @@ _READ = 2000
 
 def well_formed(text: str) -> str:
     """Join surrogate pairs and replace unpaired halves by U+FFFD, so that every encoder takes the text."""
-    if _SURROGATE.search(text) is None:
+    if SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -86,7 +86,7 @@ def sentence_spans(text: str, *, prose: bool = False) -> list[Span]:
     boundaries = sentencex.get_sentence_boundaries  # pyright: ignore[reportAttributeAccessIssue]  # a compiled module
     spans: list[Span] = []
     for start, end in parts(text):
-        part = _SURROGATE.sub("\ufffd", text[start:end])
+        part = SURROGATE.sub("\ufffd", text[start:end])
         if not prose and _MOSTLY_ENCLOSING * len(_ENCLOSING.findall(part)) > len(part):
             spans.append((start, end))
             continue

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from isr_rag._util.text import Span, sentence_spans, trimmed
+from isr_rag._util.text import SURROGATE, Span, sentence_spans, trimmed
 from isr_rag.audit.markers import Found, Markers
 from isr_rag.audit.statement import Kind
 from isr_rag.core.evidence import one_line, words
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 LONGEST = 120
 """Words of the longest statement that is judged."""
 
-_HALF = re.compile("[\ud800-\udfff]")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
 _STRAY = re.compile(r"\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|^\s*#{1,6}\s+")
@@ -59,7 +58,7 @@ _GREETINGS = (  # each of them whole: what goes on after a greeting may state a 
     r"(?:according to|based on) (?:the |your )?(?:\w+ ){0,2}(?:context|evidence|documents?|passages?|sources?)",
 )
 _GREETING = re.compile(rf"\W*(?:{'|'.join(_GREETINGS)})\W*", re.IGNORECASE)
-_GREETING_WORDS = 14
+_GREETING_WORDS = 14  # in a longer one the parts that take any words may state a fact
 
 _REFUSAL = re.compile(
     r"\bi(?: do not| don['’]t| can['’]t| cannot| can not| could not| couldn['’]t| am unable to| am not able to|"
@@ -170,9 +169,9 @@ def _blocks(answer: str) -> Iterator[_Block]:
     """The blocks of a markdown text."""
     found = [match for match in _LINE.finditer(answer) if match.group()]
     starts = [match.start() for match in found] or [0]
-    lines = [_HALF.sub("\ufffd", match.group().rstrip("\r\n").replace("\0", "\ufffd")) for match in found]
+    lines = [SURROGATE.sub("\ufffd", match.group().rstrip("\r\n").replace("\0", "\ufffd")) for match in found]
     depth, table, heading = 0, False, False
-    for token in _markdown().parse(_HALF.sub("\ufffd", answer)):
+    for token in _markdown().parse(SURROGATE.sub("\ufffd", answer)):
         if token.type in ("table_open", "table_close"):
             table = token.nesting == 1
         elif token.type in ("heading_open", "heading_close"):

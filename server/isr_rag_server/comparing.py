@@ -61,7 +61,7 @@ def compare_readers(folders: Sequence[Path], out: Path | None = None, *, resampl
             np.concatenate([members[i] for i in rng.integers(0, len(members), len(members))]) for _ in range(resamples)
         ]
         for name, rows in by_reader.items():
-            if any(rows[key][field] != first[key][field] for key in keys for field in ("label", "item")):
+            if any(rows[key].get(field) != first[key].get(field) for key in keys for field in ("label", "item")):
                 raise CalibrationError(
                     "these readers were calibrated on items of the same ids, but other texts or labels"
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from isr_rag._util.files import write_atomically
-from isr_rag.calibration.errors import fitting_libraries
+from isr_rag.calibration.errors import CalibrationError, fitting_libraries
 from isr_rag_server.figures import (
     BLUE,
     GREY,
@@ -24,6 +25,7 @@ from isr_rag_server.figures import (
     wilson_interval,
 )
 from isr_rag_server.labels.log import ShadowLog
+from isr_rag_server.labels.release import Release
 from isr_rag_server.labels.standing import Plan, Standing, assess, release
 from isr_rag_server.shift import LEAST
 from isr_rag_server.traffic.page import document, escaped
@@ -179,13 +181,15 @@ def write_release(log: ShadowLog, plan: Plan, path: Path, *, h_stars: Sequence[f
     """Write what is released for `isr_rag.references.ReleasedCut`, for each target where something is.
 
     Returns:
-        Whether anything is released; if not, what was released there before is withdrawn: the file is removed.
+        Whether anything is released; if not, an earlier release there is withdrawn: its file is removed.
     """
     found = release(log, [assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})])
-    if found is None:
-        path.unlink(missing_ok=True)
-    else:
+    if found is not None:
         found.save(path)
+    elif path.is_file():
+        with suppress(CalibrationError):  # another calibration, which stays
+            Release.load(path)
+            path.unlink()
     return found is not None
 
 

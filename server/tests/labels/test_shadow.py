@@ -387,6 +387,8 @@ def test_what_is_no_longer_released_is_withdrawn(labelled: tuple[World, ShadowLo
     assert write_release(log, plan, tmp_path / "c.json") and (tmp_path / "c.json").exists()
     log.label({id: 0 for id in log.labels()})
     assert not write_release(log, plan, tmp_path / "c.json") and not (tmp_path / "c.json").exists()
+    (tmp_path / "c.json").write_text('{"format": "another calibration"}', "utf-8")
+    assert not write_release(log, plan, tmp_path / "c.json") and (tmp_path / "c.json").exists()
 
 
 def test_a_small_log_is_reported_without_a_comparison(tmp_path: Path) -> None:
