@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options and their defaults."""
     group = parser.getgroup("isr-rag", "regression of question answering")
     group.addoption("--rag-questions", default="rag_questions.jsonl", help="lines of {id, question, answers}")
-    group.addoption("--rag-baseline", default="rag_baseline.json", help="the stored outcomes")
+    group.addoption("--rag-baseline", default="rag_baseline.json", help="the stored outcomes of each test")
     group.addoption("--rag-update", action="store_true", help="write the baseline instead of comparing with it")
 
 
@@ -45,13 +45,15 @@ def rag_regression(request: pytest.FixtureRequest) -> Callable[..., None]:
     def check(pipeline: Pipeline, judge: Judge = contains) -> None:
         records = read_questions(questions)
         update = bool(options.getoption("rag_update"))
-        if not update and not baseline.exists():
-            pytest.fail(f"there is no baseline {baseline}: run pytest --rag-update once, and commit it", pytrace=False)
+        stored: dict[str, dict[str, str]] = json.loads(baseline.read_text("utf-8")) if baseline.exists() else {}
+        before = stored.get(request.node.nodeid)
+        if not (update or before):
+            missing = f"{baseline} holds nothing of this test: run pytest --rag-update once, and commit it"
+            pytest.fail(missing, pytrace=False)
         found = {record["id"]: _outcome(pipeline(record["question"]), record, judge) for record in records}
-        if update:
-            baseline.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+        if update or not before:
+            baseline.write_text(json.dumps(stored | {request.node.nodeid: found}, indent=1) + "\n", "utf-8")
             return
-        before = cast(dict[str, str], json.loads(baseline.read_text("utf-8")))
         if set(before) != set(found):
             pytest.fail(f"{baseline} is of other questions: run pytest --rag-update and commit it", pytrace=False)
         if reasons := compare(before, found):

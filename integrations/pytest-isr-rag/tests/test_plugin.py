@@ -41,6 +41,18 @@ def test_a_baseline_is_written_once_and_then_compared_with(folder: pytest.Pytest
     worse.stdout.fnmatch_lines(["*is wrong more often than the baseline: wrong in 19 of 200 questions, before in 1 *"])
 
 
+def test_tests_that_share_a_baseline_keep_their_own_outcomes(folder: pytest.Pytester) -> None:
+    two = TEST.format(wrong="[]") + TEST.format(wrong=[f"q{i}" for i in range(1, 20)]).replace("test_rag", "test_other")
+    loaded = ("-p", "pytest_isr_rag.plugin", "-p", "no:isr_rag_regression")
+    folder.makepyfile(test_rag=two)
+    for options in (("--rag-update",), ()):
+        folder.runpytest_inprocess(*loaded, *options).assert_outcomes(passed=2)
+    folder.makepyfile(test_rag=two.replace("def test_other", "def test_new"))
+    found = folder.runpytest_inprocess(*loaded)
+    found.assert_outcomes(passed=1, failed=1)
+    found.stdout.fnmatch_lines(["*holds nothing of this test*"])
+
+
 def test_the_header_says_what_the_questions_can_show(folder: pytest.Pytester) -> None:
     found = run(folder, [], "--rag-update", "-v")
     found.stdout.fnmatch_lines(["rag: 200 questions show a change for the worse of 10% of them *"])
