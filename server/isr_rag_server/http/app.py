@@ -86,7 +86,16 @@ def create_app(gate: ISRGate, settings: Settings | None = None) -> ASGIApp:
 
 def application(service: Service) -> ASGIApp:
     """The ASGI application of a service."""
-    return Door(_application(service), service.settings, service.metrics.answered, service.desk, service.bodies)
+    door = Door(_application(service), service.settings, service.metrics.answered, service.desk, service.bodies)
+    if not service.settings.origins:
+        return door
+    return CORSMiddleware(  # outside the door, so that pages can read its refusals
+        door,
+        allow_origins=service.settings.origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+        expose_headers=["Retry-After", "X-Request-ID"],
+    )
 
 
 def _application(service: Service) -> ASGIApp:
@@ -131,14 +140,6 @@ def _application(service: Service) -> ASGIApp:
         if isinstance(route, Route):
             # GET would open a stream of notifications, of which there are none, and DELETE end a session.
             app.router.routes.append(Route(route.path, route.endpoint, methods=["POST"]))
-    if service.settings.origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=service.settings.origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
-            expose_headers=["Retry-After", "X-Request-ID"],
-        )
     return app
 
 

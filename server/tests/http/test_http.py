@@ -190,6 +190,9 @@ def test_other_origins_may_ask_only_where_that_is_wanted() -> None:
     other = {**preflight, "Origin": "https://evil.example"}
     refused = asked("OPTIONS", "/v1/decide", {"headers": other}, origins=("https://app.example",))
     assert "access-control-allow-origin" not in refused.headers
+    keyless = asked("GET", "/v1/models", {"headers": preflight}, origins=("https://app.example",), key="k" * 32)
+    assert keyless.status_code == 401
+    assert keyless.headers["access-control-allow-origin"] == "https://app.example"  # the page can read what is wrong
 
 
 def test_a_full_queue_says_when_to_come_back_and_what_waits_gets_503_when_it_stops() -> None:
