@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import isr_rag
-from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Sufficient, Supported
+from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Refuted, Sufficient, Supported
 from isr_rag.core import bounds
 from isr_rag.core.bounds import weigh
 from isr_rag.core.prompt import Ordering, Prompt
@@ -495,3 +495,10 @@ def test_what_a_reference_says_is_taken_as_plain_python() -> None:
     assert type(exact.to_dict()["threshold_reached"]) in (bool, type(None))
     with pytest.raises(ReferenceFailedError, match="not a probability"):
         ISRGate(sure, Says(pointwise=7.0)).decide(["It rains."], claim="It rains.")
+
+
+def test_a_refutation_that_holds_is_told_as_one_and_targets_may_be_numbers_of_numpy() -> None:
+    gate = ISRGate(FixedScorer([0.97]), Oracle(1.0), h_star=np.float32(0.25))  # type: ignore[arg-type]
+    decision = gate.decide(["The deposit is 20 euros."], predicate=Refuted("The deposit is 30 euros."))
+    assert decision.explain().startswith("The evidence contradicts it.")
+    assert (type(decision.h_star), decision.h_star) == (float, 0.25)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from isr_rag.audit.cutting import Part
+from isr_rag.audit.cutting import FEW, Part, kind_of
+from isr_rag.audit.statement import VERB, Kind, may_state
 from isr_rag.core.work import Item
 
-_FEW = 4  # words of the longest text that is read as a bare answer to the question
 _FRAGMENT = 6  # words of the longest list item that is read as the end of the words that introduce the list
 
 _PRONOUN = re.compile(
@@ -42,14 +42,6 @@ _NO_SUBJECT = re.compile(
 )
 _ARTICLE = re.compile(r"^(?:The|A|An)$")
 _ASIDE = re.compile(r"\s*\([^()]*\)\s*")
-_VERB = re.compile(
-    r"^(?:he|she|it|they|we|there|this|these)\b|\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|will|would|may|"
-    r"might|must|shall|should|became|becomes|made|makes|won|wins|died|lives?|lived|born|wrote|founded)\b",
-    re.IGNORECASE,
-)
-"""Signs of a full sentence; without them a few words are read as a bare answer."""
-
-_YES = re.compile(r"^(?:yes|no)\b[,.;:]?\s*(?:and|but)?\s*", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -74,13 +66,11 @@ class Context:
         """The item to ask a gate about for the next statement: a claim, or the question with an answer."""
         text = part.plain
         words = len(text.split())
-        if part.item and part.lead and (words <= _FRAGMENT or text[-1] not in ".!。"):
+        stated = may_state(part.lead) and kind_of(part.lead) is not Kind.GREETING
+        if part.item and part.lead and (stated or words <= _FRAGMENT or text[-1] not in ".!。"):
             return {"claim": f"{self.resolved(part.lead)} {text}"}
-        if self.question and not part.lead and words <= _FEW and not _VERB.search(text):
-            return {"question": self.question, "answer": text}
-        stripped = _YES.sub("", text)
-        if stripped != text and len(stripped.split()) > _FEW:
-            text = stripped[0].upper() + stripped[1:]
+        if self.question and not part.lead and words <= FEW and not VERB.search(text):
+            return {"question": self.question, "answer": text.rstrip(",;:–— ")}
         claim = self.resolved(text)
         self.note(claim)
         if part.item and part.heading and len(text.split()) <= _FRAGMENT and text[-1] not in ".!。":

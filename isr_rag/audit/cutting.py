@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from isr_rag._util.text import SURROGATE, Span, sentence_spans, trimmed
 from isr_rag.audit.markers import Found, Markers
-from isr_rag.audit.statement import Kind
+from isr_rag.audit.statement import Kind, may_state
 from isr_rag.core.evidence import one_line, words
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LONGEST = 120
 """Words of the longest statement that is judged."""
+FEW = 4
+"""Words of the longest text that is read as a bare answer to the question."""
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
@@ -78,9 +80,16 @@ _REFUSAL = re.compile(
 )
 _CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and)\b)", re.IGNORECASE)
 _TURN = re.compile(r"(?:but|however|although|though|yet|so|while)\b\W*(?=\w)", re.IGNORECASE)
-_OPINION = re.compile(
-    r"^\W*(?:i (?:\w+ly )?(?:think|believe|feel|suppose|guess|would (?:say|argue|recommend|suggest)|recommend|suggest|"
-    r"prefer|like|love)|in my (?:\w+ )?(?:opinion|view)|personally|to me)\b",
+_ASIDE = re.compile(r"(?:(?:and|or)\s+)?(?:who|what|when|where|why|how|whether|if)\b", re.IGNORECASE)
+_ASKING = re.compile(
+    r"\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|"
+    r"did(?!\s+you\s+know\b)|do(?!\s+you\s+know\s+that\b)|does|can|could|would|will|shall|should|may|might|must|has|have|had|am|"
+    r"any|anything|want|need|ready|curious|interested)\b",
+    re.IGNORECASE,
+)
+"""How a question begins; one that begins otherwise may state something ("It never opened, right?")."""
+_YES_OR_NO = re.compile(
+    r"[\s*_]*(?:yes|no|nope|yeah|correct|incorrect|right|wrong|true|false)[*_]*\s*(?:[,;:!–—]|-\s)[\s*_]*",
     re.IGNORECASE,
 )
 _WHOLE = {"table_open": Kind.TABLE, "fence": Kind.CODE, "html_block": Kind.HTML}
@@ -103,7 +112,7 @@ class Part:
         markers: the citation markers in it.
         lead: the words that introduce the list it is an item of; empty elsewhere.
         heading: the heading it is under; empty where there is none.
-        item: whether it is the whole of a list item.
+        item: whether it is the first sentence of a list item.
     """
 
     kind: Kind
@@ -137,6 +146,10 @@ def cut(answer: str, markers: Markers) -> list[Part]:
             re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
         )
         kind = Kind.FORMULA if formula else block.kind
+        if not block.item:
+            lead = ""
+        if kind is Kind.HEADING and may_state(plain := plain_text(block.text)):
+            heading, sources, kind = plain if words(plain) <= LONGEST else "", False, Kind.STATEMENT
         if kind is not Kind.STATEMENT:
             part = _whole(block, kind, markers)
             parts.append(part)
@@ -144,8 +157,6 @@ def cut(answer: str, markers: Markers) -> list[Part]:
                 heading = part.plain if words(part.plain) <= LONGEST else ""  # it is read with each item under it
                 lead, sources = "", bool(_SOURCES.match(part.plain))
             continue
-        if not block.item:
-            lead = ""
         end = block.places[len(block.text.rstrip()) - 1]
         sources = sources or bool(_SOURCES.match(plain_text(block.text.split("\n", 1)[0])))
         for number, (first, last) in enumerate(_lines_of_sources(block, markers, sources)):
@@ -162,7 +173,12 @@ def cut(answer: str, markers: Markers) -> list[Part]:
                 else:
                     part = replace(part, lead=lead if block.item else "", heading=heading)
                 parts.append(part)
-    return parts
+    return [
+        replace(one, kind=kind_of(one.plain))  # it introduces no list that it is read with
+        if one.kind is Kind.HEADING and may_state(one.plain) and (after is None or after.lead != one.plain)
+        else one
+        for one, after in zip(parts, [*parts[1:], None], strict=False)
+    ]
 
 
 def _blocks(answer: str) -> Iterator[_Block]:
@@ -225,15 +241,13 @@ def _lines_of_sources(block: _Block, markers: Markers, sources: bool) -> Iterato
     start = at = 0
     for line in block.text.split("\n"):
         entry = markers.entry(line)
-        if entry is not None and (sources or line.lstrip().startswith("[^") or line[entry.end : entry.end + 1] == ":"):
+        listed = sources and line.strip() and not _SOURCES.match(plain_text(line))
+        noted = entry is not None and (line.lstrip().startswith("[^") or line[entry.end : entry.end + 1] == ":")
+        if (listed or noted) and not may_state(markers.untitled(plain_text(line))):
             yield start, at
             yield at, at + len(line)
             start = at + len(line)
         at += len(line) + 1
-    if sources and start == 0 and block.text.strip() and not _SOURCES.match(plain_text(block.text.split("\n")[0])):
-        yield 0, 0
-        yield 0, len(block.text)
-        start = len(block.text)
     yield start, len(block.text)
 
 
@@ -267,8 +281,8 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
             spans.append([begins, end])
         else:
             spans.append([start, end])
-    whole = len(spans) == 1 and block.item
-    for start, end in spans:
+    spans = [piece for start, end in spans for piece in _answered(text, start, end)]
+    for number, (start, end) in enumerate(spans):
         start, end = _balanced(text, *trimmed(text, start, end))
         if start == end:
             continue
@@ -277,7 +291,16 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
         bare = "".join(text[last:first] for (_, last), (first, _) in gaps)
         plain = re.sub(r"\s+([.,;:!?])", r"\1", plain_text(bare))
         span = block.span(first + start, first + end)
-        yield Part(kind_of(plain), span, plain, tuple(_moved(block, one, first) for one in own), item=whole)
+        placed = tuple(_moved(block, one, first) for one in own)
+        yield Part(kind_of(plain), span, plain, placed, item=block.item and first + number == 0)
+
+
+def _answered(text: str, first: int, last: int) -> list[list[int]]:
+    """The span of a sentence; of one that begins with yes or no two, since both must be judged."""
+    found = _YES_OR_NO.match(text, first, last)
+    if found is None or words(text[found.end() : last]) <= FEW:
+        return [[first, last]]
+    return [[first, found.end()], [found.end(), last]]
 
 
 def kind_of(plain: str) -> Kind:
@@ -286,13 +309,11 @@ def kind_of(plain: str) -> Kind:
         return Kind.MARKS
     length = words(plain)
     if plain.rstrip("\"'”’)»* ").endswith(("?", "？", "؟")):
-        return Kind.QUESTION
+        return Kind.QUESTION if _ASKING.match(plain) or not is_latin(plain) else Kind.STATEMENT
     if length <= LONGEST and _refuses(plain):  # a longer text of "I do not" would take its square
         return Kind.REFUSAL
     if length <= _GREETING_WORDS and _GREETING.fullmatch(_OPENER.sub("", plain)):
         return Kind.GREETING
-    if _OPINION.match(plain) and not _factual(plain):
-        return Kind.OPINION
     if length > LONGEST:
         return Kind.TOO_LONG
     return Kind.STATEMENT
@@ -301,10 +322,11 @@ def kind_of(plain: str) -> Kind:
 def _refuses(plain: str) -> bool:
     """Whether a sentence says that something is not known, and states nothing beside it."""
     clauses = _CLAUSE.split(plain)
-    told = [i for i, clause in enumerate(clauses) if not _REFUSAL.search(clause)]
-    turned = any(_TURN.match(clauses[i]) and words(clauses[i]) > 2 for i in told)
+    beside = [_REFUSAL.search(one) or _ASIDE.match(one) or _GREETING.fullmatch(one) for one in clauses]
+    told = [i for i, nothing in enumerate(beside) if not nothing]
+    turned = any(words(clauses[i]) > (2 if _TURN.match(clauses[i]) else 3) for i in told)
     stated = any(_factual(clauses[i] if i == 0 else f"- {clauses[i]}") for i in told)
-    return len(told) < len(clauses) and not turned and not stated
+    return bool(_REFUSAL.search(plain)) and len(told) < len(clauses) and not turned and not stated
 
 
 def is_latin(plain: str) -> bool:
@@ -355,5 +377,5 @@ def plain_text(text: str) -> str:
 def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    # Indented text is read as text, and a source such as "[1]: https://..." is kept rather than resolved.
-    return MarkdownIt("commonmark").enable("table").disable(["code", "reference"])
+    # Indented text and what is above a line are read as text, and a source such as "[1]: https://..." is kept rather than resolved.
+    return MarkdownIt("commonmark").enable("table").disable(["code", "reference", "lheading"])

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from isr_rag.audit.statement import may_state
 from isr_rag.core.evidence import Chunk, one_line
 
 _WORDS = (
@@ -18,8 +19,8 @@ _WORDS = (
 )
 _LIST = r"\d{1,4}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,4})*"
 _NUMBERED = re.compile(
-    rf"\[\^?\s*(?:{_WORDS}[\s_:#.-]*)?(?P<square>{_LIST})(?:†[^\]\n]{{0,40}})?\s*\](?!\()"
-    rf"|【\s*(?:{_WORDS}[\s_:#.-]*)?(?P<thick>{_LIST})[^】\n]{{0,40}}】"
+    rf"\[\^?\s*(?:{_WORDS}[\s_:#.-]*)?(?P<square>{_LIST})(?:†[\w.-]{{0,40}})?\s*\](?:\((?:\w+:/|[#/])[^()\s]*\)|(?!\())"
+    rf"|【\s*(?:{_WORDS}[\s_:#.-]*)?(?P<thick>{_LIST})(?:†[\w.:/-]{{0,40}})?\s*】"
     rf"|\(\s*{_WORDS}[\s_:#.-]*(?P<round>{_LIST})\s*\)",
     re.IGNORECASE,
 )
@@ -93,6 +94,14 @@ class Markers:
             return None
         return Found(line.index("["), line.index("]") + 1, self._number(int(found["number"])))
 
+    def untitled(self, text: str) -> str:
+        """A text without the titles of chunks, links and its number as an entry of a list of sources."""
+        found = _ENTRY.match(text)
+        told = _folded(re.sub(r"\S*://\S*", " ", found["rest"] if found else text))
+        for title in sorted(self._titles, key=len, reverse=True):
+            told = told.replace(title, " ")
+        return told
+
     def _numbered(self, text: str) -> Iterator[Found]:
         for match in _NUMBERED.finditer(text):
             listed = match["square"] or match["thick"] or match["round"]
@@ -111,7 +120,7 @@ class Markers:
             at = self._titles.get(_folded(match["square"] or match["round"]))
             if at is not None:
                 yield Found(*match.span(), (at,))
-            elif match["round"]:
+            elif match["round"] and not may_state(match["round"]):
                 yield Found(*match.span(), ())
 
     def _works(self, text: str) -> Iterator[Found]:

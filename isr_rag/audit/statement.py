@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,7 @@ from typing import Any
 from isr_rag._util.sealed import from_plain
 from isr_rag._util.text import Span
 from isr_rag.core.decision import Decision
+from isr_rag.core.evidence import words
 
 
 class Verdict(StrEnum):
@@ -37,8 +39,6 @@ class Kind(StrEnum):
     GREETING = "greeting"
     """A greeting, thanks, or words about the answer itself."""
     QUESTION = "question"
-    OPINION = "opinion"
-    """An opinion that states no fact."""
     REFUSAL = "refusal"
     """It says that the answer is not known, or not in the evidence."""
     SOURCES = "sources"
@@ -58,8 +58,24 @@ class Kind(StrEnum):
     """It comes after the last statement that is judged of one answer."""
 
 
-HARMLESS = frozenset({Kind.HEADING, Kind.GREETING, Kind.QUESTION, Kind.OPINION, Kind.REFUSAL, Kind.MARKS, Kind.SOURCES})
+HARMLESS = frozenset({Kind.HEADING, Kind.GREETING, Kind.QUESTION, Kind.REFUSAL, Kind.MARKS, Kind.SOURCES})
 """Kinds that state no fact: they go out with the statements around them."""
+
+
+VERB = re.compile(
+    r"^(?:he|she|it|they|we|there|this|these)\b|\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|will|would|may|"
+    r"might|must|shall|should|became|becomes|made|makes|won|wins|died|lives?|lived|born|wrote|founded)\b",
+    re.IGNORECASE,
+)
+"""Signs of a full sentence; without them a few words are read as a bare answer."""
+_NOT = re.compile(r"\b(?:not|never|no longer|cannot)\b|n['’]t\b", re.IGNORECASE)
+_NAME_WORDS = 6  # of the longest heading or title that is taken for a name
+
+
+def may_state(text: str) -> bool:
+    """Whether a heading, a title or the words before a list may state something, and not only name it."""
+    whole = text.rstrip("\"'”’)»*: ").endswith((".", "!", "。"))
+    return whole or words(text) > _NAME_WORDS or bool(VERB.search(text) or _NOT.search(text))
 
 
 class MarkerStatus(StrEnum):

@@ -167,6 +167,8 @@ def calibration_file(path: Path | None) -> Path | None:
 
     if path is not None and (path / READER).is_file():
         return path
+    if path is not None and _is(path, Path.is_dir):
+        raise typer.BadParameter(f"{printable(str(path), 200)} has no {READER}: make it with isr-rag calibrate --out")
     return STANDARD.directory / "adversarial.json" if path == Path("adversarial") else input_file(path)
 
 

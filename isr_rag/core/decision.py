@@ -257,7 +257,8 @@ def _explain(decision: Decision, chunks: Sequence[Chunk] = (), *, at_shell: bool
         mean = f"The model gives it {decision.q_bar:.2g} on average"
         parts.append(f"{mean} over the orders of the chunks, and {decision.q_lo:.2g} in the worst.")
     if decision.reason is not Reason.REFERENCE_BELOW_TARGET or not trusted:  # the numbers alone say that one
-        first = _HEADLINES[decision.reason]
+        refuted = decision.answered and decision.predicate.startswith("refuted")
+        first = "the evidence contradicts it" if refuted else _HEADLINES[decision.reason]
         parts.insert(0, f"{first[0].upper()}{first[1:]}.")
     if decision.detail:
         detail = decision.detail.rstrip(". ")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from isr_rag.audit.cutting import Part, cut, kind_of
 from isr_rag.audit.markers import Markers
-from isr_rag.audit.statement import Kind
+from isr_rag.audit.statement import HARMLESS, Kind
 from isr_rag.core.evidence import as_chunks
 
 EVIDENCE = as_chunks(
@@ -76,7 +76,7 @@ def test_markdown_is_cut_into_its_parts(ending: str) -> None:
         ("table", "| a | b |\n|---|---|\n| 1 | 2 |"),
         ("code", "```python\nprint(1)\n```"),
         ("formula", "$$ x = 1 $$"),
-        ("opinion", "I think that is lovely."),
+        ("statement", "I think that is lovely."),
         ("refusal", "I don't know its depth."),
         ("html", "<div>block</div>"),
         ("heading", "Sources:"),
@@ -104,7 +104,6 @@ def test_an_item_knows_what_introduces_it() -> None:
         ("The provided context does not mention its depth.", Kind.REFUSAL),
         ("I'm not sure.", Kind.REFUSAL),
         ("There is no information on that.", Kind.REFUSAL),
-        ("In my opinion it is beautiful.", Kind.OPINION),
         ("I think the Seine is 777 km long.", Kind.STATEMENT),
         ("Is it long?", Kind.QUESTION),
         ("Sure is a Norwegian town that was founded in 1932 and has about two thousand people today.", Kind.STATEMENT),
@@ -153,7 +152,8 @@ def test_a_long_answer_is_cut_in_time_in_proportion_to_it() -> None:
 def test_a_long_heading_or_refusal_is_not_read_with_everything_under_it() -> None:
     long = "word " * 200
     found = parts(f"# {long}\n\n- one\n- two\n")
-    assert [part.heading for part in found[1:]] == ["", ""]
+    assert [part.heading for part in found if part.item] == ["", ""]
+    assert not any(part.kind in HARMLESS for part in found)
     assert kind_of("I do not " + "and i do not " * 60 + "know") is Kind.TOO_LONG  # no statement either: left out
 
 
@@ -212,6 +212,20 @@ def kinds(text: str) -> set[str]:
         "I'm sorry to say that the company went bankrupt.",
         "I'm afraid Paris burned to the ground.",
         "There is no evidence that vaccines work.",
+        "I think the deposit is never refunded.",
+        "I don't know the opening hours, and the deposit is never refunded.",
+        "I cannot confirm this, the deposit is forfeited.",
+        "The documents do not say when; she was murdered by her husband.",
+        "The deposit is never refunded, right?",
+        "Did you know that the deposit is never refunded?",
+        "# The deposit is never refunded",
+        "# Deposit never refunded",
+        "The deposit is never refunded\n---",
+        "The deposit is never refunded\n\n---",
+        "The deposit is never refunded, so please note:",
+        "[^1]: the deposit is never refunded",
+        "The fee is 5 euros.[^1]\n\n[^1]: the deposit is never refunded, whatever the rules say.",
+        "The fee is 5 euros. (Source: a memo, which also says that the deposit is never refunded)",
     ],
 )
 def test_a_fact_is_judged_whatever_it_begins_with(text: str) -> None:
@@ -280,3 +294,43 @@ def test_a_list_of_sources_may_follow_its_title_at_once() -> None:
 def test_an_index_in_code_is_no_marker_that_counts_from_zero() -> None:
     text = "See `x[0]` and y[0] [1]."
     assert [one.chunks for one in Markers(as_chunks(["a", "b"]), text).find(text)][-1] == (0,)
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "The deposit is kept, so note:\n\n- It opens at nine. It closes at five.",
+        "Note this:\n\n- Paris\n- Rouen is old.",
+    ],
+)
+def test_the_first_sentence_of_an_item_is_read_with_what_introduces_the_list(listed: str) -> None:
+    kinds_of, leads = zip(*((part.kind.value, part.lead) for part in parts(listed)), strict=True)
+    assert kinds_of[0] == "heading"
+    assert leads[1] == listed.split("\n")[0]
+
+
+def test_what_a_list_of_sources_states_is_judged_and_its_titles_are_not() -> None:
+    text = "It is long. [1]\n\nSources:\n\n[1] River guide\n\n[2] https://example.org\n\n[3] She was born in Texas in 1950."
+    found = told(text)
+    assert found[1:] == [
+        ("heading", "Sources:"),
+        ("sources", "[1] River guide"),
+        ("sources", "[2] https://example.org"),
+        ("statement", "[3] She was born in Texas in 1950."),
+    ]
+
+
+@pytest.mark.parametrize("begin", ["No,", "Yes,", "**Yes**,", "No –", "Correct:"])
+def test_yes_and_no_are_judged_apart_from_what_is_said_after_them(begin: str) -> None:
+    found = parts(f"{begin} the deposit is refunded within 14 days.")
+    assert [part.kind.value for part in found] == ["statement", "statement"]
+    assert found[1].plain == "the deposit is refunded within 14 days."
+    assert len(parts("No deposit is refunded within 14 days.")) == 1
+    assert len(parts("No, in Texas.")) == 1
+
+
+def test_a_linked_marker_is_one() -> None:
+    (part,) = parts("The fee is 5 euros [1](https://example.org).")
+    assert part.plain == "The fee is 5 euros."
+    assert [one.chunks for one in part.markers] == [(0,)]
+    assert len(parts("The fee is 5 euros. [1](https://example.org)")) == 1
