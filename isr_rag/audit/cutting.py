@@ -377,5 +377,5 @@ def plain_text(text: str) -> str:
 def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    # Indented text and what is above a line are read as text, and a source such as "[1]: https://..." is kept rather than resolved.
+    # Indented text and what is above a line are read as text, and "[1]: https://..." is kept rather than resolved.
     return MarkdownIt("commonmark").enable("table").disable(["code", "reference", "lheading"])

@@ -64,8 +64,11 @@ def _package(
 def _device() -> Iterator[Finding]:
     import torch
 
+    from isr_rag.scorers.local.loading import resolve_dtype
+
     if torch.cuda.is_available():
-        yield Finding(f"device: {torch.cuda.get_device_name()} (bfloat16)")
+        dtype = str(resolve_dtype("auto", torch.device("cuda"))).removeprefix("torch.")
+        yield Finding(f"device: {torch.cuda.get_device_name()} ({dtype})")
     else:
         from isr_rag.scorers.local.lean import computes_bfloat16, has_onednn
 

@@ -18,6 +18,7 @@ from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import as_chunks
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.scorer import ORDERED
+from isr_rag.errors import ISRError
 from isr_rag.gate import ISRGate
 from isr_rag.references.direct import Oracle
 from isr_rag.scorers.adjudicators import STANDARD
@@ -83,10 +84,14 @@ def check_labelled(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[s
     for item in items:
         if item.get("label") not in (0, 1) or item.get("id") is None:
             raise CalibrationError(f"a labelled item needs an id and a label of 0 or 1, got {dict(item)!r:.200}")
-        chunks = [chunk.text for chunk in as_chunks(item.get("evidence", ()))]
+        try:
+            chunks = [chunk.text for chunk in as_chunks(item.get("evidence", ()))]
+            predicate = item.get("predicate") or predicate_for(**texts_of(item))
+        except ISRError as error:
+            error.add_note(f"in item {item['id']!r}")
+            raise
         if not chunks:
             raise CalibrationError(f"item {item['id']!r} has no evidence: there is nothing to calibrate on")
-        predicate = item.get("predicate") or predicate_for(**texts_of(item))
         texts.append((item_key(predicate.query, chunks), chunks))
         ids.append(f"{predicate.template}: {item['id']}")
         seen.append(f"{predicate.template}: {texts[-1][0]}")

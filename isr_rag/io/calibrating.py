@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -45,10 +45,10 @@ def calibrate_reader(
 ) -> str:
     """Score labelled items, fit a calibration, and write what `ISRGate.load` reads.
 
-    The items are scored in a fixed random order. What was scored stays in `scores.part`, so a run that was stopped, or
-    that had a `limit`, is continued by the next one. The folder gets `calibration.json`, `reader.json`, `card.md`,
-    `card.json` and `scores.jsonl`. A predicate with fewer than 10 items of a class is left out; where one has under
-    50, no threshold for `target` is looked for.
+    The items are scored in a fixed random order. What was scored stays in `scores.part`, so a run that was stopped,
+    or that had a `limit`, is continued by the next one; whatever was scored is fitted on. The folder gets
+    `calibration.json`, `reader.json`, `card.md`, `card.json` and `scores.jsonl`. A predicate with fewer than 10
+    items of a class is left out; where one has under 50, no threshold for `target` is looked for.
 
     Gate, items and errors are those of `isr_rag.gate.labelled.score_labelled`, `force` and `progress` those of
     `isr_rag.io.check_file`.
@@ -65,12 +65,9 @@ def calibrate_reader(
     known = {str(item["id"]): (item, *text) for item, text in zip(items, check_labelled(items), strict=True)}
     order = sorted(items, key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
     wanted = order[: len(order) if limit is None else BATCH * math.ceil(limit / BATCH)]
-    counts = Counter(
-        ((item.get("predicate") or predicate_for(**texts_of(item))).template, int(item["label"])) for item in wanted
-    )
-    fewest = {name: min(counts[name, 0], counts[name, 1]) for name, _ in sorted(counts)}
-    enough = [name for name, count in fewest.items() if count >= REFUSED_OF_A_CLASS]
-    if not enough:
+    asked = ((item.get("predicate") or predicate_for(**texts_of(item))).template for item in wanted)
+    labels = (int(item["label"]) for item in wanted)
+    if max(_fewest(zip(asked, labels, strict=True)).values(), default=0) < REFUSED_OF_A_CLASS:
         few = f"no predicate has {REFUSED_OF_A_CLASS} items of each class among {len(wanted)}"
         raise CalibrationError(f"{few}: raise the limit, or label more")
     content = _hash(json.dumps(order, default=repr))
@@ -86,7 +83,7 @@ def calibrate_reader(
                 rows = [{name: getattr(record, name) for name in _SCORED} | cost for record in scored]
                 journal.keep(start // BATCH, rows)
             progress(start + len(batch), len(wanted))
-        rows = list(journal.records())[: len(wanted)]
+        rows = list(journal.records())  # of a run before with a higher limit, too
     records: list[CalibrationRecord] = []
     for row in rows:
         item, text, evidence = known[row["id"]]
@@ -94,6 +91,8 @@ def calibrate_reader(
         own |= {name: row[name] for name in _SCORED if name in row} | {"q": tuple(row["q"])}
         own |= {"q_high": tuple(row.get("q_high", ()))}  # which a part of an earlier version lacks
         records.append(CalibrationRecord(**own, label=int(item["label"]), text=text, language=" ".join(evidence)))
+    fewest = _fewest((record.predicate, record.label) for record in records)
+    enough = [name for name, count in fewest.items() if count >= REFUSED_OF_A_CLASS]
     by_predicate = {name: [record for record in records if record.predicate == name] for name in enough}
     thin = min(fewest[name] for name in enough) < FEW_OF_A_CLASS
     artefact = calibrate(gate, [r for r in records if r.predicate in enough], targets=() if thin else (target,))
@@ -130,6 +129,12 @@ def calibrate_reader(
         out / "card.md", "\n".join([f"# {in_markdown(gate.scorer.identity)}\n", head + left + "\n", *texts])
     )
     return head + left
+
+
+def _fewest(labels: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """For each predicate the number of items of its rarer class."""
+    counts = Counter(labels)
+    return {name: min(counts[name, 0], counts[name, 1]) for name, _ in sorted(counts)}
 
 
 def _hash(text: str) -> str:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from isr_rag.scorers.local.loading import Quantization
 
 OVERLAP = 64
-"""Tokens that neighbouring windows of one long chunk share."""
+"""Tokens that neighbouring windows of one long chunk share, half of a window at most."""
+_LEAST = 16  # tokens of the shortest window
 BATCH = 16
 """Windows that a cross-encoder reads together."""
 FACTCG = (
@@ -153,7 +154,8 @@ class CrossEncoder(PairScorer):
             template = f"{{evidence}}{tokenizer.eos_token}{{claim}}"
         self._model, self._tokenizer, self._template = loaded.eval(), tokenizer, template
         self._label = _supporting(loaded.config, label)
-        window = min(tokenizer.model_max_length, int(getattr(loaded.config, "max_position_embeddings", 512) or 512))
+        config = loaded.config.get_text_config()
+        window = min(tokenizer.model_max_length, int(getattr(config, "max_position_embeddings", 512) or 512))
         padding = getattr(loaded.config, "pad_token_id", None)
         # RoBERTa counts positions from its padding index on, and so holds that many tokens fewer.
         shifted = loaded.config.model_type in ("roberta", "xlm-roberta", "camembert")
@@ -161,8 +163,9 @@ class CrossEncoder(PairScorer):
         self._control_tokens = tuple(map(str, tokenizer.all_special_tokens))
         self._unusable = ""
         self._queue = ScoringQueue(super().score, forked=self._begin_after_fork)
-        precision = quantization or str(loaded.dtype).removeprefix("torch.")
-        self.identity = f"cross-encoder/{name}/{weights_fingerprint(loaded)}/{precision}/label-{self._label}"
+        precision = "-".join(filter(None, (quantization, str(loaded.dtype).removeprefix("torch."))))
+        weights = weights_fingerprint(loaded, tokenizer)
+        self.identity = f"cross-encoder/{name}/{weights}/{precision}/label-{self._label}"
         if template is not None:
             self.identity += f"/template-{hashlib.sha256(template.encode()).hexdigest()[:12]}"
 
@@ -188,8 +191,8 @@ class CrossEncoder(PairScorer):
         query = neutralise(query, self._control_tokens)
         around = query if self._template is None else self._template.format(evidence="", claim=query)
         taken = len(self._tokenizer.encode(around, add_special_tokens=False))
-        room = self._window - taken - self._tokenizer.num_special_tokens_to_add(pair=True) - 2
-        if room <= OVERLAP:
+        room = self._window - taken - self._tokenizer.num_special_tokens_to_add(pair=True) - 6
+        if room < _LEAST:
             raise PromptTooLongError(
                 f"what is judged takes {taken} tokens, which leaves no room for evidence in a window of {self._window}"
             )
@@ -224,7 +227,8 @@ class CrossEncoder(PairScorer):
         """A text in overlapping pieces of at most so many tokens."""
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         spans = encoded["offset_mapping"]
-        starts = range(0, max(1, len(spans) - OVERLAP), room - OVERLAP)
+        overlap = min(OVERLAP, room // 2)
+        starts = range(0, max(1, len(spans) - overlap), room - overlap)
         return [text[spans[i][0] : spans[min(i + room, len(spans)) - 1][1]] for i in starts] if spans else [text]
 
 

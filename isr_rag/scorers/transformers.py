@@ -72,26 +72,36 @@ class TransformersScorer(LocalScorer):
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
             if device not in ("auto", str(model.device), model.device.type):
                 raise ConfigurationError(f"the loaded model is on {model.device}: move it to {device!r} first")
-        place = loaded.device
+        place, config = loaded.device, loaded.config.get_text_config()
         quantized = is_quantized(loaded.config)
-        precision = quantization or ("quantized-" if quantized else "") + str(loaded.dtype).removeprefix("torch.")
+        dtype = str(loaded.dtype).removeprefix("torch.")
+        precision = "-".join(filter(None, (quantization or ("quantized" if quantized else None), dtype)))
+        weights = weights_fingerprint(loaded, tokenizer)  # before a first pass, in which bitsandbytes repacks them
         super().__init__(
             _network(loaded, place, owned=isinstance(model, (str, Path)) and not quantized),
             PromptEncoder(tokenizer, chat=chat),
-            name=f"{found}/{weights_fingerprint(loaded)}/{precision}",
+            name=f"{found}/{weights}/{precision}",
             memory=memory,
             batch_tokens=batch_tokens,
-            window=window or int(getattr(loaded.config, "max_position_embeddings", 0)) or None,
+            window=window or int(getattr(config, "max_position_embeddings", 0)) or None,
         )
 
 
 def _network(loaded: PreTrainedModel, place: torch.device, *, owned: bool) -> Network:
     """The written-out pass for a Llama or Qwen 2 on a CPU that nobody else holds, transformers' own for the rest."""
-    hub = HubNetwork(loaded, place)
-    config = loaded.config.to_dict()
-    if not (owned and place.type == "cpu" and is_written_out(config)):
-        return hub
-    lean = LeanNetwork(config, loaded.state_dict(), loaded.dtype)
-    probe = [list(PROBE)]
+    kind, probe = type(loaded).__name__, [list(PROBE)]
     with torch.inference_mode():
-        return lean if same(hub.padded(probe), lean.padded(probe), loaded.dtype) else hub
+        try:
+            hub = HubNetwork(loaded, place)
+            states = hub.padded(probe)
+            expected = loaded(input_ids=torch.tensor(probe).to(place)).logits[0, -1]
+        except (AttributeError, TypeError) as error:
+            raise ConfigurationError(f"a {kind} cannot be read as a causal language model: {error}") from error
+        some = range(0, len(expected), max(1, len(expected) // 64))
+        if not same(expected[list(some)], hub.logits(states[0], some).to(expected.device), loaded.dtype):
+            raise ConfigurationError(f"the head of a {kind} does more than weigh its last state: take another model")
+        config = loaded.config.to_dict()
+        if not (owned and place.type == "cpu" and is_written_out(config)):
+            return hub
+        lean = LeanNetwork(config, loaded.state_dict(), loaded.dtype)
+        return lean if same(states, lean.padded(probe), loaded.dtype) else hub

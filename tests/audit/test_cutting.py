@@ -310,8 +310,8 @@ def test_the_first_sentence_of_an_item_is_read_with_what_introduces_the_list(lis
 
 
 def test_what_a_list_of_sources_states_is_judged_and_its_titles_are_not() -> None:
-    text = "It is long. [1]\n\nSources:\n\n[1] River guide\n\n[2] https://example.org\n\n[3] She was born in Texas in 1950."
-    found = told(text)
+    listed = "[1] River guide\n\n[2] https://example.org\n\n[3] She was born in Texas in 1950."
+    found = told(f"It is long. [1]\n\nSources:\n\n{listed}")
     assert found[1:] == [
         ("heading", "Sources:"),
         ("sources", "[1] River guide"),

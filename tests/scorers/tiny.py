@@ -142,7 +142,7 @@ def scorer(architecture: str = "llama", *, layout: Layout = "late", **settings: 
     return LocalScorer(
         HubNetwork(loaded, torch.device("cpu")),
         PromptEncoder(words),
-        name=f"{architecture}/{weights_fingerprint(loaded)}",
+        name=f"{architecture}/{weights_fingerprint(loaded, words)}",
         layout=layout,
         window=loaded.config.max_position_embeddings,
         **settings,

@@ -8,6 +8,7 @@ Llama 3, Qwen 2 and SmolLM2. Control tokens are recognised in the chat template 
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
 
 _SYSTEM, _USER = "ISRSYSTEMTURN", "ISRUSERTURN"
+_DATE = "1 January 2026"  # some templates would state today's: a score must not change overnight
 
 
 class Around(NamedTuple):
@@ -100,6 +102,8 @@ class PromptEncoder:
         named = {i for i, token in added.items() if len(str(token)) > 1 and str(token).strip()}
         self._control_ids = frozenset(special | named - {unknown})
         self._start = [] if self.chat else list(tokenizer.encode(""))
+        if len(self._start) > 1 and self._start[-1] == getattr(tokenizer, "eos_token_id", None):
+            del self._start[-1]
         self._labels = lru_cache(maxsize=64)(self._resolve_labels)
         self.forget()
 
@@ -178,21 +182,19 @@ class PromptEncoder:
         if rendered is None or rendered.count(_USER) != 1:
             raise LabelError("this tokenizer's chat template does not render a user turn: use chat=False")
         head, tail = rendered.split(_USER)
+        if tail.rstrip().endswith("<think>"):  # the label comes after the thoughts
+            tail += "\n</think>\n\n"
         return Around(head.replace(_SYSTEM, instruction), tail)
 
     def _render(self, turns: list[dict[str, str]]) -> str | None:
         from jinja2.exceptions import TemplateError
 
+        template: Any = self._tokenizer.chat_template
+        values: dict[str, Any] = {"enable_thinking": False, "date_string": _DATE}
+        if "strftime_now" in template:
+            values["chat_template"] = re.sub(r"\bstrftime_now\([^()]*\)", repr(_DATE), template)
         try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    turns,
-                    tokenize=False,
-                    add_generation_prompt=True,
-                    enable_thinking=False,
-                    date_string="1 January 2026",  # Llama 3 would state today's: a score must not change overnight
-                )
-            )
+            return str(self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **values))
         except TemplateError:
             return None
 

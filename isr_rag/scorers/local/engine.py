@@ -155,15 +155,16 @@ class Engine:
 
     def _why_not_packed(self, plain: torch.Tensor) -> str | None:
         """Why the packed path cannot replace the plain one; None where it gives the same for the probe."""
-        probe = EncodedPrompt(PROBE[:8], (PROBE[8:15],), PROBE[15:])
+        probe = EncodedPrompt(PROBE[:8], (PROBE[8:12], PROBE[12:15]), PROBE[15:])
         try:
             with self.computing(medium=False):
-                found = self.packed(pack_full([probe], [[(0,)]]))[0]
+                found = self.packed(pack_full([probe], [[(0, 1), (1, 0)]]))
+                turned = self.padded([probe.assemble((1, 0))])[0]
         except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise
             return f"the model takes no attention function ({type(error).__name__}: {error})"
-        if not same(plain, found, self.network.dtype):
+        if not all(same(*pair, self.network.dtype) for pair in zip((plain, turned), found, strict=True)):
             return "the packed pass gives other states than the plain one"
         return None
 

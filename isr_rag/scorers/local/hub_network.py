@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,9 +21,9 @@ class HubNetwork:
         self.dtype = self.states_dtype = model.dtype
         config = model.config.get_text_config()
         hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
-        inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
-        kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-        width = int(getattr(config, "head_dim", None) or hidden // heads)
+        inner = _size(config, "intermediate_size", 4 * hidden)
+        kv_heads = _size(config, "num_key_value_heads", heads)
+        width = _size(config, "head_dim", hidden // heads)
         self.dimensions = Dimensions(hidden, inner, int(config.num_hidden_layers), kv_heads, width)
         size = self.dtype.itemsize
         # Two residual streams; the larger of attention (a norm in float32; queries, keys and values as computed,
@@ -31,6 +32,11 @@ class HubNetwork:
         self.bytes_per_token = 2 * size * hidden + max(attention, 3 * size * inner) + mask_bytes(size)
         self.workspace = size * hidden * inner if is_quantized(model.config) else 0  # the widest weight, dequantised
         self.alone = bool(getattr(model, "is_loaded_in_8bit", False))  # int8 picks outlying columns over a whole pass
+        # longrope and dynamic rope choose by the longest sequence of a pass
+        self.alone |= bool(re.search("'(?:longrope|dynamic)'", repr(getattr(config, "rope_parameters", None))))
+        kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+        own = not model._supports_attention_backend or getattr(model, "_is_stateful", False)
+        self._in_turn = bool(kinds or own)  # some layers read a sequence from its first token to its last
         self.rotary = any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
 
     @classmethod
@@ -48,6 +54,8 @@ class HubNetwork:
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
+        if self._in_turn:
+            raise ValueError("it has layers without attention, or an attention of its own")
         before = self.model.config._attn_implementation
         self.model.set_attn_implementation(register())
         try:
@@ -81,6 +89,13 @@ class HubNetwork:
     def logits(self, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
         """Logits of some tokens at one hidden state, in float32."""
         return label_logits(self.model, hidden, ids)
+
+
+def _size(config: Any, name: str, default: int) -> int:
+    try:
+        return int(getattr(config, name, None) or default)
+    except RuntimeError:  # it differs between layers (Gemma 4)
+        return default
 
 
 def label_logits(model: Any, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:

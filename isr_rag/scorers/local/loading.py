@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ _NO_MEMORY = re.compile(  # the last is bitsandbytes', of a model whose parts wo
 )
 
 
-def _resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 elsewhere; or the dtype of that name."""
     if name == "auto":
         if device.type != "cuda":
@@ -156,7 +157,7 @@ def load_model(
     # Transformers would ask the user about code; on `main` it also finds safetensors that are only proposed.
     known: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
     place = as_device("auto" if device == "all" else device)
-    precision = _resolve_dtype(dtype, place)
+    precision = resolve_dtype(dtype, place)
     weights: dict[str, Any] = {"dtype": precision, **(extra or {"use_safetensors": True})}  # never a pickle
     placed: str | dict[str, str] = "auto" if device == "all" else {"": str(place)}
     if device == "all" and importlib.util.find_spec("accelerate") is None:
@@ -214,9 +215,13 @@ def _quietly(quiet: bool) -> Generator[None, None, None]:
         logging.enable_progress_bar()
 
 
-def weights_fingerprint(model: PreTrainedModel) -> str:
-    """A short hash over a thin sample of every weight: tells models apart without reading every byte."""
-    digest = hashlib.sha256()
+def weights_fingerprint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
+    """A short hash over a thin sample of every weight, how positions are told apart, and the tokenizer."""
+    config = model.config.get_text_config()
+    told = {name: getattr(config, name, None) for name in ("rope_parameters", "sliding_window", "layer_types")}
+    if backend := getattr(tokenizer, "backend_tokenizer", None):
+        told |= json.loads(backend.to_str()) | {"padding": None, "truncation": None}  # which a call may have changed
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=repr).encode())
     for name, parameter in sorted(model.state_dict().items()):
         if not isinstance(parameter, torch.Tensor):
             continue

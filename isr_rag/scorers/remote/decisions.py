@@ -140,7 +140,8 @@ class DecisionScorer:
         self.prompt_tokens += counted if type(counted) is int and counted > 0 else 0
         answers: Any = reply.get("answers")
         if kind == "predicate" and isinstance(answers, list):
-            answers = {one.get("name"): one for one in answers if isinstance(one, Mapping)}
+            listed = [one for one in answers if isinstance(one, Mapping) and one.get("type", kind) == kind]
+            answers = {str(one.get("name")): one for one in listed} if len(listed) == len(questions) else None
         found: list[float] = []
         for n in range(len(questions)):
             answer = answers.get(str(n)) if isinstance(answers, Mapping) else None

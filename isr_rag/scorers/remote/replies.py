@@ -75,7 +75,11 @@ def _of_completion(reply: Mapping[str, Any]) -> object:
     choices = reply.get("choices")
     if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):
         raise ServerReplyError("the server's reply is not a completion with one choice")
-    return cast(Mapping[str, Any], choices[0]).get("logprobs")
+    said = cast(Mapping[str, Any], choices[0])
+    if reply.get("error") or said.get("finish_reason") in ("content_filter", "error"):
+        told = printable(repr(reply.get("error") or said["finish_reason"]), 200)
+        raise ServerReplyError(f"the server's reply is no whole answer: {told}")
+    return said.get("logprobs")
 
 
 def _of_response(reply: Mapping[str, Any]) -> object:

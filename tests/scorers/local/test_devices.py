@@ -252,8 +252,8 @@ def test_bfloat16_is_chosen_where_the_hardware_has_it(
     monkeypatch: pytest.MonkeyPatch, native: bool, expected: torch.dtype
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
-    assert loading._resolve_dtype("auto", torch.device("cuda")) == expected
-    assert loading._resolve_dtype("auto", torch.device("cpu")) == torch.float32
+    assert loading.resolve_dtype("auto", torch.device("cuda")) == expected
+    assert loading.resolve_dtype("auto", torch.device("cpu")) == torch.float32
 
 
 def test_a_model_that_cannot_be_packed_says_so_once_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
