@@ -247,3 +247,7 @@ def test_bad_numbers_are_refused(call: object) -> None:
     with pytest.raises(InvalidInputError) as caught:
         call()  # type: ignore[operator]
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, ISRError)
+
+
+def test_the_certificate_stays_finite_where_the_mean_underflows() -> None:
+    assert np.isfinite(float(bounds.js_certificate([5e-324, 0.0, 0.0])))

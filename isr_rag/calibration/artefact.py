@@ -181,7 +181,7 @@ class PredicateCalibration:
 
     def ceiling(self, prevalence: float | None = None, *, min_errors: int = MIN_ERRORS) -> float:
         """The highest rate whose thresholds, over all bins, have `min_errors` wrong items at or above them; else 0."""
-        rates = [(part.tail, part.tail.steps(prevalence)) for part in self.bins]
+        rates = [(part.tail, part.tail.steps(prevalence, self.share)) for part in self.bins]
         for rate in sorted({value for _, steps in rates for value in steps.values}, reverse=True):
             reached = [(tail, steps.threshold(rate)) for tail, steps in rates]
             if sum(int(tail.counts(score)[1]) for tail, score in reached if score is not None) >= min_errors:

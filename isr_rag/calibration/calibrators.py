@@ -127,13 +127,17 @@ class Tail:
         found = [len(part) - np.searchsorted(np.asarray(part), at, side="left") for part in (self.true, self.false)]
         return found[0].astype(np.int64), found[1].astype(np.int64)
 
-    def steps(self, prevalence: float | None = None) -> Steps:
-        """p_ref by score, where this share of the cases to decide is supported (None: as of the labelled items)."""
+    def steps(self, prevalence: float | None = None, share: float | None = None) -> Steps:
+        """p_ref by score, where this share of the cases to decide is supported (None: as of the labelled items).
+
+        `share` is that of all labelled items, of which these may be the ones with so many chunks; None: these are all.
+        """
         right, wrong = 1.0, 1.0
         if prevalence is not None:
             if not 0.0 < prevalence < 1.0:
                 raise CalibrationError(f"prevalence must lie in (0, 1), not {prevalence}")
-            right, wrong = prevalence / len(self.true), (1.0 - prevalence) / len(self.false)
+            share = share or len(self.true) / (len(self.true) + len(self.false))
+            right, wrong = prevalence / share, (1.0 - prevalence) / (1.0 - share)
         scores = np.unique([*self.true, *self.false])
         true, false = self.counts(scores)
         errors = wrong * (false + 1)

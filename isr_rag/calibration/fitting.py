@@ -100,8 +100,7 @@ def fit_artefact(
 
 def _fit_predicate(own: list[CalibrationRecord], settings: FitSettings) -> PredicateCalibration:
     labelled_scores([record.q_bar for record in own], [record.label for record in own])
-    tests = [LearnThenTest(h_star, delta) for h_star, delta in settings.targets]
-    tested = _tested(own, settings) if tests else [False] * len(own)
+    tested = _tested(own, settings) if settings.targets else [False] * len(own)
     weight = 0.0 if any(record.alone is None for record in own) else WEIGHT
     rows = [
         _Row(record, record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight), test)
@@ -109,7 +108,8 @@ def _fit_predicate(own: list[CalibrationRecord], settings: FitSettings) -> Predi
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
-        bins = tuple(_fit_bin(first, last, part, tests, settings) for first, last, part in _bins(rows))
+        parts = _bins(rows)
+        bins = tuple(_fit_bin(first, last, part, len(parts), settings) for first, last, part in parts)
     n_true = sum(record.label for record in own)
     return PredicateCalibration(bins, n_true, len(own) - n_true, data_hash(own), close=weight)
 
@@ -174,19 +174,21 @@ def _bins(scored: list[_Row]) -> list[tuple[int, int | None, list[_Row]]]:
     return [(first, last, [scored[i] for i in sorted(places)]) for first, last, places in parts]
 
 
-def _fit_bin(
-    first: int, last: int | None, scored: list[_Row], tests: Sequence[LearnThenTest], settings: FitSettings
-) -> BinCalibration:
+def _fit_bin(first: int, last: int | None, scored: list[_Row], bins: int, settings: FitSettings) -> BinCalibration:
     _, scores, labels = _columns(scored)
     calibrator, tail = VennAbers.fit(scores, labels), Tail.fit(scores, labels)
-    if not tests:
+    if not settings.targets:
         return BinCalibration(first, last, calibrator, tail)
     pilot, tested = ([row for row in scored if row.tested == test] for test in (False, True))
     for half in (pilot, tested):
         positive = sum(row.record.label for row in half)
         enough_of_each_class(positive, len(half) - positive)
     seen = Tail.fit(*_columns(pilot)[1:])
-    thresholds = tuple(threshold for test in tests for threshold in _thresholds(test, seen, pilot, tested, settings))
+    thresholds = tuple(
+        replace(threshold, delta=delta)
+        for h_star, delta in settings.targets  # each range gets its part of delta, which is about all answers
+        for threshold in _thresholds(LearnThenTest(h_star, delta / bins), seen, pilot, tested, settings)
+    )
     return BinCalibration(first, last, calibrator, tail, seen, thresholds)
 
 

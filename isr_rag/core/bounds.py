@@ -167,7 +167,7 @@ def js_certificate(q: ArrayLike) -> Float:
     """
     q_ = checked_orderings(q, "q")
     divergence = _kl(q_, q_.mean(axis=-1, keepdims=True), 0.0).mean(axis=-1)
-    return np.asarray(np.sqrt(0.5 * divergence))
+    return np.asarray(np.sqrt(0.5 * np.minimum(divergence, np.log(2.0))))  # it overflows where the mean underflows
 
 
 class Action(StrEnum):

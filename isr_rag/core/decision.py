@@ -239,7 +239,7 @@ _HEADLINES = {
 _CHANGES = {
     Reason.ORDER_SENSITIVE: "fewer chunks that distract from or contradict the one that carries it",
     Reason.INSUFFICIENT_INFORMATION: _MORE_EVIDENCE,
-    Reason.CUT_NOT_REACHED: f"{_MORE_EVIDENCE}, or more labelled data, which allow a lower cut",
+    Reason.CUT_NOT_REACHED: "more labelled data, which allow a lower cut, or a larger h*",
     Reason.OUTSIDE_CALIBRATION: "a calibration on labelled data of your own that covers such cases",
     Reason.QUOTE_NOT_FOUND: "the passage that is quoted among the evidence",
     Reason.NUMBER_NOT_FOUND: "evidence that has the number",

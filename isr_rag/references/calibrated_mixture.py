@@ -16,6 +16,7 @@ from isr_rag.calibration.artefact import (
 )
 from isr_rag.calibration.calibrators import Steps, VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
+from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.core.bounds import TOLERANCE, mean
 from isr_rag.core.settings import Calibration, Case, Estimate, Settings, checked_calibration, out_of_reach, probability
 from isr_rag.errors import ConfigurationError
@@ -45,7 +46,8 @@ class CalibratedMixture:
         guarantee: by default `selective` with delta, prevalence or 50 labelled items of each class in the artefact,
             else `pointwise`.
         delta: also hold the answer to the artefact's Learn-then-Test threshold for (the gate's h*, delta): the
-            hallucination rate among the answered exceeds h* with probability at most delta over the labelled items.
+            hallucination rate among the answered, one case of each group, exceeds h* with probability at most delta
+            over the labelled items.
             p_ref then comes from the labelled items that the threshold was not tested on.
         prevalence: share of supported cases among those to decide, in (0, 1), if it is known; by default as among
             the labelled items.
@@ -192,8 +194,15 @@ class CalibratedMixture:
 
     def check_belongs(self, settings: Settings) -> None:
         """Raise CalibrationMismatchError for the settings of a gate that the artefact was not fitted for."""
-        if isinstance(self.calibration, CalibrationArtefact):
-            self.calibration.check_belongs(self._given(settings))
+        if not isinstance(self.calibration, CalibrationArtefact):
+            return
+        self.calibration.check_belongs(self._given(settings))
+        bins = [part for fitted in self.calibration.predicates.values() for part in fitted.bins]
+        found = [one for part in bins for one in part.thresholds if one.value is not None]
+        if self.delta is not None and (settings.h_star, self.delta) not in {(one.h_star, one.delta) for one in found}:
+            known = ", ".join(sorted({f"{one.h_star:g}" for one in found if one.delta == self.delta})) or "none"
+            target = f"h* = {settings.h_star:g} and delta = {self.delta:g}"
+            raise CalibrationMismatchError(f"there is no threshold for {target}, so nothing would go out; h*: {known}")
 
     def _given(self, settings: Settings) -> Fingerprint:
         """The gate's settings; clip and convention only with `delta`, whose threshold depends on the whole rule."""
@@ -213,7 +222,7 @@ class CalibratedMixture:
         if key not in self._rates:
             tail = part.tail if self.delta is None or part.pilot is None else part.pilot
             highest = 1.0 if self.delta else fitted.ceiling(self.prevalence, min_errors=self.min_errors)
-            self._rates[key] = tail.steps(self.prevalence).at_most(highest)
+            self._rates[key] = tail.steps(self.prevalence, fitted.share).at_most(highest)
         return self._rates[key]
 
 

@@ -27,7 +27,9 @@ from isr_rag.calibration import (
     TrainingHashes,
     VennAbers,
     fit_artefact,
+    fitting,
 )
+from isr_rag.calibration.ltt import LearnThenTest
 from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.core.settings import Orderings, Rule
 from isr_rag.errors import ConfigurationError, PromptTooLongError
@@ -361,7 +363,7 @@ def test_only_a_reference_calibrated_on_loops_decides_them_without_a_split() -> 
     rng = np.random.default_rng(2)
     scores = rng.random(600)
     bare = VennAbers.fit(scores, rng.random(600) < scores**0.2 * (scores > 0.3))
-    looped = fitted(records(), targets=((0.05, 0.1), (0.1, 0.1)), loops=loops())
+    looped = fitted(records(), targets=((0.05, 0.1), (0.1, 0.1), (0.2, 0.1)), loops=loops())
     for reference in (
         CalibratedMixture(bare),
         MinReference(Oracle(0.95), Verifier(lambda case: 1.0)),
@@ -370,9 +372,14 @@ def test_only_a_reference_calibrated_on_loops_decides_them_without_a_split() -> 
         CalibratedMixture(looped, delta=0.1),
         CalibratedMixture(looped, prevalence=0.4),
     ):
-        own = gate(reference, h_star=0.1)
+        own = gate(reference, h_star=0.2)
         trail = acquire(own, widen(numbered, top_k=2), claim="The river flows", rounds=2)
-        assert trail.h_star_per_round == 0.05, reference
+        assert trail.h_star_per_round == 0.1, reference
+    with pytest.raises(CalibrationMismatchError, match=r"no threshold for h\* = 0.05"):
+        gate(CalibratedMixture(looped, delta=0.1), h_star=0.05)
+    with pytest.raises(CalibrationMismatchError, match=r"no threshold for h\* = 0.05"):
+        own = gate(CalibratedMixture(looped, delta=0.1), h_star=0.1)
+        acquire(own, widen(numbered, top_k=2), claim="The river flows", rounds=2)
     decision = gate(CalibratedMixture(looped), h_star=0.05).in_loop(2).decide([ENGLISH] * 3, claim="The river flows")
     assert decision.guarantee == "selective"
 
@@ -406,3 +413,32 @@ def test_what_is_not_a_calibration_is_refused_at_once(wrong: Any) -> None:
             Verifier(lambda case: 1.0, calibration=wrong)
     with pytest.raises(ConfigurationError, match="is not a reference"):
         MinReference(Oracle(1.0), wrong)
+
+
+def two_ranges_of_chunks() -> list[CalibrationRecord]:
+    rng = np.random.default_rng(5)
+    made: list[CalibrationRecord] = []
+    for chunks, true, false in ((1, 600, 3000), (5, 2000, 600)):
+        for i, score in enumerate([*rng.beta(4, 2, true), *rng.beta(2, 4, false)]):
+            made.append(CalibrationRecord(f"{chunks}-{i}", CLAIM, float(score), int(i < true), chunks=chunks))
+    return made
+
+
+def test_the_labelled_share_itself_as_prevalence_changes_nothing_whatever_the_ranges_of_chunks() -> None:
+    (calibration,) = fitted(two_ranges_of_chunks()).predicates.values()
+    assert len(calibration.bins) == 2
+    for part in calibration.bins:
+        assert np.allclose(part.tail.steps().values, part.tail.steps(calibration.share, calibration.share).values)
+
+
+def test_ranges_of_chunks_share_delta(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def tested(h_star: float, delta: float) -> LearnThenTest:
+        asked.append(delta)
+        return LearnThenTest(h_star, delta)
+
+    monkeypatch.setattr(fitting, "LearnThenTest", tested)
+    (calibration,) = fitted(two_ranges_of_chunks(), targets=((0.2, 0.1),)).predicates.values()
+    assert asked == [0.05, 0.05]
+    assert {one.delta for part in calibration.bins for one in part.thresholds} == {0.1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -97,12 +98,13 @@ def compare(before: Mapping[str, str], now: Mapping[str, str], alpha: float = AL
         alpha: probability of saying that something got worse where nothing did.
     """
     reasons: list[str] = []
+    order = sorted(before, key=lambda key: hashlib.sha256(key.encode()).digest())  # names may sort by topic
     for outcome, what in (("wrong", "is wrong more often"), ("abstained", "answers less")):
-        pairs = [(before[key] == outcome, now[key] == outcome) for key in sorted(before)]
+        pairs = [(before[key] == outcome, now[key] == outcome) for key in order]
         changes = [int(after) - int(earlier) for earlier, after in pairs]
         evidence = highest_wealth(changes)
-        if evidence >= 2.0 / alpha:  # half of alpha for each of the two
-            which = [key for key, change in zip(sorted(before), changes, strict=True) if change > 0]
+        if evidence >= 2.0 / alpha and sum(changes) > 0:  # half of alpha for each of the two
+            which = [key for key, change in zip(order, changes, strict=True) if change > 0]
             reasons.append(
                 f"the pipeline {what} than the baseline: {outcome} in {sum(b for _, b in pairs)} of {len(pairs)} "
                 f"questions, before in {sum(a for a, _ in pairs)} (e-value {evidence:.0f}, {2.0 / alpha:.0f} needed). "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_isr_rag.plugin import read_questions
+from pytest_isr_rag.plugin import compare, read_questions
 
 pytest_plugins = ["pytester"]
 TEST = """
@@ -70,3 +70,9 @@ def test_an_answer_that_is_no_list_is_refused_and_lines_end_with_newlines_alone(
         read_questions(path)
     path.write_text('{"id": 1, "question": "a\u2028b", "answers": ["x"]}\n', "utf-8")
     assert read_questions(path)[0]["question"] == "a\u2028b"
+
+
+def test_more_right_answers_are_no_regression_however_the_questions_are_called() -> None:
+    before = {f"billing-{i}": "right" for i in range(8)} | {f"refunds-{i:02}": "wrong" for i in range(12)}
+    now = {name: "wrong" if name.startswith("b") else "right" for name in before}
+    assert compare(before, now) == []

@@ -16,8 +16,8 @@ class ReleasedCut:
 
     Cases at or above the cut are wrong in more than a share h* with probability at most delta over the labels, for
     groups drawn like those collected and one case of each (`isr_rag_server.labels` says how), and for one h*, chosen
-    before the labels. The labels were drawn from what this very gate answers, so that the promise is about its answers,
-    after ISR >= 1.
+    before the labels. The labels were drawn from what this very gate answers, so that the promise is about its answers
+    after ISR >= 1 and before the check of quotations and numbers.
 
     Args:
         release: the released cuts, from `isr-rag calibrate report` or `isr_rag_server.labels.Standing.release`.
@@ -99,7 +99,7 @@ class ReleasedCut:
         if not own.fewest <= chunks <= own.most:
             return Estimate(0.0, source, outside=f"{chunks} chunks; collected were {own.fewest} to {own.most}")
         answered = target.cut <= score
-        return Estimate(1.0 - target.h_star if answered else 0.0, source, guaranteed=answered)
+        return Estimate(1.0 - target.h_star if answered else 0.0, source, guaranteed=answered, pointwise=0.0)
 
 
 def _scored_by(settings: Settings) -> ScoredBy:

@@ -185,6 +185,7 @@ def test_an_order_sensitive_gate_answers_only_what_was_labelled_as_its_answer(tm
     found = release(log, [assess(log, plan)])
     assert found is not None
     decisions = gate(ReleasedCut(found)).decide_batch([{"claim": i["claim"], "evidence": i["evidence"]} for i in items])
+    assert {decision.pointwise for decision in decisions} == {0.0}  # a rate, which bounds no single case
     answered = sum(decision.answered for decision in decisions)
     assert 0 < answered < 300
     assert answered / 300 == pytest.approx(found.target(0.05).coverage)
