@@ -14,8 +14,8 @@ from isr_rag.calibration import CalibrationArtefact, CalibrationError, Calibrati
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Scores
 from isr_rag.core.settings import Orderings, Rule
-from isr_rag.errors import ConfigurationError, InvalidInputError
-from isr_rag.gate.labelled import calibrate, item_key, score_labelled, shipped_hashes
+from isr_rag.errors import ConfigurationError, InvalidInputError, ISRError
+from isr_rag.gate.labelled import calibrate, check_labelled, item_key, score_labelled, shipped_hashes
 from isr_rag.io.items import read_labelled
 from isr_rag.references import CalibratedMixture, Oracle
 from isr_rag.scorers.adjudicators import STANDARD
@@ -80,12 +80,11 @@ def test_what_cannot_be_calibrated_on_is_refused_before_anything_is_scored(
     assert not scorer.requests
 
 
-def test_without_a_valid_cut_each_decision_says_so(labelled: list[dict[str, Any]]) -> None:
+def test_a_gate_without_a_valid_cut_is_refused(labelled: list[dict[str, Any]]) -> None:
     own = gate()
     few = calibrate(own, score_labelled(own, labelled[:300]), targets=[(0.2, 1e-9)])
-    decision = gate(reference=CalibratedMixture(few, delta=1e-9), h_star=0.2).decide(["a", "b"], claim="x at 0.999 end")
-    assert decision.reason is Reason.CUT_NOT_REACHED
-    assert "no valid threshold for P(hallucination rate among answered > 0.2)" in decision.detail
+    with pytest.raises(CalibrationMismatchError, match="no Learn-then-Test threshold was found"):
+        gate(reference=CalibratedMixture(few, delta=1e-9), h_star=0.2)
 
 
 def test_what_the_adjudicator_was_trained_on_does_not_calibrate_it(labelled: list[dict[str, Any]]) -> None:
@@ -226,3 +225,11 @@ def test_a_cut_is_tested_on_what_the_gate_answers_also_where_probabilities_are_i
         [{"evidence": i["evidence"], "claim": i["claim"], "reference": Oracle(1.0)} for i in items]
     )
     assert [record.q_high for record in records] == [decision.q_high for decision in decided]
+
+
+def test_an_item_that_cannot_be_read_is_named() -> None:
+    for wrong in ({"evidence": "a text"}, {"claim": " "}):
+        item = {"id": "x7", "label": 1, "claim": "It is so.", "evidence": ["It is so."]} | wrong
+        with pytest.raises(ISRError) as told:
+            check_labelled([item])
+        assert told.value.__notes__ == ["in item 'x7'"]

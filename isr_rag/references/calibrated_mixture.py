@@ -202,7 +202,7 @@ class CalibratedMixture:
         if self.delta is not None and (settings.h_star, self.delta) not in {(one.h_star, one.delta) for one in found}:
             known = ", ".join(sorted({f"{one.h_star:g}" for one in found if one.delta == self.delta})) or "none"
             target = f"h* = {settings.h_star:g} and delta = {self.delta:g}"
-            raise CalibrationMismatchError(f"there is no threshold for {target}, so nothing would go out; h*: {known}")
+            raise CalibrationMismatchError(f"no Learn-then-Test threshold was found for {target}; h* with one: {known}")
 
     def _given(self, settings: Settings) -> Fingerprint:
         """The gate's settings; clip and convention only with `delta`, whose threshold depends on the whole rule."""

@@ -106,6 +106,8 @@ def test_a_first_look_is_continued_by_the_full_run_and_never_mixed_with_another(
     assert said.startswith("96 items") and set(seen) == {96}
     assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 96
     assert calibrate_reader(overlap(), {"model": "overlap"}, items(), tmp_path).startswith("240 items")
+    again = calibrate_reader(overlap(), {"model": "overlap"}, items(), tmp_path, limit=90)
+    assert again.startswith("240 items")  # a limit takes nothing away
     with pytest.raises(OutputError, match="other settings"):
         calibrate_reader(overlap(), {"model": "overlap"}, items(120), tmp_path)
     assert calibrate_reader(overlap(), {"model": "overlap"}, items(120), tmp_path, force=True).startswith("120 items")

@@ -375,9 +375,9 @@ def test_only_a_reference_calibrated_on_loops_decides_them_without_a_split() -> 
         own = gate(reference, h_star=0.2)
         trail = acquire(own, widen(numbered, top_k=2), claim="The river flows", rounds=2)
         assert trail.h_star_per_round == 0.1, reference
-    with pytest.raises(CalibrationMismatchError, match=r"no threshold for h\* = 0.05"):
+    with pytest.raises(CalibrationMismatchError, match=r"no Learn-then-Test threshold was found for h\* = 0.05"):
         gate(CalibratedMixture(looped, delta=0.1), h_star=0.05)
-    with pytest.raises(CalibrationMismatchError, match=r"no threshold for h\* = 0.05"):
+    with pytest.raises(CalibrationMismatchError, match=r"no Learn-then-Test threshold was found for h\* = 0.05"):
         own = gate(CalibratedMixture(looped, delta=0.1), h_star=0.1)
         acquire(own, widen(numbered, top_k=2), claim="The river flows", rounds=2)
     decision = gate(CalibratedMixture(looped), h_star=0.05).in_loop(2).decide([ENGLISH] * 3, claim="The river flows")

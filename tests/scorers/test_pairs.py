@@ -93,11 +93,19 @@ def test_the_best_chunk_counts_whatever_the_order(tokenizer: PreTrainedTokenizer
 def test_a_long_chunk_is_read_in_windows_and_many_in_batches(tokenizer: PreTrainedTokenizerFast) -> None:
     inner = model(NLI)
     words = [chr(97 + i % 26) for i in range(700)]
-    room = 48 - 2 - 3 - 2
+    room = 48 - 2 - 3 - 6
     windows = [" ".join(words[start : start + room]) for start in range(0, len(words) - 8, room - 8)]
     best = max(direct(inner, tokenizer, window, "f g", 2) for window in windows)
     assert len(windows) > pairs.BATCH
     assert CrossEncoder(inner, tokenizer=tokenizer).pairs([" ".join(words)], "f g") == pytest.approx([best], abs=1e-6)
+
+
+def test_a_claim_that_leaves_little_room_is_read_in_few_windows(tokenizer: PreTrainedTokenizerFast) -> None:
+    scorer, text = CrossEncoder(model(NLI), tokenizer=tokenizer), " ".join(["a b c d"] * 50)
+    windows = [len(scorer._windows(text, room)) for room in (16, 17, 24)]
+    assert max(windows) <= 2 * 200 / 16
+    with pytest.raises(PromptTooLongError):
+        scorer.pairs([text], " ".join("a" * 24))
 
 
 def test_one_output_is_read_as_a_sigmoid(tokenizer: PreTrainedTokenizerFast) -> None:

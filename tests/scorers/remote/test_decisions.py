@@ -144,6 +144,23 @@ def test_an_answer_without_a_probability_is_a_failure_and_never_a_decision(wrong
             DecisionScorer(url)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"answers": [{"type": "predicate", "name": "0", "probability": p} for p in (0.9, 0.01)]},
+        {"answers": [{"type": "refusal", "name": "0", "probability": 0.9}]},
+        {"answers": [{"type": "predicate", "name": ["0"], "probability": 0.9}]},
+    ],
+)
+def test_answers_of_a_list_are_one_for_each_question_and_of_its_type(changed: dict[str, Any]) -> None:
+    good = True
+    with served(lambda path, body: predicate(path, body) if good or "state" in body else (200, changed)) as url:
+        scorer = DecisionScorer(url)
+        good = False
+        with pytest.raises(ServerReplyError, match="no probability"):
+            ISRGate(scorer, Oracle(1.0), orderings=Orderings(m=1)).decide(EVIDENCE[:1], claim="c")
+
+
 def test_a_server_that_refuses_is_named_and_a_choice_is_not_asked() -> None:
     with served(lambda path, body: (401, {"error": {"message": "no key"}})) as url, pytest.raises(ServerError) as told:
         DecisionScorer(url)

@@ -109,6 +109,8 @@ def test_no_label_at_all_is_an_error_and_no_half() -> None:
         completion({"1": -0.1, "0": -0.1}),
         {"choices": [{"logprobs": {"content": [{"token": 1, "logprob": -0.1, "top_logprobs": []}]}}]},
         {"choices": [completion({"1": -0.1})["choices"][0]] * 2},
+        {"choices": [completion({"1": -0.1})["choices"][0] | {"finish_reason": "content_filter"}]},
+        completion({"1": -0.1}) | {"error": {"message": "stopped"}},
     ],
 )
 def test_replies_that_are_no_distribution_are_errors(reply: object) -> None:

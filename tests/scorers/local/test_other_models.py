@@ -1,0 +1,153 @@
+"""Architectures that differ from the usual one: read as transformers itself reads them, or refused."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from isr_rag import Chunk, Supported, TransformersScorer  # noqa: E402
+from isr_rag.core.scorer import ScoreRequest  # noqa: E402
+from isr_rag.errors import ConfigurationError, PromptTooLongError  # noqa: E402
+from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
+from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
+from tests.scorers import tiny  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*are scored one by one:RuntimeWarning")]
+
+ASKED = ScoreRequest(
+    Supported(claim="Kepler published it.").render([Chunk("in 1619"), Chunk("Lyon is a city"), Chunk("Paris")]),
+    ((0, 1, 2), (1, 0, 2), (2, 1, 0)),
+)
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+LINEAR = {f"linear_{name}": 16 for name in ("key_head_dim", "value_head_dim")}
+
+
+def made(kind: str, **settings: Any) -> Any:
+    """A model with random weights large enough that what it reads shows."""
+    words = len(tiny.tokenizer("chatml"))
+    torch.manual_seed(0)
+    config = getattr(transformers, kind)(vocab_size=words, **settings)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.25)
+    return model
+
+
+def log_odds(scorer: TransformersScorer, *requests: ScoreRequest) -> list[np.ndarray[Any, Any]]:
+    return [scores.logprobs[:, 0] - scores.logprobs[:, 1] for scores in scorer.score(requests)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (
+            "Qwen3_5TextConfig",
+            SIZES | LINEAR | {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "head_dim": 16},
+        ),
+        ("Lfm2Config", SIZES | {"layer_types": ["conv", "conv", "full_attention", "conv"], "block_ff_dim": 96}),
+        ("BloomConfig", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
+    ],
+)
+def test_models_that_read_in_turn_give_what_they_give_themselves(kind: str, settings: dict[str, Any]) -> None:
+    model = made(kind, **settings)
+    scorer = TransformersScorer(model, tiny.tokenizer("chatml"))
+    assert not scorer.engine.packs
+    encoded = scorer.encoder.encode(ASKED.prompt)
+    with torch.inference_mode():
+        logits = [model(torch.tensor([encoded.assemble(order)])).logits[0, -1] for order in ASKED.orderings]
+    yes, no = (torch.stack([row[list(ids)].logsumexp(0) for row in logits]) for ids in encoded.labels)
+    (alone,) = log_odds(scorer, ASKED)
+    assert np.allclose(alone, (yes - no).numpy(), atol=1e-3)
+    _, beside = log_odds(scorer, ScoreRequest(ASKED.prompt, ((2, 0, 1),)), ASKED)
+    assert np.allclose(alone, beside, atol=1e-3)
+
+
+def test_a_head_that_does_more_than_weigh_the_last_state_is_refused() -> None:
+    special = {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "cls", "sep")}
+    own = {
+        name: SIZES[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    }
+    with pytest.raises(ConfigurationError, match="head of a ModernBertDecoder"):
+        TransformersScorer(made("ModernBertDecoderConfig", **own, **special), tiny.tokenizer("chatml"))
+
+
+def test_what_is_no_attention_model_is_refused_in_words_and_layers_may_differ_in_size() -> None:
+    with pytest.raises(ConfigurationError, match="MambaForCausalLM cannot be read"):
+        TransformersScorer(made("MambaConfig", hidden_size=32, num_hidden_layers=2), tiny.tokenizer("chatml"))
+    gemma = made("Gemma4TextConfig", **SIZES, hidden_size_per_layer_input=0)
+    assert TransformersScorer(gemma, tiny.tokenizer("chatml")).score([ASKED])[0].logprobs.shape == (3, 2)
+
+
+def test_a_request_is_alone_where_positions_depend_on_the_longest_of_a_pass() -> None:
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    model = made("Phi3Config", **SIZES, rope_parameters=rope, original_max_position_embeddings=64)
+    assert HubNetwork(model, torch.device("cpu")).alone
+    assert not HubNetwork(made("LlamaConfig", **SIZES), torch.device("cpu")).alone
+
+
+def test_the_window_of_a_composite_model_is_that_of_its_text() -> None:
+    text = SIZES | {"vocab_size": len(tiny.tokenizer("chatml")), "head_dim": 16, "max_position_embeddings": 256}
+    sight = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.Gemma3Config(text_config=text, vision_config=sight | {"image_size": 28, "patch_size": 14})
+    scorer = TransformersScorer(transformers.AutoModelForCausalLM.from_config(config), tiny.tokenizer("chatml"))
+    assert scorer.window == 256
+    with pytest.raises(PromptTooLongError):
+        scorer.score([ScoreRequest(Supported(claim="It is so.").render([Chunk("Lyon is a city. " * 200)]), ((0,),))])
+
+
+def test_positions_and_tokenizer_are_part_of_the_identity() -> None:
+    yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
+    plain, stretched = (made("LlamaConfig", **SIZES, **more) for more in ({}, {"rope_parameters": yarn}))
+    words, other = tiny.tokenizer("chatml"), tiny.tokenizer("llama3")
+    names = {TransformersScorer(model, words).identity for model in (plain, stretched)}
+    assert len({*names, TransformersScorer(plain, other, chat=False).identity}) == 3
+    words.backend_tokenizer.enable_padding()  # as a call that pads leaves it
+    assert TransformersScorer(plain, words).identity in names
+    words.backend_tokenizer.no_padding()
+
+
+DATED = tiny.CHATML.replace("{% for", "{{ strftime_now('%d %B %Y') }}\n{% for", 1)
+
+
+@pytest.mark.parametrize(
+    ("template", "has", "lacks"),
+    [
+        (DATED, "1 January 2026", str(datetime.datetime.now(tz=datetime.UTC).year + 1)),
+        (tiny.CHATML.replace("assistant\n", "assistant\n<think>\n"), "<think>\n\n</think>\n\n", "\0"),
+    ],
+)
+def test_a_template_states_no_date_of_today_and_leaves_no_thought_open(template: str, has: str, lacks: str) -> None:
+    words = tiny.tokenizer("chatml")
+    before, words.chat_template = words.chat_template, template
+    try:
+        around = "".join(PromptEncoder(words).around("Judge."))
+    finally:
+        words.chat_template = before
+    assert has in around
+    assert lacks not in around
+
+
+def test_precision_and_quantisation_are_both_in_the_identity(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    made("LlamaConfig", **SIZES).save_pretrained(tmp_path)
+    tiny.tokenizer("chatml").save_pretrained(tmp_path)
+    scorer = TransformersScorer(tmp_path, quantization="int8", dtype="float32", device="cpu")
+    assert "/int8-float32/" in scorer.identity
