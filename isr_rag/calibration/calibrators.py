@@ -66,11 +66,6 @@ class Steps:
         rises = zip(self.breaks, self.values[1:], strict=True)
         return next((score for score, value in rises if value >= target - TOLERANCE), None)
 
-    @property
-    def ceiling(self) -> float:
-        """The highest value."""
-        return self.values[-1]
-
 
 @dataclass(frozen=True, slots=True)
 class Tail:
@@ -89,14 +84,8 @@ class Tail:
 
         P(answered and wrong) <= h * P(score >= T).
 
-    This is the argument of conformal risk control (Angelopoulos et al., "Conformal Risk Control", 2022, and for
-    selection Jin and Candes, "Selection by Prediction with Conformal p-values", 2023): a wrong new case counts itself
-    as the "+ 1", so the threshold does not depend on whether it was among the labelled ones. P(wrong | answered) is
-    then at most h, except for the few cases between T and t.
-
-    The expectation is also over the labelled items, and a calibration that answers nothing counts as never wrong. A
-    single calibration may exceed h (`isr_lab.simulations` measures it); for a bound that holds with a stated
-    probability use `LearnThenTest` (`delta=`).
+    (conformal risk control, for selection: docs/method.md), since a wrong new case counts itself as the "+ 1". The
+    expectation is also over the labelled items; for *this* calibration use `LearnThenTest` (`delta=`).
 
     A stated prevalence weighs the two classes: E + 1 with (1 - prevalence) / n_false, C with prevalence / n_true. The
     promise then needs only each class by itself to be exchangeable with the labelled one, and the prevalence right.
@@ -198,11 +187,6 @@ class VennAbers:
         lower = np.asarray(self.p0.values)[np.searchsorted(self.p0.breaks, s, side="right")]
         upper = np.asarray(self.p1.values)[np.searchsorted(self.p1.breaks, s, side="left")]
         return lower, upper
-
-    def mean(self, scores: ArrayLike) -> Floats:
-        """One calibrated probability per score, for reports: p1 / (1 - p0 + p1), which minimises the worst log loss."""
-        lower, upper = self.apply_many(scores)
-        return upper / (1.0 - lower + upper)
 
 
 @dataclass(frozen=True, kw_only=True)

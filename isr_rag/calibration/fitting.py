@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from isr_rag._util.text import languages_of
 from isr_rag.calibration.artefact import BinCalibration, CalibrationArtefact, Fingerprint, PredicateCalibration, joined
@@ -32,7 +31,6 @@ look-alikes through; from 0.9 on fewer claims are answered at h* = 0.1."""
 LEAST_AT_THE_END = 5
 """Items that must have the most chunks of the last bin, or more: one long item says nothing about all long ones."""
 
-Floats = NDArray[np.float64]
 Rule = Callable[[CalibrationRecord, float, float], bool]
 """(record, p_ref, h_star) -> whether the gate answers the item by its own rule; must not look at the label."""
 

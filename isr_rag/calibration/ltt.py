@@ -87,20 +87,17 @@ class LearnThenTest:
         """The fewest answered items with which a test can pass, none of them wrong."""
         return math.ceil(math.log(self.delta) / math.log1p(-self.h_star))
 
-    def plan(
-        self, scores: ArrayLike, labels: ArrayLike, *, items: int, answerable: ArrayLike | None = None, size: int = 100
-    ) -> Floats:
+    def plan(self, scores: ArrayLike, labels: ArrayLike, *, items: int, answerable: ArrayLike | None = None) -> Floats:
         """Descending thresholds for `fit`, from pilot items disjoint from those that will be tested; shape (k,).
 
         Args:
             scores, labels, answerable: of the pilot items, as in `fit`.
             items: number of items (groups) that will be tested, >= 1.
-            size: thresholds at most; candidates are the pilot scores' quantiles.
         """
         s, y, may = _checked(scores, labels, answerable)
         if not may.any():
             return np.ones(1)
-        candidates = np.unique(np.quantile(s[may], np.linspace(0.0, 1.0, size), method="inverted_cdf"))[::-1]
+        candidates = np.unique(np.quantile(s[may], np.linspace(0.0, 1.0, 100), method="inverted_cdf"))[::-1]
         answered = np.array([np.sum(may & (s >= t)) for t in candidates])
         errors = np.array([np.sum(may & (s >= t) & ~y) for t in candidates])
         power = self._power(items, answered / len(s), (errors + 0.5) / (answered + 1.0))

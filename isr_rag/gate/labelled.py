@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,16 +28,13 @@ BATCH = 16
 _OWN = ("id", "label", "group", "source", "kind", "support")
 
 
-def score_labelled(
-    gate: ISRGate, items: Sequence[Mapping[str, Any]], *, progress: Callable[[int], None] = lambda scored: None
-) -> list[CalibrationRecord]:
+def score_labelled(gate: ISRGate, items: Sequence[Mapping[str, Any]]) -> list[CalibrationRecord]:
     """Score labelled items with a gate's own scorer, orderings and focus; its reference is not asked.
 
     Args:
         gate: whose scores are to be calibrated. Without a cascade: a calibration belongs to one m.
         items: mappings with `id`, `label` (0 or 1), optionally `group` (items that are not independent share it),
             `source` (its data set or product) and `kind`, and the arguments of `isr_rag.ISRGate.decide`.
-        progress: called with the number of items scored.
 
     Raises:
         CalibrationError: if the gate has a cascade, an item lacks id, label or evidence, occurs twice, or does not
@@ -72,7 +69,6 @@ def score_labelled(
                     **named,
                 )
             )
-        progress(len(records))
     return records
 
 
@@ -127,7 +123,6 @@ def calibrate(
     *,
     targets: Sequence[tuple[float, float]] = ((0.05, 0.1),),
     training: TrainingHashes | None = None,
-    seed: int = 0,
 ) -> CalibrationArtefact:
     """Fit the calibration that belongs to exactly this gate.
 
@@ -137,7 +132,6 @@ def calibrate(
         targets: (h*, delta) pairs of Learn-then-Test thresholds; none leaves all items to the calibrator.
         training: hashes of what the scorer was trained on, made by `TrainingHashes.of` from ids and from texts as
             `item_key` writes them; None: those that ship with the judge.
-        seed: seed of the split into pilot and tested items.
 
     Raises:
         CalibrationError: if the records cannot carry a calibration, or were trained on; the message says why.
@@ -153,7 +147,7 @@ def calibrate(
         records,
         fingerprint=own,
         created_by=f"isr-rag {__version__}",
-        settings=FitSettings(targets=tuple(targets), rule=answers, seed=seed),
+        settings=FitSettings(targets=tuple(targets), rule=answers),
         training=shipped_hashes(gate.scorer.identity) if training is None else training,
     )
 

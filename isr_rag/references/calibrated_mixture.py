@@ -190,7 +190,7 @@ class CalibratedMixture:
             return None
         guarantee = "selective" if loop is not None else self.guarantee_for(fitted)
         single = max([self._p_ref(predicate, fitted, part, guarantee).values[-1] for part in fitted.bins])
-        return single if loop is None else min(loop.steps.ceiling, single)
+        return single if loop is None else min(loop.steps.values[-1], single)
 
     def check_belongs(self, settings: Settings) -> None:
         """Raise CalibrationMismatchError for the settings of a gate that the artefact was not fitted for."""

@@ -182,8 +182,8 @@ def cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
             calibrator = VennAbers.fit(s[seen], labels[seen])
-        lower[unseen], _ = calibrator.apply_many(s[unseen])
-        mean[unseen] = calibrator.mean(s[unseen])
+        lower[unseen], upper = calibrator.apply_many(s[unseen])
+        mean[unseen] = upper / (1.0 - lower[unseen] + upper)  # which minimises the worst log loss
     return HeldOut(s, lower, mean, labels, tuple(groups_of(records)))
 
 

@@ -35,7 +35,8 @@ SIZES: dict[str, Any] = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
-LINEAR = {f"linear_{name}": 16 for name in ("key_head_dim", "value_head_dim")}
+LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "head_dim": 16}
+LINEAR |= {f"linear_{name}": 16 for name in ("key_head_dim", "value_head_dim")}
 
 
 def made(kind: str, **settings: Any) -> Any:
@@ -60,7 +61,7 @@ def log_odds(scorer: TransformersScorer, *requests: ScoreRequest) -> list[np.nda
     [
         (
             "Qwen3_5TextConfig",
-            SIZES | LINEAR | {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "head_dim": 16},
+            SIZES | LINEAR,
         ),
         ("Lfm2Config", SIZES | {"layer_types": ["conv", "conv", "full_attention", "conv"], "block_ff_dim": 96}),
         ("BloomConfig", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
@@ -82,9 +83,7 @@ def test_models_that_read_in_turn_give_what_they_give_themselves(kind: str, sett
 
 def test_a_head_that_does_more_than_weigh_the_last_state_is_refused() -> None:
     special = {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "cls", "sep")}
-    own = {
-        name: SIZES[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    }
+    own = {name: size for name, size in SIZES.items() if size and name != "num_key_value_heads"}
     with pytest.raises(ConfigurationError, match="head of a ModernBertDecoder"):
         TransformersScorer(made("ModernBertDecoderConfig", **own, **special), tiny.tokenizer("chatml"))
 
