@@ -41,6 +41,7 @@ _NO_SUBJECT = re.compile(
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"^(?:The|A|An)$")
+_LABEL = re.compile(r"^\w+:\s+")
 _ASIDE = re.compile(r"\s*\([^()]*\)\s*")
 
 
@@ -94,7 +95,7 @@ class Context:
         """Remember what a sentence is about."""
         if _NO_SUBJECT.match(claim):
             return
-        found = _SUBJECT.match(_ASIDE.sub(" ", claim))
+        found = _SUBJECT.match(_ASIDE.sub(" ", _LABEL.sub("", claim)))
         if found and not _ARTICLE.match(found.group()):
             self.subject = found.group().rstrip(".,'’ ")
         elif not found or not claim[:1].isupper():

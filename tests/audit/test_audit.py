@@ -44,6 +44,8 @@ def test_each_statement_has_one_of_three_verdicts() -> None:
 
 def test_a_pronoun_is_judged_as_what_it_stands_for() -> None:
     assert audit().statements[1].claim == "The Seine flows through Rome."
+    labelled = audit("Note: The Seine is 777 kilometres long. It flows through Rome.").statements
+    assert labelled[1].claim == "The Seine flows through Rome."
 
 
 def test_citations_name_the_sentence_that_carries_the_statement() -> None:
