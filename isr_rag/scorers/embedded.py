@@ -201,17 +201,4 @@ def _load(adapter: Path, keep_states: bool, device: str, in_a_row: bool) -> Loca
     )
     # In float32 every device gives the CPU's scores up to their noise: one calibration holds for all of them.
     scorer.identity = scorer.identity.replace(f"/{place.type}/", "/cpu/")
-    own = adapter == wanted.directory  # which may lie elsewhere in another process
-    scorer.made_by = _again, (None if own else adapter, keep_states, device, in_a_row, scorer.identity)
-    return scorer
-
-
-def _again(adapter: Path | None, keep_states: bool, device: str, in_a_row: bool, identity: str) -> LocalScorer:
-    """The scorer of a pickle; ModelCorruptError if another model, adapter or precision is installed here."""
-    scorer = embedded_scorer(adapter, keep_states=keep_states, device=device, in_a_row=in_a_row)
-    if scorer.identity != identity:
-        raise ModelCorruptError(
-            f"the pickle was made with {identity}, and here {scorer.identity} is installed: another version of "
-            "isr-rag, or a processor that computes in another precision. Make the gate anew here"
-        )
     return scorer

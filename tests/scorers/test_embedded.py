@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import subprocess
 import sys
 import threading
@@ -21,7 +19,6 @@ from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundE
 from isr_rag.gate.defaults import default_reference
 from isr_rag.references import CalibratedMixture
 from isr_rag.scorers import embedded
-from isr_rag.scorers.local.scorer import LocalScorer
 
 pytestmark = pytest.mark.model
 
@@ -142,30 +139,6 @@ def test_an_unknown_adjudicator_is_refused_by_name() -> None:
 def test_an_adapter_without_a_calibration_says_so(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="isr-rag calibrate"):
         default_reference(tmp_path)
-
-
-def test_a_gate_with_the_real_model_is_pickled_by_identity_and_shared_by_copies(scorer: LocalScorer) -> None:
-    gate = ISRGate(h_star=0.1)
-    written = pickle.dumps(gate)
-    assert len(written) < 1_000_000  # the calibration, and no weights
-    read = pickle.loads(written)
-    assert read.scorer is scorer and repr(read) == repr(gate)
-    copied = copy.deepcopy(gate)
-    assert copied.scorer is scorer and repr(copied) == repr(gate)
-    code = (
-        "import pickle, sys; first, second = (pickle.loads(sys.stdin.buffer.read(n)) for n in map(int, sys.argv[1:]))\n"
-        "assert first.scorer is second.scorer; print(repr(first))"
-    )
-    size = str(len(written))
-    done = subprocess.run([sys.executable, "-c", code, size, size], input=written * 2, capture_output=True, check=True)
-    assert done.stdout.decode().strip() == repr(gate)
-
-
-def test_a_pickle_of_another_model_is_refused(scorer: LocalScorer) -> None:
-    assert scorer.made_by is not None
-    make, arguments = scorer.made_by
-    with pytest.raises(ModelCorruptError, match="another-model"):
-        make(*arguments[:-1], "another-model")
 
 
 def test_a_loaded_gate_holds_up_an_event_loop_for_at_most_50_ms() -> None:

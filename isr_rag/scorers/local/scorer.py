@@ -79,20 +79,12 @@ class LocalScorer:
         room = (self.memory - network.workspace) // self.bytes_per_token
         self.batch_tokens = batch_tokens or max(1, min(most, room))
         self._unusable = ""
-        self.made_by: tuple[Callable[..., LocalScorer], tuple[object, ...]] | None = None
-        """A function and its arguments that give this scorer in any process; how it is pickled."""
         self._queue = ScoringQueue(self._score, forked=self._begin_after_fork)
         self.identity = f"{name}/{network.device.type}/{layout}/template-{encoder.fingerprint}"
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 
-    def __reduce__(self) -> tuple[Callable[..., LocalScorer], tuple[object, ...]]:
-        """What makes the same scorer in another process; TypeError where nothing says how."""
-        if self.made_by is None:
-            raise TypeError(
-                f"{self.identity} cannot be pickled: only the adjudicators of this package know how they are loaded "
-                "again. Make the scorer anew in the other process"
-            )
-        return self.made_by
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self.identity} cannot be pickled: make the scorer anew in the other process")
 
     def __copy__(self) -> LocalScorer:
         return self

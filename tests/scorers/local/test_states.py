@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +94,14 @@ def test_another_model_finds_nothing() -> None:
     assert np.allclose(
         other.score([asked("Paris.", TEXTS)])[0].logprobs, scorer("qwen3").score([asked("Paris.", TEXTS)])[0].logprobs
     )
+
+
+def test_copies_share_the_scorer_and_pickling_says_what_to_do() -> None:
+    one = scorer()
+    gate = ISRGate(one, Oracle(1.0))
+    assert copy.copy(one) is one and copy.deepcopy(gate).scorer is one
+    with pytest.raises(TypeError, match="cannot be pickled: make the scorer anew in the other process"):
+        pickle.dumps(gate)
 
 
 def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
