@@ -88,7 +88,7 @@ def test_segments_keep_the_shape_that_token_boundaries_need(predicate: Predicate
     assert prompt.prefix.endswith("Evidence:\n") and (prompt.prefix == "Evidence:\n") is not topic_first
     assert prompt.chunks == ("> Paris: Paris is the capital of France.\n", "> Lyon is a city.\n")
     assert prompt.suffix == prompt.suffix.strip()
-    assert len(prompt.labels) == len(predicate.label_names) >= 2
+    assert len(prompt.labels) >= 2
     assert predicate.target is None or 0 <= predicate.target < len(prompt.labels)
     assert prompt.instruction and predicate.query and predicate.template
     assert isinstance(predicate, Predicate)
@@ -115,7 +115,7 @@ def test_templates_and_queries_are_stable() -> None:
 
 def test_refuted_asks_for_a_contradiction() -> None:
     refuted = Refuted("Lyon is the capital.")
-    assert refuted.label_names == ("refuted", "not refuted") and refuted.target == 0
+    assert refuted.target == 0
     prompt, supported = (asked.render(CHUNKS) for asked in (refuted, Supported(claim="Lyon is the capital.")))
     assert prompt.suffix == "Claim: Lyon is the capital.\nDoes the evidence contradict the claim? Reply 1 or 0."
     assert (prompt.prefix, prompt.chunks, prompt.labels) == (supported.prefix, supported.chunks, supported.labels)

@@ -35,7 +35,6 @@ class Predicate(Protocol):
         template: identifies the wording and its version; calibrations are tied to it.
         query: the words that say what the evidence must be about (for focusing and retrieval).
         target: index of the label that means g = 1, or None when the reference says which (`Choice`).
-        label_names: what each label stands for, in the order of the scorer's columns.
     """
 
     @property
@@ -44,8 +43,6 @@ class Predicate(Protocol):
     def query(self) -> str: ...  # noqa: D102
     @property
     def target(self) -> int | None: ...  # noqa: D102
-    @property
-    def label_names(self) -> tuple[str, ...]: ...  # noqa: D102
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
         """The prompt in segments; `topic_first` also states the claim or question before the evidence."""
@@ -93,7 +90,6 @@ class _Binary:
     """A yes/no question about the texts in its fields: the label "1" means g = 1."""
 
     target = 0
-    label_names = ("yes", "no")
     _ask = ""
 
     def __post_init__(self) -> None:
@@ -136,7 +132,6 @@ class Supported(_Binary):
     question: str | None = None
     answer: str | None = None
     claim: str | None = None
-    label_names = ("supported", "not supported")
     _ask = "Does the evidence support {}?"
 
     def __post_init__(self) -> None:
@@ -166,7 +161,6 @@ class Refuted(_Binary):
 
     claim: str
     template = "refuted-claim/1"
-    label_names = ("refuted", "not refuted")
     _ask = "Does the evidence contradict {}?"
 
 
@@ -176,7 +170,6 @@ class Sufficient(_Binary):
 
     question: str
     template = "sufficient/1"
-    label_names = ("sufficient", "not sufficient")
     _ask = "Does the evidence hold the answer?"
 
 
@@ -217,11 +210,6 @@ class Choice:
     def query(self) -> str:
         """The question with its options."""
         return " ".join((self.question, *self.options))
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The options."""
-        return self.options
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
         """The prompt in segments."""
@@ -299,11 +287,6 @@ class Custom:
     def query(self) -> str:
         """The field values."""
         return " ".join(self.fields.values())
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """The first string of each label."""
-        return tuple(strings[0] for strings in self._strings())
 
     def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
         """The prompt in segments."""

@@ -276,9 +276,10 @@ def consult(reference: Reference, case: Case) -> Estimate:
     if not isinstance(given, Estimate):
         raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is not an Estimate")
     p_ref = probability(given.p_ref, name)
-    target, labels = cast(object, given.target), len(case.predicate.label_names)
-    if target is not None and not (type(target) is int and 0 <= target < labels):
-        raise ReferenceFailedError(f"the reference {name} names the label {target!r}, of {labels}")
+    if (target := cast(object, given.target)) is not None:
+        labels = len(case.predicate.render(case.chunks[:1]).labels)
+        if not (type(target) is int and 0 <= target < labels):
+            raise ReferenceFailedError(f"the reference {name} names the label {target!r}, of {labels}")
     guaranteed = None if given.guaranteed is None else bool(given.guaranteed)  # numpy's False is not False
     pointwise = None if given.pointwise is None else probability(given.pointwise, f"{name} (pointwise)")
     lowest = None if given.lowest_h_star is None else probability(given.lowest_h_star, f"{name} (lowest_h_star)")
