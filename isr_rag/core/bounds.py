@@ -61,14 +61,6 @@ def checked_at_least(value: ArrayLike, name: str, least: float, *, strict: bool 
     return array
 
 
-def bernoulli_kl(p: ArrayLike, q: ArrayLike, *, eps: float = EPS) -> Float:
-    """KL(Ber(p) || Ber(q)) >= 0 in nats, of the broadcast shape, both arguments kept in [eps, 1 - eps].
-
-    `eps=0` gives the exact divergence, which may be infinite.
-    """
-    return _kl(_probability(p, "p"), _probability(q, "q"), eps)
-
-
 def log_odds(p: ArrayLike, *, eps: float = EPS) -> Float:
     """ln(p / (1 - p)) of probabilities, kept in [eps, 1 - eps]."""
     inside = np.clip(np.asarray(p, dtype=np.float64), eps, 1.0 - eps)

@@ -25,7 +25,7 @@ def answered_range(h_star: float, clip: float) -> tuple[float, float]:
     def missing(q: float) -> float:
         return float(bounds.bits_to_trust(p_star, q, one_sided=False)) - clip
 
-    entropy = float(bounds.bernoulli_kl(p_star, 0.5))  # log 2 less the entropy of h*
+    entropy = float(bounds.bits_to_trust(p_star, 0.5, one_sided=False))  # log 2 less the entropy of h*
     surest = 1.0 / (1.0 + np.exp(-(np.log(2.0) - entropy) / h_star))
     lowest = cast(Any, optimize).brentq(missing, bounds.EPS, p_star) if missing(bounds.EPS) > 0.0 else 0.0
     return float(lowest), float(surest)
