@@ -26,15 +26,7 @@ Values = tuple[float, ...]
 
 
 class Asked(TypedDict, total=False):
-    """What a decision is asked about: the arguments that `isr_rag.ISRGate.decide` and the loops share.
-
-    Attributes:
-        question: with `answer`: does the evidence support the answer? Alone: does it suffice to answer?
-        answer: a drafted answer to the question.
-        claim: instead of a question: does the evidence support the claim?
-        predicate: a predicate of your own, instead of question, answer and claim.
-        reference: overrides the gate's reference for this item.
-    """
+    """What a decision is asked about; `isr_rag.ISRGate.decide` explains each."""
 
     question: str | None
     answer: str | None
