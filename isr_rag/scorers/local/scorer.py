@@ -116,9 +116,10 @@ class LocalScorer:
         None where the short probe does not fit into the context window or the memory allowed.
         """
         try:
-            plain = [self._score_plain] if self.layout in ORDERED else []
-            moved = [partial(self._score_moved, by) for by in _MOVED] if self.engine.network.rotary else []
-            return _noise(self, *plain, *moved)
+            ways: list[Callable[[EncodedPrompt, Ordering], torch.Tensor]] = []
+            ways += [self._plain] if self.layout in ORDERED else []
+            ways += [partial(self._moved, by) for by in _MOVED] if self.engine.network.rotary else []
+            return _noise(self, *(partial(self._score_by, way) for way in ways))
         except (PromptTooLongError, MemoryBudgetError):
             return None
 
@@ -156,27 +157,22 @@ class LocalScorer:
                     results[i][k if self.layout in ORDERED else slice(None)] = row
         return [Scores(rows, passes=len(rows) if self.layout in ORDERED else 1) for rows in results]
 
-    def _score_plain(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As `score` for the first ordering of each request, one plain prompt at a time."""
+    def _score_by(
+        self, way: Callable[[EncodedPrompt, Ordering], torch.Tensor], requests: Sequence[ScoreRequest]
+    ) -> list[Scores]:
+        """As `score` for the first ordering of each request, one prompt at a time by `way`: equal but for rounding."""
         encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
         with self._queue.turn, self.engine.computing():
-            prompts = [one.assemble(request.orderings[0]) for one, request in zip(encoded, requests, strict=True)]
-            return self._rows([self.engine.padded([prompt])[0] for prompt in prompts], encoded)
+            pairs = zip(encoded, requests, strict=True)
+            rows = [self._label_logprobs(way(one, request.orderings[0]), one.labels) for one, request in pairs]
+            return [Scores(row[None], passes=1) for row in rows]
 
-    def _score_moved(self, by: int, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        """As `score` for the first ordering of each request, all positions moved: equal but for rounding."""
-        encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
-        states: list[torch.Tensor] = []
-        with self._queue.turn, self.engine.computing():
-            for one, request in zip(encoded, requests, strict=True):
-                full = self.layout in ORDERED
-                pack = pack_full([one], [request.orderings[:1]]) if full else pack_invariant([one])
-                states += self.engine.packed(replace(pack, position_ids=pack.position_ids + by))
-            return self._rows(states, encoded)
+    def _plain(self, one: EncodedPrompt, ordering: Ordering) -> torch.Tensor:
+        return self.engine.padded([one.assemble(ordering)])[0]
 
-    def _rows(self, states: Sequence[torch.Tensor], encoded: Sequence[EncodedPrompt]) -> list[Scores]:
-        pairs = zip(states, encoded, strict=True)
-        return [Scores(self._label_logprobs(state, one.labels)[None], passes=1) for state, one in pairs]
+    def _moved(self, by: int, one: EncodedPrompt, ordering: Ordering) -> torch.Tensor:
+        pack = pack_full([one], [[ordering]]) if self.layout in ORDERED else pack_invariant([one])
+        return self.engine.packed(replace(pack, position_ids=pack.position_ids + by))[0]
 
     def _check_memory(self, encoded: Sequence[EncodedPrompt]) -> None:
         """Refuse the longest prompt, if it cannot fit, before anything is allocated."""
