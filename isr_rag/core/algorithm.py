@@ -70,21 +70,23 @@ def decide(work: Work) -> Decision | None:
     return work.decided(reason, q, q_high, verdict, m=m, detail=estimate.remark)
 
 
-def note_position(error: ISRError, position: int, size: int) -> None:
-    """Add to an error which item of a batch it is about."""
-    if size > 1:
-        error.add_note(f"in item {position} of the batch of {size}")
+@contextmanager
+def _noted(position: int, size: int) -> Generator[None, None, None]:
+    """Add to an error that is raised inside which item of a batch it is about."""
+    try:
+        yield
+    except ISRError as error:
+        if size > 1:
+            error.add_note(f"in item {position} of the batch of {size}")
+        raise
 
 
 def read_items(items: Sequence[Item | Mapping[str, Any]], default: Reference | None) -> list[CheckedItem]:
     """Check the items of one call; as `read_item`, an ISRError for the first bad one, with a note of its position."""
     checked: list[CheckedItem] = []
     for position, item in enumerate(items):
-        try:
+        with _noted(position, len(items)):
             checked.append(read_item(item, default))
-        except ISRError as error:
-            note_position(error, position, len(items))
-            raise
     return checked
 
 
@@ -106,13 +108,9 @@ def decide_all(works: Sequence[Work], results: Sequence[ScoresOrError], on_error
     """
     remaining = iter(results)
     for position, work in enumerate(works):
-        if work.decision is not None:
-            continue
-        try:
-            _decide_one(work, [next(remaining) for _ in work.requests], on_error)
-        except ISRError as error:
-            note_position(error, position, len(works))
-            raise
+        if work.decision is None:
+            with _noted(position, len(works)):
+                _decide_one(work, [next(remaining) for _ in work.requests], on_error)
 
 
 def _decide_one(work: Work, results: Sequence[ScoresOrError], on_error: OnError) -> None:
