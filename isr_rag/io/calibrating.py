@@ -122,7 +122,7 @@ def calibrate_reader(
     settings = gate.settings
     reader = Reader(scorer, settings.orderings, settings.max_words, artefact.sha256, sha256_of(out / SCORES))
     reader.save(out)
-    head = _head(gate, rows, out, max(artefact.predicates[name].ceiling() for name in enough))
+    head = _head(rows, out, max(artefact.predicates[name].ceiling() for name in enough))
     left = "".join(f"\nLeft out, with too few items of a class: {name}." for name in fewest if name not in enough)
     write_json(out / "card.json", {"scorer": gate.scorer.identity, "predicates": cards})
     texts = (
@@ -150,7 +150,7 @@ def _tokens(gate: ISRGate) -> int:
     return int(getattr(gate.scorer, "prompt_tokens", 0))
 
 
-def _head(gate: ISRGate, rows: Sequence[Mapping[str, Any]], out: Path, highest: float) -> str:
+def _head(rows: Sequence[Mapping[str, Any]], out: Path, highest: float) -> str:
     seconds, passes, tokens = (
         float(np.mean(values))
         for values in ([r["seconds"] for r in rows], [len(r["q"]) for r in rows], [r["tokens"] for r in rows])
