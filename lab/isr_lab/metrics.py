@@ -5,7 +5,7 @@ it does not; both have shape (n,). An item is *answered* when its score reaches 
 are answered together. *Risk* is the share of label 0 among the answered, *coverage* the share of items answered.
 No figure depends on the order of the items.
 
-AUROC, Brier score and log loss equal scikit-learn's. They are written out because a bootstrap computes them thousands
+AUROC and Brier score equal scikit-learn's. They are written out because a bootstrap computes them thousands
 of times, where the library's input checks take nine tenths of the time.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -26,9 +25,6 @@ from isr_rag.calibration.errors import CalibrationError
 Floats = NDArray[np.float64]
 Statistic = Callable[..., float]
 _scipy = cast(Any, stats)  # has no types
-
-RISKS = (0.05, 0.10, 0.20)
-"""Risks at which reports state the coverage."""
 
 
 class MetricError(CalibrationError):
@@ -101,12 +97,6 @@ def brier(scores: ArrayLike, labels: ArrayLike) -> float:
     """Brier score, mean squared difference of score and label, in [0, 1]."""
     s, y = scored_labels(scores, labels)
     return float(np.mean((s - y) ** 2))
-
-
-def log_loss(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Mean negative log-likelihood in nats; scores are kept in [1e-9, 1 - 1e-9] so that it stays finite."""
-    s, y = scored_labels(scores, labels)
-    return -float(np.mean(np.log(np.clip(np.where(y == 1, s, 1.0 - s), 1e-9, 1.0 - 1e-9))))
 
 
 def reliability_bins(scores: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> Bins:
@@ -221,27 +211,3 @@ def bootstrap_intervals(
 def bootstrap_interval(statistic: Statistic, *arrays: ArrayLike, **settings: Any) -> Interval:
     """Percentile bootstrap interval of one statistic; settings as for `bootstrap_intervals`."""
     return bootstrap_intervals({"statistic": statistic}, *arrays, **settings)["statistic"]
-
-
-STATISTICS: Mapping[str, tuple[str, Statistic]] = {
-    "auroc": ("AUROC", auroc),
-    "brier": ("Brier score", brier),
-    "log_loss": ("log loss (nats)", log_loss),
-    "ece_mass": ("ECE, 15 bins of equal mass", expected_calibration_error),
-    "aurc": ("AURC", aurc),
-    **{f"coverage_at_risk_{r:.2f}": (f"coverage at {r:.0%} risk", partial(coverage_at_risk, risk=r)) for r in RISKS},
-}
-"""What every calibration report states: key -> title and statistic."""
-
-
-def summarise(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    *,
-    groups: Sequence[object] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, Interval]:
-    """All of `STATISTICS` with 95% bootstrap intervals, over groups if given."""
-    chosen = {name: statistic for name, (_, statistic) in STATISTICS.items()}
-    return bootstrap_intervals(chosen, scores, labels, groups=groups, resamples=resamples, seed=seed)

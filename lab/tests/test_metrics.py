@@ -30,7 +30,6 @@ def test_figures_equal_scikit_learn(items: list[tuple[float, int]]) -> None:
     s, y = columns(items)
     assert m.auroc(s, y) == pytest.approx(sk.roc_auc_score(y, s), abs=1e-12)
     assert m.brier(s, y) == pytest.approx(sk.brier_score_loss(y, s), abs=1e-12)
-    assert m.log_loss(s, y) == pytest.approx(sk.log_loss(y, np.clip(s, 1e-9, 1 - 1e-9)), rel=1e-6)
 
 
 @given(BOTH, st.randoms(use_true_random=False))
