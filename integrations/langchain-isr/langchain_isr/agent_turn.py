@@ -297,7 +297,7 @@ def _text(response: ModelResponse[Any]) -> str:
     """The answer that a response holds; a structured one as JSON."""
     structured = response.structured_response
     if structured is not None:
-        return _adapter(structured).dump_json(structured).decode()
+        return _dumped(structured)
     return "\n".join(str(m.text) for m in response.result if isinstance(m, AIMessage)).strip()
 
 
@@ -305,11 +305,19 @@ def _adapter(structured: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type(structured))
 
 
+def _dumped(structured: Any) -> str:
+    return _adapter(structured).dump_json(structured, warnings=False).decode()
+
+
+def _held(structured: Any) -> Any:
+    return _adapter(structured).dump_python(structured, warnings=False)
+
+
 def _rebuilt(response: ModelResponse[Any], judged: str) -> ModelResponse[Any]:
     """A response made anew from what was judged of it.
 
     Raises:
-        InvalidInputError: for a structured answer that cannot be made from its JSON, which is what was judged.
+        InvalidInputError: for a structured answer of which its JSON, which is what was judged, makes another or none.
     """
     said = [message for message in response.result if isinstance(message, AIMessage)]
     if response.structured_response is None:
@@ -323,11 +331,15 @@ def _rebuilt(response: ModelResponse[Any], judged: str) -> ModelResponse[Any]:
             calls = [ToolCall(name=c["name"], id=c["id"], args=plain) for c in message.tool_calls]
             anew = cast(AIMessage, replaced(message, "" if calls else judged, {}))
             made.append(anew.model_copy(update={"tool_calls": calls}))
+    draft = response.structured_response
     try:
-        structured = _adapter(response.structured_response).validate_json(judged)
+        structured = _adapter(draft).validate_json(judged)
     except ValidationError:
-        kind = type(response.structured_response).__name__
-        raise InvalidInputError(f"{kind} cannot be made from its own JSON, which is what the gate judges") from None
+        structured = None
+    # A set may come in another order in JSON.
+    if structured is None or (_dumped(structured) != judged and _held(structured) != _held(draft)):
+        kind = type(draft).__name__
+        raise InvalidInputError(f"{kind} cannot be made from its own JSON, which is what the gate judges")
     return ModelResponse(made, structured_response=structured)
 
 

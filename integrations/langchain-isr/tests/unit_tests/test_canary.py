@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
+import string
 import threading
 import traceback
 from collections.abc import Callable
@@ -50,7 +51,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, interrupt
 from lc_fakes import Runs, ScriptedModel, bm25, gate, rivers, searching
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from typing_extensions import TypedDict
 from yaml import YAMLError
 
@@ -605,6 +606,34 @@ class Named(BaseModel):
     _hidden: str = ""
 
 
+class Metres(BaseModel):
+    """A structured answer that a second reading changes."""
+
+    length: int
+
+    @field_validator("length")
+    @classmethod
+    def of_kilometres(cls, read: int) -> int:
+        return read * 1000
+
+
+class Split(BaseModel):
+    """A structured answer whose own type does not hold what its validator makes."""
+
+    names: str
+
+    @field_validator("names")
+    @classmethod
+    def split(cls, read: str) -> Any:
+        return read.split()
+
+
+class Several(BaseModel):
+    """A structured answer whose JSON has no order of its own."""
+
+    names: set[str]
+
+
 @dataclass
 class Plain:
     """A structured answer that is a dataclass."""
@@ -638,6 +667,25 @@ def test_a_structured_answer_is_made_anew_from_what_was_judged(strategy: str, sc
     answer = done["structured_response"]
     assert (answer["name"] if schema is Typed else answer.name) == "Seine"
     assert watch.clean(done, judged, getattr(answer, "thoughts", ""))
+
+
+@pytest.mark.parametrize("schema, args", [(Metres, {"length": 777}), (Split, {"names": SECRET})])
+@pytest.mark.filterwarnings("error")
+def test_a_structured_answer_that_its_json_would_change_is_an_error_that_does_not_quote_it(
+    schema: Any, args: Any
+) -> None:
+    call = AIMessage("", tool_calls=[ToolCall(name=schema.__name__, args=args, id="r")])
+    agent = an_agent(speaking(call), ISRMiddleware(gate()), response_format=ToolStrategy(schema))
+    with pytest.raises(InvalidInputError, match="its own JSON") as caught:
+        agent.invoke(SAID)
+    assert clean(caught.value, traceback.format_exception(caught.value))
+
+
+def test_a_structured_answer_may_hold_a_set() -> None:
+    names = {letter + "eine" for letter in string.ascii_letters}
+    call = AIMessage("", tool_calls=[ToolCall(name="Several", args={"names": sorted(names)}, id="r")])
+    agent = an_agent(speaking(call), ISRMiddleware(gate()), response_format=ToolStrategy(Several))
+    assert agent.invoke(SAID)["structured_response"] == Several(names=names)
 
 
 @pytest.mark.parametrize("key", ["draft", "anwser", "output", "response"])
