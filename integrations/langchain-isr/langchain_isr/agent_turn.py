@@ -131,15 +131,18 @@ class Turns:
                 request = _said(request, [HumanMessage(SEARCH_AGAIN)])
         quiet = self.when != "before" or not enough
         response = yield from self._drafted(request, quiet)
-        ungated = self.without_evidence == "pass" and not (run.sought or _searched(response))
+        if _searched(response):
+            run.begun = {**run.begun, "sought": True}
+        ungated = self.without_evidence == "pass" and not run.sought
         if _calls(response):
             return (yield from self._passed_on(request, run, response, quiet))
         if ungated:
             return ExtendedModelResponse(response, Command(update=run.update()))
-        if not enough:  # the model answered from nothing, or although it was told to search
+        if not enough:  # the model answered from nothing or earlier evidence, or although it was told to search
             if decision is None:
                 decision = yield from _decided(request, run)
-            return self._abstention(run, decision)
+            if not decision.answered:
+                return self._abstention(run, decision)
         if self.when == "before":
             return self._release(run, response)
         return (yield from self._release_gate(request, run, response))

@@ -961,7 +961,11 @@ def test_a_search_of_the_provider_counts_as_one() -> None:
     result = {"type": "server_tool_result", "tool_call_id": "s", "status": "success", "output": "x"}
     said = AIMessage([call, result, {"type": "text", "text": SECRET}])  # type: ignore[list-item]
     gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
-    assert clean(an_agent(lambda messages: said, gated).invoke(SAID)["messages"][-1])
+    replies = iter([said, *[SECRET] * 9])
+    agent = an_agent(lambda messages: next(replies), gated, checkpointer=InMemorySaver())
+    config = Watch().config()
+    for _ in range(2):  # in a later turn too
+        assert clean(agent.invoke(SAID, config)["messages"][-1])
 
 
 @pytest.mark.parametrize("without", ["pass", "abstain"])

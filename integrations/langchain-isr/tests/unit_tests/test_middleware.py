@@ -136,6 +136,23 @@ def test_an_answer_from_no_evidence_is_an_abstention() -> None:
         assert state["isr"][-1]["reason"] == "no_evidence"
 
 
+def test_an_answer_from_the_evidence_of_an_earlier_turn_is_released_if_that_suffices() -> None:
+    def once(messages: list[BaseMessage]) -> AIMessage | str:
+        return SECRET if any(isinstance(message, ToolMessage) for message in messages) else searching("2")
+
+    for when, made in (("before", 1), ("after", 1), ("both", 2)):
+        for enough in (1, 99):
+            gated = ISRMiddleware(gate(enough), when=when, condense=lambda messages: "Which river flows through Paris?")
+            built = agent(gated, once, checkpointer=InMemorySaver())
+            config: Any = {"configurable": {"thread_id": "1"}}
+            built.invoke(ASKED, config)
+            state = built.invoke(ASKED, config)
+            last = state["messages"][-1]
+            assert (str(last.text) == SECRET) == (enough == 1) == (state["isr"][-1]["action"] == "answer")
+            assert last.response_metadata["isr"] == state["isr"][-1]
+            assert len(state["isr"]) == (made if enough == 1 else 1)
+
+
 def test_a_model_that_never_stops_searching_is_stopped() -> None:
     def endless(messages: list[BaseMessage]) -> AIMessage:
         return searching(str(len(messages)), number=len(messages))
