@@ -222,7 +222,7 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Document):
         return value.model_copy(update={"metadata": _copied(value.metadata)})
     if isinstance(value, BaseMessage):
-        return value.model_copy(deep=True)
+        return value.model_copy(update=_copied(vars(value)))
     if isinstance(value, (list, tuple)):
         copied = [_copied(one) for one in cast(Iterable[Any], value)]
         return copied if isinstance(value, list) else tuple(copied)

@@ -33,7 +33,7 @@ from langchain_isr.agent_turn import (
     refuse_direct,
 )
 from langchain_isr.audit import AUDIT_EVENT
-from langchain_isr.common import EVENT, text_of
+from langchain_isr.common import EVENT, handed, text_of
 from langchain_isr.quiet import muted, quietly, refuse_telling
 
 
@@ -278,9 +278,10 @@ def _record(request: ToolCallRequest, message: ToolMessage | None, failed: str |
 
 
 def _unseen(step: Draft) -> ModelRequest[Any]:
-    """The request of a draft that nothing may write into a stream, not even another middleware."""
+    """The request of a draft that nothing may write into a stream or the state, not even another middleware."""
     refuse_telling(step.request.model)
-    return replace(step.request, runtime=muted(step.request.runtime))
+    own = handed({"messages": step.request.messages, "state": step.request.state})
+    return replace(step.request, runtime=muted(step.request.runtime), **own)
 
 
 def _refuse_commands(handler: Callable[..., object]) -> None:

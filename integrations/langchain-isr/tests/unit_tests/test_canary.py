@@ -22,6 +22,7 @@ from langchain.agents.middleware import (
     SummarizationMiddleware,
     after_model,
     before_model,
+    wrap_model_call,
 )
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
@@ -1025,6 +1026,30 @@ def test_a_middleware_may_write_to_the_state_only_what_was_judged(others: int) -
     outside = an_agent(speaking(SECRET), Noting(), *more, ISRMiddleware(gate(FATES["abstains"])), state_schema=Noted)
     watch.run(outside, SAID)
     assert watch.clean() and "cannot answer" in outside.invoke(SAID)["note"]
+
+
+@wrap_model_call
+def insisting(request: Any, handler: Any) -> Any:
+    """Notes what the model says in its messages and state, and asks again."""
+    said = handler(request)
+    if str(said.result[-1].text):
+        request.messages[-1].additional_kwargs["said"] = said.result[-1].text
+        request.state["messages"][0].response_metadata["said"] = said.result[-1].text
+        request.messages += [said.result[-1], HumanMessage("Be precise.")]
+        return handler(request)
+    return said
+
+
+def test_what_a_middleware_inside_writes_into_its_request_goes_nowhere() -> None:
+    @tool(response_format="content_and_artifact")
+    def search(query: str) -> tuple[str, Any]:
+        """Find evidence."""
+        return "The Seine flows through Paris.", threading.Lock()  # which cannot be copied
+
+    watch, gated = Watch(), ISRMiddleware(gate(FATES["abstains"]))
+    watch.stream(an_agent(speaking(SECRET), gated, insisting, checkpointer=watch.saver), SAID)
+    assert watch.clean() and "cannot answer" in watch.text()
+    assert clean(an_agent(speaking(SECRET), gated, insisting, tools=[search]).invoke(SAID)["messages"])
 
 
 def test_without_evidence_an_agent_abstains_by_default() -> None:
