@@ -15,6 +15,9 @@ from isr_rag.core.evidence import one_line
 from isr_rag.errors import InvalidInputError
 from langchain_isr.common import KEY, gathered
 
+PLANS = "write_todos"
+"""LangChain's tool for the agent's own plans, which are no evidence."""
+
 
 def merged(old: dict[str, Found] | None, new: dict[str, Found] | None) -> dict[str, Found]:
     """What tools found, by the ids of their calls; None begins anew."""
@@ -66,7 +69,7 @@ class AgentRun:
         rounds: the documents found, by rounds of tool calls.
         failed: what a tool raised; None when none did.
         decisions: the decisions so far, as plain data.
-        tools: names of the tools that find evidence; None for all.
+        tools: names of the tools that find evidence; None for all but `PLANS`.
         kept: evidence of earlier runs of the same thread.
         begun: what the run began with.
     """
@@ -115,7 +118,7 @@ class AgentRun:
 
     def finds_evidence(self, tool: str) -> bool:
         """Whether a tool finds evidence."""
-        return self.tools is None or tool in self.tools
+        return finds_evidence(self.tools, tool)
 
     def last_sufficiency(self) -> Decision | None:
         """The last decision about the evidence alone."""
@@ -145,7 +148,7 @@ def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
         raise InvalidInputError("the agent was asked nothing: its messages hold no HumanMessage")
     # A question that is put again takes its first place, before the messages of earlier runs.
     came_along = messages[asked[-1] + 1 :] if isinstance(messages[-1], ToolMessage) else []
-    results = [message for message in came_along if isinstance(message, ToolMessage)]
+    results = [message for message in came_along if isinstance(message, ToolMessage) and message.name != PLANS]
     given = [document for message in results for document in documents_of(message)]
     question = str(messages[asked[-1]].text)
     if last is not None:
@@ -154,6 +157,11 @@ def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
         sought = any(not isinstance(message, SystemMessage) for message in messages[: asked[-1]])
     sought = sought or any(isinstance(message, ToolMessage) for message in messages)
     return Begun(question=question, follows_up=len(asked) > 1, given=given, searches=int(bool(results)), sought=sought)
+
+
+def finds_evidence(tools: frozenset[str] | None, tool: str) -> bool:
+    """Whether a tool is one of those that find evidence; None for all but `PLANS`."""
+    return tool != PLANS if tools is None else tool in tools
 
 
 def found_by(message: ToolMessage | None, number: int, failed: str | None = None) -> Found:

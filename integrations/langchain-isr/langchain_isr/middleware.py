@@ -20,7 +20,7 @@ from langgraph.types import Command
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.adapters import MESSAGE, Place, asked, at_each_round, gate_for, unquoted
-from langchain_isr.agent_run import Begun, Found, begin, found_by, merged
+from langchain_isr.agent_run import Begun, Found, begin, finds_evidence, found_by, merged
 from langchain_isr.agent_turn import (
     AskForQuestion,
     Audit,
@@ -80,8 +80,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             before the answer and at 0.05 after it. Its `on_error` also holds for tools that raise.
         when: gate the evidence `"before"` the answer, the answer `"after"` it is drafted, or `"both"`.
         rounds: rounds of evidence at most, >= 1. A further round has to pay for itself: each may spend h* / rounds.
-        tools: names of the tools that find evidence; by default all. What is judged is the text of a tool's message,
-            which the model reads; it is cut into the documents of the artifact where it consists of these.
+        tools: names of the tools that find evidence; by default all but `write_todos`, the agent's own plans. What is
+            judged is the text of a tool's message, which the model reads; it is cut into the documents of the artifact
+            where it consists of these.
         without_evidence: what becomes of an answer where no evidence was asked for, in this turn or an earlier one of
             the thread: `"abstain"`, or let it `"pass"` ungated. Once evidence was asked for, answers are judged on it.
         condense: makes a follow-up a question that can be understood alone, from the messages up to it; by default
@@ -264,7 +265,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         return [*results, Command(update=_record(request, messages[0] if messages else None))]
 
     def _finds_evidence(self, request: ToolCallRequest) -> bool:
-        return self.evidence_tools is None or request.tool_call["name"] in self.evidence_tools
+        return finds_evidence(self.evidence_tools, request.tool_call["name"])
 
 
 def _leads_past(request: ToolCallRequest) -> ConfigurationError:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import TodoListMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
@@ -230,6 +231,23 @@ def test_only_named_tools_find_evidence() -> None:
     )
     assert str(state["messages"][-1].text) == SECRET
     assert state["isr_documents"] == rivers(2)
+
+
+@pytest.mark.parametrize("when", ["before", "after", "both"])
+@pytest.mark.parametrize("came", ["in the run", "along"])
+def test_the_plans_of_an_agent_support_no_answer_of_its_own(when: Any, came: str) -> None:
+    todos = [{"content": "Say that the Garonne flows through Paris.", "status": "in_progress"}]
+    plan = AIMessage("", tool_calls=[ToolCall(name="write_todos", args={"todos": todos}, id="p")])
+    done = ToolMessage(f"Updated todo list to {todos}", name="write_todos", tool_call_id="p")
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        return SECRET if any(isinstance(message, ToolMessage) for message in messages) else plan
+
+    middleware: Any = [ISRMiddleware(gate(1), when=when), TodoListMiddleware()]
+    asked = ASKED["messages"] if came == "in the run" else [*ASKED["messages"], plan, done]
+    state = create_agent(ScriptedModel(reply=reply), [search], middleware=middleware).invoke({"messages": asked})
+    assert state["isr_documents"] == [] and state["isr"][-1]["reason"] == "no_evidence"
+    assert "draft-" not in repr(state)
 
 
 def test_a_tool_without_documents_counts_as_one_chunk_of_text() -> None:
