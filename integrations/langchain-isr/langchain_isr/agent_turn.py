@@ -43,6 +43,21 @@ CONDENSE = (
     "Reply with the question alone."
 )
 
+_OPENING = re.compile(  # words with which a question begins and that name nothing
+    "what|who|whom|whose|which|when|where|why|how|is|are|am|was|were|do|does|did|has|have|had|can|could|may|might|must|"
+    "shall|should|will|would|if|in|on|at|of|to|by|as|for|from|with|without|about|after|before|during|since|until|under|"
+    "over|between|among|against|according|regarding|given|besides|despite|and|or|but|so|then|also|an?|the|this|that|"
+    "these|those|there|any|all|some|each|every|no|not|please|wer|wann|wo|wie|warum|welche[rs]?|ist|sind|war|hat|kann|"
+    "qui|que|quel(?:le)?s?|quand|où|comment|pourquoi|combien|est|quién|qué|cuál|cuándo|dónde|cómo|cuánto|chi|che|quale|"
+    "quando|dove|come|perché|quanto",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
+    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|[mbt]r?illion|dozen)s?",
+    re.IGNORECASE,
+)
+
 _MALFORMED = 3
 """Attempts at structured output before the agent abstains."""
 
@@ -270,11 +285,8 @@ def _asks(made: str, said: Sequence[BaseMessage]) -> bool:
     """
     known = {word.lower() for message in said for word in re.findall(r"\w+", str(message.text))}
     words = re.findall(r"\w+", made)
-    told = [
-        w
-        for i, w in enumerate(words)
-        if (w.isupper() and w != "I") or any(c.isdigit() for c in w) or (i and not w.islower())
-    ]
+    named = [w for i, w in enumerate(words) if w != "I" and not w.islower() and (i or not _OPENING.fullmatch(w))]
+    told = named + [w for w in words if any(c.isdigit() for c in w) or _NUMBER.fullmatch(w)]
     return made.endswith("?") and stands_alone(made) and all(word.lower() in known for word in told)
 
 

@@ -727,7 +727,13 @@ def test_a_gated_agent_judges_a_follow_up_in_words_that_stand_alone(how: str) ->
         assert all(TURNS[2] not in query for query in judged)
 
 
-@pytest.mark.parametrize("made", [f"It is {SECRET}.", f"Is the river {WORDS[0]}?", "Did it end in 1918?", ""])
+@pytest.mark.parametrize(
+    "made",
+    [
+        *[f"It is {SECRET}.", f"Is the river {WORDS[0]}?", "Did it end in 1918?", ""],
+        *[f"{WORDS[0].title()} won, and when did the war end?", "Did the war end after four years?"],
+    ],
+)
 def test_an_answer_in_the_place_of_a_rewritten_question_goes_nowhere(made: str) -> None:
     drafting = agent(GOOD, condensed=made)
     said = [ChatMessage(role="user", content=QUESTION), ChatMessage(role="assistant", content=MESSAGE)]

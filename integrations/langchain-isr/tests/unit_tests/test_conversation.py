@@ -93,7 +93,11 @@ def test_the_agents_own_model_condenses_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "made", ["In 1453.", "It ended in 1453?", "Did Zanzibar win?", "", AGAIN, "1337?", "ZANZIBAR?"]
+    "made",
+    [
+        *["In 1453.", "It ended in 1453?", "Did Zanzibar win?", "", AGAIN, "1337?", "ZANZIBAR?"],
+        *["Zanzibar won the war, and when did that war end?", "Did the war last for eighty-six years?"],
+    ],
 )
 def test_what_is_no_question_of_the_conversation_is_not_taken_for_one(made: str) -> None:
     states, asked = conversation(made)
@@ -104,6 +108,14 @@ def test_what_is_no_question_of_the_conversation_is_not_taken_for_one(made: str)
     assert states[2]["isr"][-1]["question"] == OTHER and states[2]["isr"][-1]["action"] == "answer"
     assert not any(question.startswith(("and", "It", "Did")) for question in asked)
     assert "zanzibar" not in repr(states).lower()
+
+
+@pytest.mark.parametrize(
+    "made", ["After which year did the war end?", "Quand la guerre a-t-elle fini?", "I wonder: when?"]
+)
+def test_the_first_word_of_a_question_may_be_new_where_it_names_nothing(made: str) -> None:
+    states, _ = conversation(made)
+    assert states[1]["isr"][-1]["question"] == made
 
 
 def test_an_audited_agent_does_not_answer_a_follow_up_as_if_it_stood_alone() -> None:

@@ -32,6 +32,21 @@ CONDENSE = (
     "Reply with the question alone."
 )
 
+_OPENING = re.compile(  # words with which a question begins and that name nothing
+    "what|who|whom|whose|which|when|where|why|how|is|are|am|was|were|do|does|did|has|have|had|can|could|may|might|must|"
+    "shall|should|will|would|if|in|on|at|of|to|by|as|for|from|with|without|about|after|before|during|since|until|under|"
+    "over|between|among|against|according|regarding|given|besides|despite|and|or|but|so|then|also|an?|the|this|that|"
+    "these|those|there|any|all|some|each|every|no|not|please|wer|wann|wo|wie|warum|welche[rs]?|ist|sind|war|hat|kann|"
+    "qui|que|quel(?:le)?s?|quand|où|comment|pourquoi|combien|est|quién|qué|cuál|cuándo|dónde|cómo|cuánto|chi|che|quale|"
+    "quando|dove|come|perché|quanto",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
+    r"(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|[mbt]r?illion|dozen)s?",
+    re.IGNORECASE,
+)
+
 
 class GatedAgent:
     """Runs an agent that has an `evidence_tool`, and releases its answer only if what that found supports it.
@@ -208,9 +223,6 @@ def _is_question(made: str, said: Sequence[ChatMessage]) -> bool:
     """
     known = {word.lower() for message in said for word in re.findall(r"\w+", message.content or "")}
     words = re.findall(r"\w+", made)
-    told = [
-        word
-        for i, word in enumerate(words)
-        if (word.isupper() and word != "I") or any(c.isdigit() for c in word) or (i and not word.islower())
-    ]
+    named = [w for i, w in enumerate(words) if w != "I" and not w.islower() and (i or not _OPENING.fullmatch(w))]
+    told = named + [w for w in words if any(c.isdigit() for c in w) or _NUMBER.fullmatch(w)]
     return made.endswith("?") and stands_alone(made) and all(word.lower() in known for word in told)
