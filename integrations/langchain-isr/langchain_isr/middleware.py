@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -196,7 +196,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 dispatch_custom_event(AUDIT_EVENT, result.masked().to_dict())
             elif step.quiet:
                 with quietly():
-                    result = handler(_unseen(step))
+                    result = handler(_unseen(step, handler))
                 _refuse_commands(handler)
             else:
                 result = handler(step.request)
@@ -228,7 +228,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 await adispatch_custom_event(AUDIT_EVENT, result.masked().to_dict())
             elif step.quiet:
                 with quietly():
-                    result = await handler(_unseen(step))
+                    result = await handler(_unseen(step, handler))
                 _refuse_commands(handler)
             else:
                 result = await handler(step.request)
@@ -278,9 +278,9 @@ def _record(request: ToolCallRequest, message: ToolMessage | None, failed: str |
     return {"isr_found": {f"{number}/{request.tool_call['id']}": found_by(message, number, failed)}}
 
 
-def _unseen(step: Draft) -> ModelRequest[Any]:
+def _unseen(step: Draft, handler: Callable[..., object]) -> ModelRequest[Any]:
     """The request of a draft that nothing may write into a stream or the state, not even another middleware."""
-    refuse_telling(step.request.model)
+    refuse_telling([step.request.model, _composed(handler).get("inner")])  # a middleware inside may have its own model
     own = handed({"messages": step.request.messages, "state": step.request.state})
     return replace(step.request, runtime=muted(step.request.runtime), **own)
 
@@ -289,9 +289,14 @@ def _refuse_commands(handler: Callable[..., object]) -> None:
     """Refuse what a middleware inside of this one would write to the state beside a draft, whatever becomes of it.
 
     Raises:
-        ConfigurationError: if there is such a command, which only the function that LangChain composed knows.
+        ConfigurationError: if there is such a command.
     """
-    if inspect.isfunction(handler) and inspect.getclosurevars(handler).nonlocals.get("accumulated_commands"):
+    if _composed(handler).get("accumulated_commands"):
         raise ConfigurationError(
             "a middleware after ISRMiddleware writes to the state what nobody has judged: put it before ISRMiddleware"
         )
+
+
+def _composed(handler: Callable[..., object]) -> Mapping[str, Any]:
+    """What the function knows that LangChain composed of the middleware inside: nothing else knows of them."""
+    return inspect.getclosurevars(handler).nonlocals if inspect.isfunction(handler) else {}

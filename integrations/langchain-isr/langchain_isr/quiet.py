@@ -9,6 +9,8 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
+from types import CellType, MethodType
 from typing import Any, cast
 
 from langchain_core.callbacks import (
@@ -18,9 +20,13 @@ from langchain_core.callbacks import (
     CallbackManager,
     UsageMetadataCallbackHandler,
 )
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
+from langchain_core.documents import Document
+from langchain_core.language_models import BaseLanguageModel
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableGenerator, RunnableLambda, ensure_config
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.runnables.history import RunnableWithMessageHistory
+from langchain_core.tools import BaseTool
 from langchain_core.tracers.base import AsyncBaseTracer, BaseTracer
 from langchain_core.tracers.context import _configure_hooks  # pyright: ignore[reportPrivateUsage]
 from langchain_core.tracers.log_stream import LogStreamCallbackHandler
@@ -42,6 +48,9 @@ _CACHE = "__pregel_cache"
 _CHECKPOINTER = "__pregel_checkpointer"
 _RUNTIME = "__pregel_runtime"
 _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"})
+
+_PLAIN = (str, bytes, int, float, type(None), Document, BaseMessage)
+"""What holds no runnable, and may come in great numbers."""
 
 
 def quiet_config(config: RunnableConfig | None = None) -> RunnableConfig:
@@ -115,8 +124,8 @@ def refuse_telling(draft: object) -> None:
     """Refuse a draft that tells or remembers what it said before a gate has decided.
 
     Raises:
-        ConfigurationError: for a `RunnableWithMessageHistory`, a graph with a store of its own, or handlers and
-            listeners that are no tracers, of the draft itself or anywhere inside it.
+        ConfigurationError: for a `RunnableWithMessageHistory`, a graph with a store of its own, what prints (`debug`,
+            `verbose`), or handlers and listeners that are no tracers, of the draft itself or anywhere inside it.
     """
     for part in _parts(draft, set()):
         if isinstance(part, RunnableWithMessageHistory):
@@ -124,6 +133,9 @@ def refuse_telling(draft: object) -> None:
                 "the draft keeps a history of what is undecided yet: put the history around the gate"
             )
         own = vars(part)
+        prints = "debug" if "checkpointer" in own else "verbose"
+        if own.get(prints) and not isinstance(part, (BaseLanguageModel, BaseTool)):  # which print no draft
+            raise ConfigurationError(f"{type(part).__name__} prints what is undecided yet: leave out {prints}=True")
         if "checkpointer" in own and own.get("store") is not None:
             raise ConfigurationError(
                 "the draft keeps what is undecided yet in a store of its own: give that to a graph around the gate, "
@@ -138,22 +150,39 @@ def refuse_telling(draft: object) -> None:
 
 
 def _parts(value: Any, seen: set[int]) -> Iterator[Runnable[Any, Any]]:
-    """The runnables that a runnable is made of, as far as they can be found."""
+    """The runnables that a runnable or function is made of, as far as they can be found."""
     if id(value) in seen:
         return
     seen.add(id(value))
     inner: Any = ()
     if isinstance(value, Runnable):
         yield value
-        inner = [*vars(value).values(), *(value.deps if isinstance(value, RunnableLambda) else ())]
+        inner = [*vars(value).values()]
+        if isinstance(value, (RunnableLambda, RunnableGenerator)):
+            inner += [part for own in inner if callable(own) for part in RunnableLambda(own).deps]
     elif isinstance(value, (list, tuple)):
         inner = value
     elif isinstance(value, dict):
         inner = value.values()
-    elif hasattr(value, "bound"):  # a node of a graph
+    elif "bound" in getattr(value, "__dict__", ()):  # a node of a graph
         inner = [value.bound]
+    elif isinstance(value, partial):
+        inner = [value.func, *value.args, *value.keywords.values()]
+    elif callable(value) and not isinstance(value, type):  # a function, a method with its object, an object
+        held = getattr(value, "__self__", value) if isinstance(value, MethodType) else value
+        inner = [held] if isinstance(held, Runnable) else [*getattr(held, "__dict__", {}).values()]
+        inner += [part for cell in getattr(value, "__closure__", None) or () for part in _content(cell)]
     for part in inner:
-        yield from _parts(part, seen)
+        if not isinstance(part, _PLAIN):
+            yield from _parts(part, seen)
+
+
+def _content(cell: CellType) -> list[Any]:
+    """What a variable of a closure holds; nothing before it is set."""
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []
 
 
 def _tracers(handlers: list[BaseCallbackHandler]) -> list[BaseCallbackHandler]:

@@ -9,8 +9,10 @@ import string
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, cast
 
 import pytest
@@ -18,6 +20,7 @@ from canary import MODES, SECRET, WORDS, Watch, hearing
 from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
+    ModelFallbackMiddleware,
     ModelRetryMiddleware,
     SummarizationMiddleware,
     after_model,
@@ -26,6 +29,7 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
 from langchain_core.caches import InMemoryCache as InMemoryLLMCache
 from langchain_core.callbacks import BaseCallbackHandler, get_usage_metadata_callback
 from langchain_core.chat_history import InMemoryChatMessageHistory
@@ -39,8 +43,8 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.output_parsers import JsonOutputParser
-from langchain_core.prompts import PromptTemplate
-from langchain_core.runnables import RunnableLambda, RunnableParallel
+from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
+from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableParallel
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tools import InjectedToolCallId, create_retriever_tool, tool
 from langchain_core.tracers.context import register_configure_hook
@@ -484,6 +488,76 @@ def test_a_draft_with_handlers_of_its_own_is_refused(how: str) -> None:
             agent.invoke(SAID)
         assert not heard
     create_isr_graph(bm25(), PROMPTED | ScriptedModel(reply=lambda messages: SECRET, callbacks=[tracer]), gate())
+
+
+class Drafter:
+    """Drafts with what it holds."""
+
+    def __init__(self, held: Any) -> None:
+        self.held, self.me = {"models": [held]}, self
+
+    def draft(self, state: Any) -> Any:
+        return self.held["models"][0].invoke(state["question"])
+
+    __call__ = draft
+
+
+def drafted_with(how: str, held: Any) -> Any:
+    """A draft that asks what it holds in a way of Python's own."""
+
+    def closure(state: Any) -> Any:
+        return held.invoke(state["question"])
+
+    def pieces(states: Any) -> Any:
+        yield from (held.invoke(state["question"]).text for state in states)
+
+    if how == "an agent":
+        return create_agent(held, [], middleware=[])
+    made = {"a function": closure, "a method": Drafter(held).draft, "an object": Drafter(held)}
+    made |= {"a part": partial(lambda model, state: model.invoke(state["question"]), held)}
+    if how == "a generator":
+        return RunnableGenerator(pieces)
+    return RunnableLambda(made[how])
+
+
+@pytest.mark.parametrize("how", ["a function", "a method", "an object", "a part", "a generator", "an agent"])
+def test_a_draft_that_holds_in_a_way_of_its_own_what_tells_is_refused(how: str) -> None:
+    telling = ScriptedModel(reply=lambda messages: SECRET, callbacks=[hearing(BaseCallbackHandler, [])])
+    with pytest.raises((ConfigurationError, ValidationError), match="handlers of its own"):
+        ISRChain(draft=drafted_with(how, telling), after=ISRGate(gate=gate()))
+    ISRChain(draft=drafted_with(how, speaks()), after=ISRGate(gate=gate()))
+    if how != "an agent":
+        kept = RunnableWithMessageHistory(speaks(), lambda session_id: InMemoryChatMessageHistory())
+        with pytest.raises((ConfigurationError, ValidationError), match="around the gate"):
+            ISRChain(draft=drafted_with(how, kept), after=ISRGate(gate=gate()))
+
+
+def test_a_middleware_inside_whose_model_has_handlers_of_its_own_is_refused() -> None:
+    def fails(messages: list[BaseMessage]) -> AIMessage | str:
+        if not isinstance(messages[-1], ToolMessage):
+            return searching("rivers")
+        raise RuntimeError("gone")
+
+    heard: list[Any] = []
+    model = ScriptedModel(reply=lambda messages: SECRET, callbacks=[hearing(BaseCallbackHandler, heard)])
+    for others in ([], [ModelRetryMiddleware(max_retries=0)]):
+        agent = an_agent(fails, ISRMiddleware(gate()), *others, ModelFallbackMiddleware(model))
+        with pytest.raises(ConfigurationError, match="handlers of its own"):
+            agent.invoke(SAID)
+        with pytest.raises(ConfigurationError, match="handlers of its own"):
+            asyncio.run(agent.ainvoke(SAID))
+    assert not heard
+
+
+def test_a_draft_that_prints_is_refused() -> None:
+    prompt = ChatPromptTemplate.from_messages([("user", "{question}"), ("placeholder", "{agent_scratchpad}")])
+    old = create_tool_calling_agent(speaks(), [clock], prompt)
+    for prints in (True, False):
+        executor = AgentExecutor(agent=old, tools=[clock], verbose=prints) | (lambda done: done["output"])
+        for draft in (executor, create_agent(speaks(), [], debug=prints) | TEXT):
+            with pytest.raises((ConfigurationError, ValidationError), match="prints") if prints else nullcontext():
+                ISRChain(draft=draft, after=ISRGate(gate=gate()))
+    ISRChain(draft=PROMPTED | ScriptedModel(reply=lambda messages: SECRET, verbose=True), after=ISRGate(gate=gate()))
 
 
 def test_a_draft_with_a_memory_of_its_own_is_refused_and_one_around_the_gate_keeps_what_was_released() -> None:
