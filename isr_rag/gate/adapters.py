@@ -136,7 +136,7 @@ def stands_alone(question: str) -> bool:
 
 def not_alone(gate: ISRGate, question: str, answer: str | None = None) -> Decision | None:
     """The abstention about a question that only an earlier one would explain; None where it stands alone."""
-    if stands_alone(question):
+    if not isinstance(question, str) or stands_alone(question):  # what is no text is the gate's to refuse
         return None
     detail = "the question refers to what was said before it: rewrite it as one that stands alone before searching"
     return asked(abstain(gate, Reason.INSUFFICIENT_INFORMATION, detail, question=question, answer=answer), question)

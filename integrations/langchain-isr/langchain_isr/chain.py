@@ -11,7 +11,7 @@ from langchain_core.runnables import AddableDict, Runnable, RunnableConfig
 from pydantic import ConfigDict, WithJsonSchema, model_validator
 
 from isr_rag import Decision
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.gate.acquisition import require_answerable
 from isr_rag.gate.adapters import MESSAGE, unread
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
@@ -99,7 +99,7 @@ class ISRChain(Batched):
 
     def _many(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         work = _Work(self, inputs, config)
-        if self.before is not None:
+        if self.before is not None and work.open:
             work.gated(self.first.batch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
             with self._drafting():
@@ -112,7 +112,7 @@ class ISRChain(Batched):
 
     async def _amany(self, inputs: list[State], config: list[RunnableConfig]) -> list[StateOrError]:
         work = _Work(self, inputs, config)
-        if self.before is not None:
+        if self.before is not None and work.open:
             work.gated(await self.first.abatch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
             with self._drafting():
@@ -162,10 +162,8 @@ class _Work:
     def __init__(self, chain: ISRChain, inputs: list[State], config: list[RunnableConfig]) -> None:
         self._chain, self._config = chain, config
         # Whatever is in "answer" already is not a draft of this chain, and no gate here may take it for one.
-        self.outcomes: list[StateOrError] = [
-            {name: value for name, value in checked_state(state).items() if name != "answer"} for state in inputs
-        ]
-        self.open = list(range(len(inputs)))
+        self.outcomes = [_without_answer(state) for state in inputs]
+        self.open = [i for i, outcome in enumerate(self.outcomes) if not isinstance(outcome, Exception)]
 
     def states(self) -> list[State]:
         """The open items."""
@@ -234,6 +232,13 @@ class _Work:
     def _each(self, results: list[Any], note: Callable[[int, Any], bool]) -> None:
         """Apply results to the open items; those for which `note` says so stay open."""
         self.open = [i for i, result in zip(self.open, results, strict=True) if note(i, result)]
+
+
+def _without_answer(state: State) -> StateOrError:
+    try:
+        return {name: value for name, value in checked_state(state).items() if name != "answer"}
+    except InvalidTypeError as error:
+        return error
 
 
 def _whole(pieces: list[State]) -> State:

@@ -130,6 +130,20 @@ def released(documents: Sequence[Document], decision: Decision, on_abstain: OnAb
     return []
 
 
+def question_of(state: Mapping[str, Any]) -> str:
+    """The question of a state.
+
+    Raises:
+        InvalidInputError: if there is none.
+        InvalidTypeError: if it is no string.
+    """
+    if "question" not in state:
+        raise InvalidInputError(f"the input has no 'question', but {list(state)}")
+    if not isinstance(state["question"], str):
+        raise InvalidTypeError(f"a question must be a string, not {type(state['question']).__name__}")
+    return state["question"]
+
+
 def item_of(
     state: Mapping[str, Any],
     *,
@@ -153,10 +167,8 @@ def item_of(
     if missing:
         raise InvalidInputError(f"the gate needs {missing} in its input: set the keys that your chain uses")
     answer = state.get("answer")
-    if not isinstance(state["question"], str):
-        raise InvalidTypeError(f"a question must be a string, not {type(state['question']).__name__}")
     return {
-        "question": state["question"],
+        "question": question_of(state),
         "evidence": evidence_of(state["documents"], document_prompt),
         "answer": None if answer is None else text_of(answer),
         "can_acquire": can_acquire,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, Literal, TypeAlias, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -13,6 +14,7 @@ from langgraph.config import get_stream_writer
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from isr_rag import Decision
@@ -39,6 +41,7 @@ from langchain_isr.common import (
     gathered,
     handed,
     item_of,
+    question_of,
     refuse_unknown_drafts,
     retriever_failed,
     settled,
@@ -128,13 +131,19 @@ def isr_node(
 def _gate_node(
     core: Callable[[State], CoreGate], rounds: int, document_prompt: DocumentPrompt
 ) -> RunnableLambda[Any, State]:
+    def plain(state: Any) -> State:
+        named = isinstance(state, (Mapping, BaseModel))
+        return dict(state) if named else {one.name: getattr(state, one.name) for one in fields(state)}
+
     def item(state: State) -> dict[str, Any]:
         return item_of(state, can_acquire=int(state.get("round", rounds)) < rounds, document_prompt=document_prompt)
 
-    def decide(state: State, config: RunnableConfig) -> State:
+    def decide(given: Any, config: RunnableConfig) -> State:
+        state = plain(given)
         return _noted(state, _decided(core(state), item(state)), config)
 
-    async def adecide(state: State, config: RunnableConfig) -> State:
+    async def adecide(given: Any, config: RunnableConfig) -> State:
+        state = plain(given)
         return await _anoted(state, await _adecided(core(state), item(state)), config)
 
     return RunnableLambda(decide, afunc=adecide, name="isr_gate")
@@ -227,12 +236,12 @@ class _Nodes:
 
     def begin(self, state: State, config: RunnableConfig) -> State:
         """A fresh run; one whose question does not stand alone ends here."""
-        refused = not_alone(self.core, state["question"])
+        refused = not_alone(self.core, question_of(state))
         return _FRESH if refused is None else {**_FRESH, **_noted({}, refused, config), "stop": "failed"}
 
     async def abegin(self, state: State, config: RunnableConfig) -> State:
         """As `begin`."""
-        refused = not_alone(self.core, state["question"])
+        refused = not_alone(self.core, question_of(state))
         return _FRESH if refused is None else {**_FRESH, **await _anoted({}, refused, config), "stop": "failed"}
 
     def retrieve(self, state: State, config: RunnableConfig) -> State:
@@ -341,11 +350,11 @@ def _noted(state: State, decision: Decision, config: RunnableConfig) -> State:
     plain = decision.to_dict()
     dispatch_custom_event(EVENT, plain, config=config)
     get_stream_writer()({KEY: plain})
-    return {KEY: plain, "decisions": [*state.get("decisions", []), plain]}
+    return {KEY: plain, "decisions": [*(state.get("decisions") or []), plain]}
 
 
 async def _anoted(state: State, decision: Decision, config: RunnableConfig) -> State:
     plain = decision.to_dict()
     await adispatch_custom_event(EVENT, plain, config=config)
     get_stream_writer()({KEY: plain})
-    return {KEY: plain, "decisions": [*state.get("decisions", []), plain]}
+    return {KEY: plain, "decisions": [*(state.get("decisions") or []), plain]}

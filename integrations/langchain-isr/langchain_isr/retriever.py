@@ -21,6 +21,7 @@ from isr_rag import Chunk, Decision, aacquire, acquire
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import require_answerable
 from isr_rag.gate.adapters import asked, gate_for, not_alone
+from langchain_isr.batched import checked_state
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
@@ -31,6 +32,7 @@ from langchain_isr.common import (
     State,
     evidence_of,
     gathered,
+    question_of,
     released,
 )
 
@@ -78,7 +80,7 @@ class ISRRetriever(BaseRetriever):
     end?", is an abstention, and nothing is searched for.
 
     Args:
-        retriever: finds documents: any retriever or runnable from a string to documents.
+        retriever: finds documents: any retriever or runnable from a string to documents or strings.
         gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration, at h* = 0.2.
         k: documents of the first round; by default what the retriever finds by itself.
         factor: how many times deeper each further round goes, >= 1; with 1 only `rewrite` changes what is found.
@@ -125,11 +127,11 @@ class ISRRetriever(BaseRetriever):
         return released(documents, decision, self.on_abstain)
 
     def _step(self, state: State, config: RunnableConfig) -> State:
-        documents, decision = self._acquire(state["question"], config, None)
+        documents, decision = self._acquire(question_of(checked_state(state)), config, None)
         return {**state, "documents": documents, KEY: decision.to_dict()}
 
     async def _astep(self, state: State, config: RunnableConfig) -> State:
-        documents, decision = await self._aacquire(state["question"], config, None)
+        documents, decision = await self._aacquire(question_of(checked_state(state)), config, None)
         return {**state, "documents": documents, KEY: decision.to_dict()}
 
     def _acquire(self, query: str, config: RunnableConfig, k: int | None) -> tuple[list[Document], Decision]:
@@ -186,7 +188,9 @@ class _Search:
         return asked if rewrite is None or previous is None else rewrite(asked, round_number, previous)
 
     def found(self, documents: Any) -> list[Chunk]:
-        """Note what was found, as evidence."""
+        """Note what was found, as evidence; a string becomes a document."""
+        if isinstance(documents, list):
+            documents = [Document(one) if isinstance(one, str) else one for one in cast(list[object], documents)]
         evidence = evidence_of(documents, self.settings.document_prompt)
         self.rounds.append(list(cast(list[Document], documents)))
         return evidence

@@ -88,12 +88,15 @@ def test_a_batch_mixes_answers_abstentions_and_errors() -> None:
         return 7 if state["question"] == "number?" else SECRET
 
     chain = ISRChain(draft=RunnableLambda(write), before=ISRGate(gate=gate(1)), after=ISRGate(gate=gate(2)))
-    inputs = [ASKED, {**ASKED, "documents": rivers(1)}, {**ASKED, "question": "number?"}, {**ASKED, "documents": []}]
-    answered, unsupported, broken, empty = chain.batch(inputs, return_exceptions=True)
+    inputs: list[Any] = [ASKED, {**ASKED, "documents": rivers(1)}, {**ASKED, "question": "number?"}]
+    inputs += [{**ASKED, "documents": []}, "no dict", {**ASKED, "question": 3}]
+    answered, unsupported, broken, empty, *bad = chain.batch(inputs, return_exceptions=True)
     assert answered["answer"] == SECRET
     assert unsupported["answer"] == empty["answer"] == chain.message
     assert empty["isr"]["reason"] == "no_evidence"
-    assert isinstance(broken, InvalidTypeError)
+    assert isinstance(broken, InvalidTypeError) and all(isinstance(one, InvalidTypeError) for one in bad)
+    *_, alone = asyncio.run(chain.abatch(inputs[4:], return_exceptions=True))
+    assert isinstance(alone, InvalidTypeError)
 
 
 def test_the_policies_of_the_gate_after_hold() -> None:

@@ -12,7 +12,7 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
-from lc_fakes import Runs, gate, rivers
+from lc_fakes import Runs, bm25, gate, rivers
 from pydantic import ValidationError
 
 from isr_rag import Decision
@@ -21,7 +21,7 @@ from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ScorerError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
-from langchain_isr import ISRAbstained, ISRCompressor, ISRGate
+from langchain_isr import ISRAbstained, ISRCompressor, ISRGate, ISRRetriever, create_isr_graph
 
 QUESTION = "Which river flows through Paris?"
 
@@ -209,7 +209,23 @@ def test_the_compressor_lets_pass_empties_or_annotates() -> None:
         ISRCompressor(gate=gate(99)).compress_documents(documents, QUESTION)
 
 
+def step() -> Any:
+    return ISRRetriever(retriever=bm25(), gate=gate()).as_gate()
+
+
 @pytest.mark.parametrize("question", [None, 5, HumanMessage("Which river?")])
 def test_a_question_that_is_no_text_is_a_typed_error(question: Any) -> None:
     with pytest.raises(InvalidTypeError, match="a question must be a string"):
         ISRGate(gate=gate()).invoke({"question": question, "documents": [Document("The Seine.")]})
+    for made in (step(), create_isr_graph(bm25(), RunnableLambda(lambda state: "The Seine."), gate(), when="after")):
+        with pytest.raises(InvalidTypeError, match="a question must be a string"):
+            made.invoke({"question": question})
+
+
+def test_an_input_without_a_question_is_a_typed_error() -> None:
+    for made in (step(), create_isr_graph(bm25(), RunnableLambda(lambda state: "The Seine."), gate(), when="after")):
+        for call in (made.invoke, lambda asked, made=made: asyncio.run(made.ainvoke(asked))):
+            with pytest.raises(InvalidInputError, match="no 'question'"):
+                call({"query": QUESTION, "documents": []})
+    with pytest.raises(InvalidTypeError, match="takes a dict"):
+        step().invoke(QUESTION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -14,6 +15,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 from lc_fakes import ScriptedModel, gate, rivers
+from pydantic import BaseModel
 
 from isr_rag import Decision
 from isr_rag.errors import ConfigurationError, RetrieverFailedError
@@ -187,6 +189,37 @@ def test_the_node_fits_a_graph_of_ones_own() -> None:
     once.add_edge(START, "gate")
     state = asyncio.run(once.compile().ainvoke({"question": "Which river?", "documents": rivers(1), "answer": "Seine"}))
     assert (state["isr"]["action"], state["isr"]["predicate"]) == ("abstain", "supported-answer/1")
+
+
+class Pydantic(BaseModel):
+    """As `Own`."""
+
+    question: str
+    documents: list[Any] = []
+    answer: str | None = None
+    isr: dict[str, Any] | None = None
+    decisions: list[dict[str, Any]] | None = None
+
+
+@dataclass
+class Plain:
+    """As `Own`."""
+
+    question: str
+    documents: list[Any] = field(default_factory=list)
+    isr: dict[str, Any] | None = None
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("schema", [Pydantic, Plain])
+def test_the_node_fits_states_that_are_objects(schema: Any) -> None:
+    once = StateGraph(schema)
+    once.add_node("gate", isr_node(gate(2)))
+    once.add_edge(START, "gate")
+    for found, action in ((rivers(2), "answer"), (rivers(1), "abstain")):
+        asked: Any = {"question": "Which river?", "documents": found}
+        for state in (once.compile().invoke(asked), asyncio.run(once.compile().ainvoke(asked))):
+            assert state["isr"]["action"] == action == state["decisions"][0]["action"]
 
 
 def test_bad_settings_are_refused() -> None:

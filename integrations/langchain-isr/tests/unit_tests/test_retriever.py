@@ -91,6 +91,11 @@ def test_a_retriever_that_cannot_look_deeper_says_so_only_when_it_must() -> None
         ISRRetriever(retriever=plain, gate=gate(2)).invoke("rivers")
 
 
+def test_a_retriever_may_find_strings() -> None:
+    found = ISRRetriever(retriever=RunnableLambda(lambda query: ["The Seine."]), gate=gate(1)).invoke("Which river?")
+    assert [(one.page_content, one.metadata["isr"]["action"]) for one in found] == [("The Seine.", "answer")]
+
+
 def test_a_retriever_that_fails_follows_the_policy() -> None:
     def dead(query: str) -> list[Document]:
         raise OSError("the disk is gone")
