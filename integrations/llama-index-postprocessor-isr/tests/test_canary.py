@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent, ReActAgent
+from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
+from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, JsonSerializer
 from llama_parts import DraftingLLM, ScriptedLLM, TopKRetriever, fixed, node
 from pydantic import ValidationError
@@ -172,6 +174,27 @@ def test_a_conversation_in_which_nothing_was_sought_goes_on_to_pass_where_its_co
 
     assert asyncio.run(talk("context")) == asyncio.run(talk("context as JSON")) == [SECRET, SECRET]
     assert asyncio.run(talk("memory")) == [SECRET, "no idea"]  # nothing says what was sought in its earlier runs
+
+
+@pytest.mark.parametrize("what", ["a search of the agent alone", "another tool of the agent alone", "a history"])
+def test_what_a_conversation_sought_without_the_gate_counts_too(what: str) -> None:
+    async def talk() -> list[str]:
+        conversation = Talk("context")
+        heard = [await conversation.says(0, "Hello there, my friend.")]
+        ctx, more = conversation.context, {}
+        if what == "a history":
+            more = {"chat_history": [ChatMessage(role=role, content=QUESTION) for role in ("user", "assistant")]}
+        else:
+            alone = conversation._agent(1)
+            if what.startswith("another"):
+                clock = FunctionTool.from_defaults(lambda search: "noon", name="clock")
+                alone = FunctionAgent(tools=[clock], llm=alone.llm, streaming=False)
+                alone.llm.tool = "clock"  # type: ignore[attr-defined]
+            await alone.run(user_msg=QUESTION, ctx=ctx)
+        gated = GatedAgent(conversation._agent(0), gate=fixed(0.0), message="no idea", without_evidence="pass")
+        return [*heard, str(await gated.run("Who wrote Les Misérables?", ctx=ctx, **more))]
+
+    assert asyncio.run(talk()) == [SECRET, "no idea"]
 
 
 class Low:

@@ -111,11 +111,15 @@ class GatedAgent:
         """
         if not isinstance(cast(object, user_msg), str):
             raise InvalidTypeError(f"what the user says must be a string, not {type(user_msg).__name__}")
+        elsewhere = bool(settings.get("chat_history"))
         memory = await self._memory(ctx, settings)
         history = list(await memory.aget(input=user_msg))
         sought = bool(history)
         if ctx is not None:
-            await ctx.store.set(SOUGHT, sought := await ctx.store.get(SOUGHT, default=sought))
+            alone = await ctx.store.get(KEY, default=None) is not None  # the agent searched in it without this one
+            alone = alone or any(message.role == MessageRole.TOOL for message in history)
+            sought = elsewhere or alone or await ctx.store.get(SOUGHT, default=sought)
+            await ctx.store.set(SOUGHT, sought)
         if history and _asks(history[-1], user_msg):  # a run that did not end is tried again
             history = history[:-1]
         try:
