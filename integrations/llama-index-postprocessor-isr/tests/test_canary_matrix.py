@@ -26,7 +26,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.tools import FunctionTool, QueryEngineTool
 from llama_index.core.workflow import Context, Event, JsonSerializer, StartEvent, StopEvent, Workflow, step
 from llama_parts import DraftingLLM, ScriptedLLM, TopKRetriever, fixed, node, recorded
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.references import Case
@@ -162,6 +162,40 @@ def test_what_an_engine_releases_is_made_anew_from_what_was_judged(shape: str, r
     assert set(answered.metadata) == {"a", "isr", "isr_rounds"} and answered.metadata["a"] == {"page": 7}
     assert not holds_canary(told, answered.metadata, answered.source_nodes, getattr(answered, "response", None))
     assert not holds_canary(getattr(getattr(answered, "response", None), "hidden", ""))
+
+
+class Metres(BaseModel):
+    """A structured answer that a second reading changes."""
+
+    length: int
+
+    @field_validator("length")
+    @classmethod
+    def of_kilometres(cls, read: int) -> int:
+        return read * 1000
+
+
+class Split(BaseModel):
+    """A structured answer whose own type does not hold what its validator makes."""
+
+    names: str
+
+    @field_validator("names")
+    @classmethod
+    def split(cls, read: str) -> Any:
+        return read.split()
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+@pytest.mark.parametrize("draft", [Metres(length=777), Split(names=SECRET)])
+@pytest.mark.filterwarnings("error:Pydantic")
+def test_a_structured_draft_that_its_json_would_change_is_an_error_without_its_words(draft: Any, run: str) -> None:
+    engine = ISRQueryEngine(
+        Drafting(give=lambda: PydanticResponse(draft, source_nodes=NODES)), gate=fixed(1.0), place="after"
+    )
+    with pytest.raises(InvalidInputError, match="anew from its JSON") as caught:
+        queried(engine, run)
+    assert not holds_canary("".join(traceback.format_exception(caught.value)))
 
 
 @pytest.mark.parametrize("run", ["query", "aquery"])

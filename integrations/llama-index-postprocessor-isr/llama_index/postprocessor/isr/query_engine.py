@@ -17,7 +17,7 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import QueryBundle
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
@@ -248,11 +248,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return self._abstain(found, type(response))
         text, metadata = draft.response or "", {**_sources(found.nodes), **found.metadata()}
         if isinstance(response, PydanticResponse):
-            try:
-                made = type(response.response).model_validate_json(text)  # type: ignore[union-attr]  # a text: not None
-            except ValidationError:
-                raise InvalidInputError("the structured draft cannot be made anew from its JSON") from None
-            return PydanticResponse(made, source_nodes=found.nodes, metadata=metadata)
+            return PydanticResponse(_anew(response.response, text), source_nodes=found.nodes, metadata=metadata)
         return _respond(text, type(response), found.nodes, metadata)
 
     def _audited(
@@ -269,6 +265,30 @@ class ISRQueryEngine(BaseQueryEngine):
         elif not can_retrieve(self._engine):  # nodes, and the audit with them, may hold words of the engine's model
             nodes, metadata = [], {}
         return _respond(text or self._message, type(response), nodes, metadata)
+
+
+def _anew(draft: BaseModel | None, judged: str) -> BaseModel:
+    """A structured draft made anew from its JSON, which was judged.
+
+    Raises:
+        InvalidInputError: if that makes another one, or none.
+    """
+    try:
+        made = type(draft).model_validate_json(judged)  # type: ignore[union-attr]  # it has a text: not None
+    except ValidationError:
+        made = None
+    # A set may come in another order in JSON.
+    if made is None or (_json(made) != judged and _held(made) != _held(draft)):
+        raise InvalidInputError("the structured draft cannot be made anew from its JSON")
+    return made
+
+
+def _json(structured: BaseModel) -> str:
+    return structured.model_dump_json(warnings=False)
+
+
+def _held(structured: Any) -> dict[str, Any]:
+    return structured.model_dump(warnings=False)  # type: ignore[no-any-return]
 
 
 def _sources(nodes: Nodes) -> dict[str, Any]:
@@ -341,6 +361,8 @@ def _read(response: RESPONSE_TYPE) -> Response:
     """
     if isinstance(response, AsyncStreamingResponse):
         raise InvalidTypeError("a sync query was answered with an async stream: use aquery()")
+    if isinstance(response, PydanticResponse) and response.response is not None:
+        return Response(_json(response.response), response.source_nodes, response.metadata)
     return _whole(response if isinstance(response, Response) else response.get_response(), response)
 
 
