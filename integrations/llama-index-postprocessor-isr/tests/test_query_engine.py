@@ -8,20 +8,28 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
-from llama_index.core import Document, MockEmbedding, VectorStoreIndex
+from llama_index.core import Document, MockEmbedding, SummaryIndex, VectorStoreIndex
+from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
 from llama_index.core.base.response.schema import AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.chat_engine import CondenseQuestionChatEngine
+from llama_index.core.indices.query.query_transform.base import IdentityQueryTransform
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
-from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine, SubQuestionQueryEngine
+from llama_index.core.query_engine import (
+    CitationQueryEngine,
+    RetrieverQueryEngine,
+    RouterQueryEngine,
+    SubQuestionQueryEngine,
+    TransformQueryEngine,
+)
 from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
 from llama_index.core.response_synthesizers import ResponseMode, get_response_synthesizer
-from llama_index.core.retrievers import RecursiveRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.retrievers import QueryFusionRetriever, RecursiveRetriever
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.tools import QueryEngineTool
 from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
 
 from isr_rag import AnswerAudit, Decision, ISRGate, Reason
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, ISRError
 from isr_rag.references import Case, Verifier
 from isr_rag.testing import FixedScorer
 from llama_index.postprocessor.isr import AbstainedError, ISRDecisionEvent, ISRQueryEngine, ISRWorkflow
@@ -368,3 +376,55 @@ def test_a_retriever_that_asks_other_engines_gives_no_evidence_without_answering
         ISRQueryEngine(ISRQueryEngine(inner, gate=fixed(1)), gate=fixed(1))
     nested = ISRQueryEngine(ISRQueryEngine(inner, gate=fixed(1)), gate=fixed(1), place="after")
     assert str(nested.query("Where is the Seine?")) == "red green blue"
+
+
+class First(BaseSelector):
+    """Takes the first choice."""
+
+    def _get_prompts(self) -> Any:
+        return {}
+
+    def _update_prompts(self, prompts: Any) -> None:
+        pass
+
+    def _select(self, choices: Any, query: QueryBundle) -> SelectorResult:
+        return SelectorResult(selections=[SingleSelection(index=0, reason="It is the first.")])
+
+    async def _aselect(self, choices: Any, query: QueryBundle) -> SelectorResult:
+        return self._select(choices, query)
+
+
+def asking(how: str, inner: Pipeline) -> Any:
+    """An engine whose nodes are answers of another one, or that cannot retrieve under another."""
+    if how == "a router":
+        tool = QueryEngineTool.from_defaults(inner.engine, name="rivers", description="Rivers.")
+        router = RouterQueryEngine(First(), [tool], llm=inner.llm)
+        return TransformQueryEngine(router, IdentityQueryTransform())
+    index = SummaryIndex(objects=[IndexNode(text="rivers", index_id="r", obj=inner.engine)])
+    retriever: Any = index.as_retriever()
+    if how == "fused objects":
+        retriever = QueryFusionRetriever([retriever], llm=inner.llm, num_queries=1, use_async=False)
+    engine = RetrieverQueryEngine(retriever, inner.engine._response_synthesizer)
+    return TransformQueryEngine(engine, IdentityQueryTransform()) if how == "transformed objects" else engine
+
+
+@pytest.mark.parametrize("how", ["objects", "fused objects", "transformed objects", "a router"])
+def test_an_engine_whose_nodes_may_be_answers_gives_none_back_after_an_abstention(how: str) -> None:
+    engine = asking(how, Pipeline())
+    with pytest.raises(ConfigurationError, match="cannot retrieve without answering"):
+        ISRQueryEngine(engine, gate=fixed(1))
+    withheld = ISRQueryEngine(engine, gate=fixed(0), place="after", message=MESSAGE)
+    for response in (withheld.query("Where is the Seine?"), asyncio.run(withheld.aquery("Where is the Seine?"))):
+        assert str(response) == MESSAGE and response.source_nodes == [] and "red green" not in str(response.metadata)
+    assert str(ISRQueryEngine(engine, gate=fixed(1), place="after").query("Where is the Seine?")) == "red green blue"
+
+
+def test_an_engine_around_one_that_can_retrieve_can_be_gated_before_drafting() -> None:
+    engine = TransformQueryEngine(Pipeline().engine, IdentityQueryTransform())
+    assert str(ISRQueryEngine(engine, gate=fixed(1), place="both").query("Where is the Seine?")) == "red green blue"
+
+
+def test_a_question_that_is_no_text_is_a_typed_error() -> None:
+    for place in ("before", "after"):
+        with pytest.raises(ISRError):
+            ISRQueryEngine(Pipeline().engine, gate=fixed(1), place=place).query(QueryBundle(None))  # type: ignore[arg-type]

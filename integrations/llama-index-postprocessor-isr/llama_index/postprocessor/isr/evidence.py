@@ -222,10 +222,18 @@ class EngineRounds:
 
 def can_retrieve(engine: BaseQueryEngine) -> bool:
     """Whether a query engine can retrieve without answering, and answer from that; a retriever of answers cannot."""
-    retriever = getattr(engine, "_retriever", None)
-    answers = bool(getattr(retriever, "_query_engine_dict", None))
-    apart = type(engine).retrieve is not BaseQueryEngine.retrieve
-    return apart and type(engine).synthesize is not BaseQueryEngine.synthesize and not answers
+    inner = getattr(engine, "_query_engine", None)
+    apart = type(engine).retrieve is not BaseQueryEngine.retrieve and not _answers(getattr(engine, "_retriever", None))
+    whole = type(engine).synthesize is BaseQueryEngine.synthesize
+    return apart and not whole and (not isinstance(inner, BaseQueryEngine) or can_retrieve(inner))
+
+
+def _answers(retriever: object) -> bool:
+    """Whether a retriever asks query engines, whose answers become its nodes; itself or one that it asks."""
+    named = [getattr(retriever, name, None) or {} for name in ("object_map", "_query_engine_dict", "_retriever_dict")]
+    held = [*(one for own in named for one in own.values()), *(getattr(retriever, "_retrievers", None) or ())]
+    held += [getattr(retriever, name, None) for name in ("_retriever", "_vector_retriever")]
+    return any(isinstance(one, BaseQueryEngine) or (isinstance(one, BaseRetriever) and _answers(one)) for one in held)
 
 
 def copied(nodes: Nodes) -> Nodes:
