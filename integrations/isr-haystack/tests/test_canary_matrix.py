@@ -446,6 +446,18 @@ def test_parallel_branches_release_each_what_it_judged(path: str, caplog: pytest
     assert not holds_canary(seen.of()) and not seen.spans.telling()
 
 
+@component
+class Holding:
+    """Drafts with what it holds."""
+
+    def __init__(self, held: Any) -> None:
+        self.held, self.me = held, self
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+        raise AssertionError("nothing may be drafted")
+
+
 def test_what_streams_or_ends_by_itself_is_refused_when_it_is_made_and_when_it_is_run() -> None:
     def told(chunk: Any) -> None:
         raise AssertionError("nothing may be streamed")
@@ -457,6 +469,7 @@ def test_what_streams_or_ends_by_itself_is_refused_when_it_is_made_and_when_it_i
         Agent(chat_generator=MockChatGenerator(SECRET), streaming_callback=told),
         Agent(chat_generator=MockChatGenerator(SECRET, streaming_callback=told)),
         Agent(chat_generator=MockChatGenerator(SECRET), tools=[ComponentTool(expert, "expert", "An expert.")]),
+        *[Holding(held) for held in (expert, [expert], {"expert": expert}, (Holding(expert),))],
     ):
         with pytest.raises(ConfigurationError, match="streaming_callback"):
             ISRChatGenerator(generator, core())
@@ -514,6 +527,23 @@ def test_once_evidence_was_sought_no_later_reply_of_the_conversation_passes_unju
         assert asyncio.run(silent.run_async([asked, *before, thanks], QUESTION))["decision"] and not holds_canary(found)
     greeting = silent.run([ChatMessage.from_user("Hello.")], QUESTION)["answered"]
     assert "answered" in silent.run([ChatMessage.from_user("Hello."), *greeting, thanks], QUESTION)
+
+
+def test_a_search_that_a_person_rejected_was_a_search() -> None:
+    people = pytest.importorskip("haystack.hooks.human_in_the_loop", reason="this Haystack asks no person")
+    answers = pytest.importorskip("haystack.hooks.human_in_the_loop.dataclasses")
+
+    class Rejecting:
+        def get_user_confirmation(self, *args: Any, **kwargs: Any) -> Any:
+            return answers.ConfirmationUIResult(action="reject")
+
+    strategy = people.BlockingConfirmationStrategy(
+        confirmation_policy=people.AlwaysAskPolicy(), confirmation_ui=Rejecting()
+    )
+    hook = people.ConfirmationHook({"search": strategy})
+    talks = agent(reply(SEARCH), reply(TextContent(SECRET)), hooks={"before_tool": [hook]})
+    found = ISRChatGenerator(talks, core(), without_evidence="pass").run([ChatMessage.from_user("?")], QUESTION)
+    assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
 
 
 def test_a_search_that_found_nothing_was_a_search() -> None:

@@ -75,7 +75,7 @@ class ISRChatGenerator(Gating):
 
     def _check(self) -> None:
         """Refuse what would send words out past the gate; again at each run, since attributes can be set."""
-        for part in _parts(self.chat_generator):
+        for part in _parts(self.chat_generator, set()):
             name = type(part).__name__
             if getattr(part, "streaming_callback", None) is not None:
                 raise ConfigurationError(f"{name} streams what nobody has judged: leave out its streaming_callback")
@@ -164,6 +164,7 @@ class ISRChatGenerator(Gating):
             return found.outputs(asked(stated, found.query))
         counts = drafted.get("tool_call_counts")
         unsought = isinstance(counts, dict) and not any(counts.values()) and documents is None and not found.documents
+        unsought = unsought and not _calls_tools(drafted.get("messages") or [])  # a rejected call is not counted
         if self.without_evidence == "abstain" or not unsought or not _nothing_sought(messages):
             return None
         replies = _replies(drafted)
@@ -196,8 +197,12 @@ def _nothing_sought(messages: list[ChatMessage]) -> bool:
     """Whether a conversation shows that no evidence was sought in it: every earlier turn has a reply that says so."""
     asked = sum(message.is_from(ChatRole.USER) for message in messages)
     said = [message for message in messages if message.is_from(ChatRole.ASSISTANT)]
-    tools = any(message.tool_calls or message.tool_call_results for message in messages)
-    return not tools and asked <= len(said) + 1 and all(message.meta.get(KEY) == UNSOUGHT for message in said)
+    unjudged = all(message.meta.get(KEY) == UNSOUGHT for message in said)
+    return not _calls_tools(messages) and asked <= len(said) + 1 and unjudged
+
+
+def _calls_tools(messages: list[ChatMessage]) -> bool:
+    return any(message.tool_calls or message.tool_call_results for message in messages)
 
 
 def _evidence(drafted: dict[str, Any], documents: list[Document] | None) -> list[Document]:
@@ -205,14 +210,17 @@ def _evidence(drafted: dict[str, Any], documents: list[Document] | None) -> list
     return [*(documents or ()), *(drafted.get("documents") or ())]
 
 
-def _parts(drafts: Any) -> Iterator[Any]:
-    """What drafts, and the generators inside it: of an agent, its tools, a list to fall back on, a pipeline."""
+def _parts(drafts: Any, seen: set[int]) -> Iterator[Any]:
+    """What drafts, and the components inside it: what it holds, alone or in a list or dict, its tools, a pipeline."""
+    if id(drafts) in seen:
+        return
+    seen.add(id(drafts))
     yield drafts
-    inner = [getattr(drafts, "chat_generator", None), *(getattr(drafts, "chat_generators", None) or ())]
+    inner: list[Any] = [getattr(drafts, "chat_generator", None)]
+    for own in getattr(drafts, "__dict__", {}).values():
+        inner += own if isinstance(own, (list, tuple)) else own.values() if isinstance(own, dict) else [own]
     inner += [getattr(tool, "_component", None) for tool in flatten_tools_or_toolsets(getattr(drafts, "tools", None))]
-    pipeline = getattr(drafts, "pipeline", None)
-    if isinstance(pipeline, Pipeline):
-        inner += [part for _, part in pipeline.walk()]
+    inner += [part for own in inner if isinstance(own, Pipeline) for _, part in own.walk()]
     for part in inner:
-        if part is not None:
-            yield from _parts(part)
+        if hasattr(part, "__haystack_input__"):
+            yield from _parts(part, seen)
