@@ -6,7 +6,6 @@ Applying a calibration needs numpy only; fitting one loads the libraries of the 
 from isr_rag.calibration.artefact import BinCalibration as BinCalibration
 from isr_rag.calibration.artefact import CalibrationArtefact as CalibrationArtefact
 from isr_rag.calibration.artefact import Fingerprint as Fingerprint
-from isr_rag.calibration.artefact import Guarantee as Guarantee
 from isr_rag.calibration.artefact import LoopCalibration as LoopCalibration
 from isr_rag.calibration.artefact import PredicateCalibration as PredicateCalibration
 from isr_rag.calibration.calibrators import NoisyChannel as NoisyChannel
@@ -21,5 +20,4 @@ from isr_rag.calibration.errors import CalibrationWarning as CalibrationWarning
 from isr_rag.calibration.fitting import FitSettings as FitSettings
 from isr_rag.calibration.fitting import fit_artefact as fit_artefact
 from isr_rag.calibration.ltt import LearnThenTest as LearnThenTest
-from isr_rag.calibration.ltt import Threshold as Threshold
 from isr_rag.calibration.records import CalibrationRecord as CalibrationRecord

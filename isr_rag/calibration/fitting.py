@@ -60,16 +60,13 @@ def fit_artefact(
 ) -> CalibrationArtefact:
     """Calibrate each predicate's scores; the result does not depend on the order of the records.
 
-    Every labelled item counts for p_ref: for the rate among the answered and for Venn-Abers' lower probability, by the
-    number of chunks read (`BINS`). A bin with too few items of a class is pooled with the next one. More chunks than
-    `LEAST_AT_THE_END` items have stay outside of the calibration.
+    Every labelled item counts for p_ref, by the number of chunks read (`BINS`). A bin with too few items of a class is
+    pooled with the next one. More chunks than `LEAST_AT_THE_END` items have stay outside of the calibration.
 
-    The Learn-then-Test thresholds need items that nothing else looked at. For them the groups are split once, by the
-    seed: the first part plans the thresholds, and gives p_ref where `delta` is asked for; the second part tests them,
-    both for answering on the score alone and for what the gate answers by `rule` as well.
+    For the Learn-then-Test thresholds the groups are split once: the first part plans them, and gives p_ref where
+    `delta` is asked for; the second tests them, for answering on the score alone and for what `rule` answers as well.
 
-    If all records of a predicate have the best chunk's probability, it counts with `WEIGHT`: two chunks that speak of
-    different things can look like support together, while no single one carries such a claim.
+    If all records of a predicate have the best chunk's probability, it counts with `WEIGHT`.
 
     Args:
         records: labelled, scored items, of one or several predicates.

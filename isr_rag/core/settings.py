@@ -33,12 +33,6 @@ class Orderings:
         seed: seed of the draw, >= 0.
         cascade: score 3 orderings first and go on to 6 and m only near the boundary (Appendix E); stop at once when no
             remaining ordering could bring ISR to 1.
-
-    Examples:
-        >>> from isr_rag import ISRGate, Orderings
-        >>> from isr_rag.references import Oracle
-        >>> from isr_rag.testing import FixedScorer
-        >>> gate = ISRGate(FixedScorer([0.9]), Oracle(1.0), orderings=Orderings(m=12, family="banded"))
     """
 
     m: int = 6

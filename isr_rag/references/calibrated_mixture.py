@@ -29,11 +29,7 @@ class CalibratedMixture:
     chunk's probability: a claim put together from two chunks is then not mistaken for a supported one.
 
     p_ref is the reliability of a class of cases, exchangeable with the labelled ones, per predicate and number of
-    chunks:
-
-    - `selective`: all cases at least as sure as this one. On average over calibrations, of what is answered at most h*
-      is wrong, a calibration that answers nothing counting as never wrong (`isr_rag.calibration.Tail`).
-    - `pointwise`: cases about as sure as this one (Venn-Abers' lower probability), which answers far fewer.
+    chunks (`isr_rag.calibration.artefact.Guarantee`).
 
     For other numbers of chunks or other languages than were calibrated the gate abstains (`outside_calibration`). With
     an order-sensitive scorer the gate also asks ISR >= 1; the promises are about the cases that p_ref lets through

