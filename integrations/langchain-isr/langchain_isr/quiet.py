@@ -21,12 +21,10 @@ from langchain_core.callbacks import (
     UsageMetadataCallbackHandler,
 )
 from langchain_core.documents import Document
-from langchain_core.language_models import BaseLanguageModel
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableGenerator, RunnableLambda, ensure_config
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.runnables.history import RunnableWithMessageHistory
-from langchain_core.tools import BaseTool
 from langchain_core.tracers.base import AsyncBaseTracer, BaseTracer
 from langchain_core.tracers.context import _configure_hooks  # pyright: ignore[reportPrivateUsage]
 from langchain_core.tracers.log_stream import LogStreamCallbackHandler
@@ -133,8 +131,8 @@ def refuse_telling(draft: object) -> None:
                 "the draft keeps a history of what is undecided yet: put the history around the gate"
             )
         own = vars(part)
-        prints = "debug" if "checkpointer" in own else "verbose"
-        if own.get(prints) and not isinstance(part, (BaseLanguageModel, BaseTool)):  # which print no draft
+        prints = "debug" if "checkpointer" in own else "verbose" if "memory" in own else ""  # a graph, an old chain
+        if own.get(prints):
             raise ConfigurationError(f"{type(part).__name__} prints what is undecided yet: leave out {prints}=True")
         if "checkpointer" in own and own.get("store") is not None:
             raise ConfigurationError(

@@ -216,11 +216,13 @@ def _parts(drafts: Any, seen: set[int]) -> Iterator[Any]:
         return
     seen.add(id(drafts))
     yield drafts
-    inner: list[Any] = [getattr(drafts, "chat_generator", None)]
+    held: list[Any] = []
     for own in getattr(drafts, "__dict__", {}).values():
-        inner += own if isinstance(own, (list, tuple)) else own.values() if isinstance(own, dict) else [own]
+        held += own if isinstance(own, (list, tuple)) else own.values() if isinstance(own, dict) else [own]
+    held += [part for own in held if isinstance(own, Pipeline) for _, part in own.walk()]
+    inner = [part for part in held if hasattr(part, "__haystack_input__")]
+    inner += [getattr(drafts, "chat_generator", None), *(getattr(drafts, "chat_generators", None) or ())]
     inner += [getattr(tool, "_component", None) for tool in flatten_tools_or_toolsets(getattr(drafts, "tools", None))]
-    inner += [part for own in inner if isinstance(own, Pipeline) for _, part in own.walk()]
     for part in inner:
-        if hasattr(part, "__haystack_input__"):
+        if part is not None:
             yield from _parts(part, seen)
