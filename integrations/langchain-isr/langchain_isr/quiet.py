@@ -6,7 +6,7 @@ Only tracers see it.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -157,7 +157,8 @@ def _parts(value: Any, seen: set[int]) -> Iterator[Runnable[Any, Any]]:
         yield value
         inner = [*vars(value).values()]
         if isinstance(value, (RunnableLambda, RunnableGenerator)):
-            inner += [part for own in inner if callable(own) for part in RunnableLambda(own).deps]
+            with suppress(ValueError):  # a variable of a closure that is not set yet
+                inner += [part for own in inner if callable(own) for part in RunnableLambda(own).deps]
     elif isinstance(value, (list, tuple)):
         inner = value
     elif isinstance(value, dict):

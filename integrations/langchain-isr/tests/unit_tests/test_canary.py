@@ -532,6 +532,12 @@ def test_a_draft_that_holds_in_a_way_of_its_own_what_tells_is_refused(how: str) 
             ISRChain(draft=drafted_with(how, kept), after=ISRGate(gate=gate()))
 
 
+def test_a_draft_may_refer_to_what_is_not_there_yet() -> None:
+    draft = RunnableLambda(lambda state: later(state))
+    assert ISRChain(draft=draft, after=ISRGate(gate=gate())).after
+    later = speaks()
+
+
 def test_a_middleware_inside_whose_model_has_handlers_of_its_own_is_refused() -> None:
     def fails(messages: list[BaseMessage]) -> AIMessage | str:
         if not isinstance(messages[-1], ToolMessage):
