@@ -93,6 +93,11 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
     return (rank_sum - positive * (positive + 1) / 2) / (positive * negative)
 
 
+def merged(lower: Floats, upper: Floats) -> Floats:
+    """One probability of Venn-Abers' two, shape of either: p1 / (1 - p0 + p1), which minimises the worst log loss."""
+    return upper / (1.0 - lower + upper)
+
+
 def brier(scores: ArrayLike, labels: ArrayLike) -> float:
     """Brier score, mean squared difference of score and label, in [0, 1]."""
     s, y = scored_labels(scores, labels)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
+from isr_lab.metrics import merged
 from isr_rag.calibration import CalibrationError, CalibrationRecord, CalibrationWarning, VennAbers
 from isr_rag.calibration.records import groups_of
 
@@ -50,7 +51,7 @@ def cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float]
             warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
             calibrator = VennAbers.fit(s[seen], labels[seen])
         lower[unseen], upper = calibrator.apply_many(s[unseen])
-        mean[unseen] = upper / (1.0 - lower[unseen] + upper)  # which minimises the worst log loss
+        mean[unseen] = merged(lower[unseen], upper)
     return HeldOut(s, lower, mean, labels, tuple(groups_of(records)))
 
 

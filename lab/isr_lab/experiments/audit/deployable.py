@@ -6,9 +6,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from isr_lab.experiments.audit.items import AuditItem
+from isr_lab.metrics import merged
 from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
 from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
@@ -40,7 +39,8 @@ class DeployableReference:
 
     def mean(self, item: AuditItem) -> float:
         """One calibrated probability that it holds."""
-        return float(self.calibrator(item).mean(np.array(item.q_bar(self.m))))
+        lower, upper = self.calibrator(item).apply_many(item.q_bar(self.m))
+        return float(merged(lower, upper))
 
 
 def fit_reference(items: Sequence[AuditItem], m: int, *, enough: int = FEW_OF_A_CLASS) -> DeployableReference:
