@@ -14,6 +14,7 @@ from isr_rag.core.exact import missing_numbers, missing_quotes, quotations
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from tests.audit.audit_world import gate as audit_gate
+from tests.complexity.growth import peak
 
 NUMBER = r"(?<!\d)778(?!\d)"
 """The number 778, and not three digits of a measured time."""
@@ -191,6 +192,21 @@ def test_numbers_longer_than_python_reads_are_numbers_all_the_same() -> None:
 )
 def test_a_quotation_does_not_begin_or_end_within_a_word(evidence: str, there: bool) -> None:
     assert (missing_quotes(["legal under the statute"], as_chunks([evidence])) == []) is there
+
+
+def test_of_many_quotations_the_first_fifty_are_looked_for() -> None:
+    quoted = [f"number {i} of them" for i in range(52)]
+    assert missing_quotes(quoted, [Chunk("; ".join(quoted))]) == quoted[50:]
+
+
+@pytest.mark.parametrize("text", ["1,200,000 francs", "It cost 1.2 million francs."])
+def test_a_number_with_commas_is_scaled_as_a_whole(text: str) -> None:
+    assert missing_numbers(text, [Chunk("It cost 1,200 thousand francs.")], None) == []
+
+
+def test_a_letter_that_stands_for_a_sentence_takes_no_more_memory_than_others() -> None:
+    text = "\ufdfa" * 100_000
+    assert peak(lambda: missing_quotes(["a b c"], [Chunk(text)])) < 20 * len(text)
 
 
 def test_a_capital_and_short_words_make_no_title() -> None:

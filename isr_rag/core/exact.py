@@ -23,6 +23,7 @@ from isr_rag._util.text import Span, parts, well_formed
 from isr_rag.core.evidence import Chunk, one_line
 
 _SUMMED = 300  # numbers of a text whose sums and differences are looked at
+_SOUGHT = 50  # quotations of a text that are looked for
 _SMALL = 12  # whole numbers up to here without a unit are often counted by the writer ("two reasons")
 
 BARE = 6
@@ -47,10 +48,10 @@ _DATE = re.compile(
 )
 _VALUE = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)+|\d+"
 _NUMBER = re.compile(rf"(?<![\w.,:/-])(?P<value>{_VALUE})(?P<tail>(?:(?:st|nd|rd|th)s?|['’]?s)\b)?")
-_UNIT = re.compile(r"(?:(?: to | or |[-–])\d[\d.,]*)?[ -]?(%|°\s?[CF]|[A-Za-zµ]+)")
+_UNIT = re.compile(r"(?:(?: to | or |[-–])\d[\d.,]*)?[ -]?(%|°\s?[CF]|[A-Za-zµ]{1,40}(?![A-Za-zµ]))")
 _SHORT = re.compile(r"[km]g|[kcm]m|[gGlh%]|lb|oz|ft|mi|yd|hr|m[slA]|[KMGT]B|Hz|k[WV]|ha|°[CF]")
 _NO_UNIT = re.compile(r"(?:all|are|bar|point|unit|count|turn|degree|mil|drop|per|cup)s?", re.IGNORECASE)
-_ONE_UNIT = re.compile(r"\b(?:an?|one|1|each|every|per|the|past|last|next) ([a-z]{3,})\b", re.IGNORECASE)
+_ONE_UNIT = re.compile(r"\b(?:an?|one|1|each|every|per|the|past|last|next) ([a-z]{3,40})\b", re.IGNORECASE)
 _PART_OF_NAME = re.compile(r"[A-Za-z°%]|-\w*\d|:\d|\([a-z]\)| something")
 _WORDS = "one two three four five six seven eight nine ten eleven twelve hundred thousand million".split()  # noqa: SIM905
 _NAMED = re.compile(rf"(?<=[a-z,;]\s)(?:(?:{'|'.join(_WORDS).title()}|[A-Z]\w+t(?:y|een))\b[\s-]?)+")
@@ -72,7 +73,7 @@ _SCALES = {
     **{"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "B": 1e9, "bn": 1e9},
 }
 _FRACTION = r"\b(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"
-_SCALED = rf"(?<![\w.])(?<!\d,)(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b)[ -]?({'|'.join(_SCALES)})\b"
+_SCALED = rf"(?<![\w.])(?<![\d,],)(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b)[ -]?({'|'.join(_SCALES)})\b"
 _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}\b)"), ","),
     (re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s+"), " "),
@@ -104,17 +105,19 @@ def _is_quoted(said: list[str]) -> bool:
 
 
 def missing_quotes(quoted: Sequence[str], evidence: Sequence[Chunk]) -> list[str]:
-    """Those of some quotations that no single chunk has, letter for letter.
+    """Those of some quotations that no single chunk has, letter for letter, and all after the fiftieth.
 
     White space, markdown, the kind of quotation marks and dashes, and the case of the first letter do not count. Where
     words are left out (…) or put in brackets, what is around them must be there in this order.
     """
     sources = [_letters(f"{chunk.title or ''} {chunk.text}") for chunk in evidence] if quoted else []
-    return [one for one in quoted if not any(_quotes(one, source) for source in sources)]
+    return [one for i, one in enumerate(quoted) if i >= _SOUGHT or not any(_quotes(one, source) for source in sources)]
 
 
 def _letters(text: str) -> str:
-    return one_line(_MARKS.sub("", unicodedata.normalize("NFKC", text)).translate(_FOLDS))
+    text = text.replace("\ufdfa", " ")  # of which NFKC makes eighteen characters
+    text = "".join([unicodedata.normalize("NFKC", text[first:last]) for first, last in parts(text)])
+    return one_line(_MARKS.sub("", text).translate(_FOLDS))
 
 
 def _quotes(quoted: str, source: str) -> bool:
@@ -236,6 +239,7 @@ class _Numbers:
             if (unit := _unit(match[1])) is not None:
                 self._values[1.0].add(unit)
         self._all = sorted(filter(isfinite, self._values))
+        self._few = {round(one, 6) for one in [*self._values][:_SUMMED] if isfinite(one)}
         years = sum(1 << int(one) for one in self._all if 1000 <= one <= 2100 and one.is_integer())
         self._between = [span for span in range(1101) if years & years >> span]
         self._bare = [one for one in self._all if None in self._values[one]]
@@ -279,8 +283,7 @@ class _Numbers:
     def computed(self, value: str) -> bool:
         """Whether a number is the sum or difference of two of the text, of its first ones where it has many."""
         wanted = float("nan") if value.count(".") > 1 else float(value.replace(",", ""))
-        known = {round(one, 6) for one in [*self._values][:_SUMMED] if isfinite(one)}
-        return any(round(one - wanted, 6) in known or round(wanted - one, 6) in known for one in known)
+        return any(round(one - wanted, 6) in self._few or round(wanted - one, 6) in self._few for one in self._few)
 
 
 def _in_base(values: list[float], unit: Any) -> list[float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -17,7 +18,7 @@ from isr_rag.audit.audits import LONGEST_ANSWER
 from isr_rag.audit.cutting import cut
 from isr_rag.audit.markers import Markers
 from isr_rag.core.decision import Decision
-from isr_rag.core.exact import missing_numbers, missing_quotes
+from isr_rag.core.exact import _Numbers, missing_numbers, missing_quotes
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.io import audit_file, check_file
 from isr_rag.io.calibrating import calibrate_reader
@@ -26,7 +27,7 @@ from isr_rag.io.sources import chunks_of_document
 from isr_rag.references import Oracle
 from isr_rag.scorers.remote.replies import mass_bounds, read_reply
 from isr_rag.testing import FixedScorer
-from tests.complexity.growth import LONG, faults, some
+from tests.complexity.growth import LONG, SECONDS_RATIO, faults, seconds, some
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -130,7 +131,11 @@ def test_text_and_json_documents_are_read_in_proportion_to_their_length(pattern:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "size"), [("1,", 10_000), ("one ", 100_000), ("【", 60_000), ("Jan 1 ", 60_000), ("1 abc ", 60_000)]
+    ("pattern", "size"),
+    [
+        *(("1,", 10_000), ("one ", 100_000), ("【", 60_000), ("Jan 1 ", 60_000), ("1 abc ", 60_000)),
+        *(("1,,", 15_000), ("\u0301\u0327", 60_000)),
+    ],
 )
 def test_numbers_and_quotations_are_looked_for_in_proportion_to_the_text(pattern: str, size: int) -> None:
     def step(text: str) -> object:
@@ -150,6 +155,31 @@ def test_different_numbers_are_compared_in_proportion_to_their_count(form: str) 
         return missing_numbers(f"In all {' and '.join(other)}.", [Chunk(". ".join(known))], None)
 
     assert not faults(step, repeated("a"), 4_000, most=10.0)
+
+
+def test_a_long_word_after_a_number_takes_no_longer_than_others() -> None:
+    made = iter(ascii_lowercase)  # since what was looked up is remembered
+
+    def step(text: str) -> object:
+        return missing_numbers("There are 17 km.", [Chunk(f"1 {text}{next(made)}, each {text}{next(made)}")], None)
+
+    assert not faults(step, repeated("q"), 10_000, most=2.0)
+
+
+def test_quotations_are_looked_for_in_proportion_to_the_chunks_however_many_there_are() -> None:
+    def step(text: str) -> object:
+        count = len(text) // 100
+        return missing_quotes([f"ab cd ef{i}" for i in range(count)], [Chunk(f"ab cd ee{i}") for i in range(count)])
+
+    assert not faults(step, repeated("a"), 40_000, most=10.0)
+
+
+def test_sums_take_no_longer_where_the_evidence_has_more_numbers() -> None:
+    def took(count: int) -> float:
+        known = _Numbers(" ".join(map(str, range(100_000, 100_000 + count))))
+        return seconds(lambda: [known.computed("1") for _ in range(2_000)])
+
+    assert took(160_000) < SECONDS_RATIO * took(2_000) + 0.1
 
 
 def test_titles_and_sources_are_matched_in_proportion_to_both() -> None:
