@@ -149,6 +149,7 @@ def test_ordinary_text_is_left_alone() -> None:
 )
 def test_halves_of_surrogate_pairs_are_joined_or_replaced(broken: str, mended: str) -> None:
     assert one_line(broken) == mended
+    assert as_chunks([broken, Chunk(broken, broken)]) == (Chunk(mended), Chunk(mended, mended))
     assert quote(Chunk(broken, broken)) == f"> {mended}: {mended}\n"
     predicate = Supported(question=broken, answer=broken)
     assert mended in predicate.render([Chunk(broken)]).suffix

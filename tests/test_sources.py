@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,23 @@ def test_of_a_page_the_main_text_is_read_under_its_title(tmp_path: Path) -> None
     assert "flows through Paris" in text and "Saint-Nazaire" in text
     assert "menu" not in text and "Imprint" not in text
     assert {chunk.title for chunk in chunks} <= {"Rivers of France", "Rivers"}
+
+
+def test_a_long_title_of_a_page_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(f"<html><head><title>{'Long ' * 2000}</title></head><body><p>The Seine flows.</p></body>", "utf-8")
+    (chunk,) = read_evidence([str(path)])
+    assert chunk.title is not None and chunk.title.startswith("Long ") and len(chunk.title) <= 300
+
+
+def test_halves_of_surrogate_pairs_in_files_and_their_names_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('["a \\ud800 b", {"text": "c", "title": "\\udc00"}]', "utf-8")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")).write_text("d", "utf-8")
+    assert read_evidence([str(tmp_path)]) == (
+        Chunk("a \ufffd b"),
+        Chunk("c", "\ufffd"),
+        Chunk("d", "caf\ufffd"),
+    )
 
 
 def pdf_of(*pages: str) -> bytes:

@@ -42,7 +42,7 @@ _READ = 2000
 
 def well_formed(text: str) -> str:
     """Join surrogate pairs and replace unpaired halves by U+FFFD, so that every encoder takes the text."""
-    if SURROGATE.search(text) is None:
+    if text.isascii() or SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

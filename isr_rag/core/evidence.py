@@ -121,7 +121,7 @@ def _as_chunk(item: object, position: int) -> Chunk:
         raise InvalidTypeError(f"evidence[{position}] has a title of type {type(title).__name__}, not str")
     if not one_line(text):
         raise InvalidInputError(f"evidence[{position}] is empty or only white space: drop it before deciding")
-    return Chunk(text, title)
+    return Chunk(well_formed(text), title and well_formed(title))
 
 
 def one_line(text: str) -> str:

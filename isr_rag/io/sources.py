@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from isr_rag._util import strict_json
+from isr_rag._util.text import well_formed
 from isr_rag.core.evidence import Chunk, as_chunks, one_line, split_sentences, words
 from isr_rag.errors import InvalidInputError
 from isr_rag.io.documents import SECONDS, DocumentReader, check_size
@@ -153,7 +154,7 @@ def _chunks(raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> 
         chunks = _json_list(text, str(path)) if suffix == ".json" else None
         yield from _json_lines(text, str(path)) if chunks is None else chunks
     else:
-        yield from chunk_text(text, path.stem)
+        yield from chunk_text(text, well_formed(path.stem))
 
 
 def _checked(text: str, name: str) -> str:
@@ -198,7 +199,7 @@ def _document(kind: str, raw: bytes, path: Path, reader: DocumentReader, deadlin
     if not any(map(one_line, texts)):
         why = "pages that are pictures need text recognition first" if kind == "PDF" else "it may be made by scripts"
         raise InvalidInputError(f"the {kind} {path} holds no text: {why}")
-    yield from chunk_text("\n\n".join(texts), title or path.stem)
+    yield from chunk_text("\n\n".join(texts), title or well_formed(path.stem))
 
 
 def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
