@@ -51,6 +51,7 @@ class DocumentReader:
     def __init__(self, memory: int = MEMORY) -> None:
         self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
 
     def __enter__(self) -> DocumentReader:
         return self
@@ -62,7 +63,8 @@ class DocumentReader:
             self._process = None
 
     def kill(self) -> None:
-        """End the process, from any thread: what is being read is an error at once."""
+        """End the process, from any thread, and what begins later: what is being read is an error at once."""
+        self._killed = True
         if (process := self._process) is not None:
             process.kill()
 
@@ -110,6 +112,8 @@ class DocumentReader:
                 stderr=subprocess.DEVNULL,
                 env={**settings, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
+        if self._killed:  # while it began
+            self._process.kill()
         return self._process
 
 
@@ -176,7 +180,7 @@ def _html(raw: bytes) -> tuple[list[str], str | None]:
     page = bare_extraction(raw.decode(), include_comments=False, with_metadata=True)
     main = str(getattr(page, "text", None) or "")
     check_size(len(main))
-    return main.split("\n"), getattr(page, "title", None)
+    return main.split("\n"), (getattr(page, "title", None) or "")[:300]  # which each chunk gets
 
 
 def _pdf(raw: bytes) -> list[str]:

@@ -107,6 +107,14 @@ def test_one_process_reads_many_documents_and_a_new_one_goes_on_after_it_was_kil
 
 
 @pytest.mark.slow
+def test_a_reader_that_was_ended_before_its_process_began_reads_nothing() -> None:
+    with DocumentReader() as reader:
+        reader.kill()
+        with pytest.raises(InvalidInputError, match="crashed"):
+            reader.read("HTML", PAGE)
+
+
+@pytest.mark.slow
 def test_the_process_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISR_RAG_API_KEY", "secret")
     with DocumentReader() as reader:
