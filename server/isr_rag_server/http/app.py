@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from functools import partial
 from importlib.resources import files
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Query, Request
@@ -309,7 +310,7 @@ async def _read(raw: bytes, name: str, deadline: float, bodies: Bodies) -> bytes
     reader = DocumentReader(_OF_A_DOCUMENT)
 
     def cut() -> bytes:
-        if name.lower().endswith((".json", ".jsonl")):
+        if Path(name).suffix.lower() in (".json", ".jsonl"):
             bodies.check_json(raw, _CHUNKS_OF_A_DOCUMENT)
         chunks = list(
             islice(chunks_of_document(raw, name, deadline=deadline, reader=reader), _CHUNKS_OF_A_DOCUMENT + 1)
