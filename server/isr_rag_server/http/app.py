@@ -15,7 +15,7 @@ from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from fastapi.routing import APIRoute
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.exceptions import HTTPException
@@ -33,7 +33,7 @@ from isr_rag.io.sources import chunks_of_document
 from isr_rag_server.http.bodies import Bodies
 from isr_rag_server.http.decisions import DecisionsRequest, DecisionsResponse
 from isr_rag_server.http.desk import Threads
-from isr_rag_server.http.door import MCP_PATH, Door
+from isr_rag_server.http.door import MCP_PATH, OPEN, Door
 from isr_rag_server.http.events import Tell, events
 from isr_rag_server.http.fields import (
     AuditRequest,
@@ -119,17 +119,15 @@ def _application(service: Service) -> ASGIApp:
             await stack.enter_async_context(tools.session_manager.run())
             yield
 
-    app = FastAPI(
+    app = _Described(
         title="isr-rag",
         version=__version__,
         description=_DESCRIPTION,
         docs_url=None,  # its page would fetch scripts from another host
         redoc_url=None,
         lifespan=lifespan,
-        responses={
-            "4XX": {"model": ProblemFields, "content": {MEDIA_TYPE: {}}},
-            "5XX": {"model": ProblemFields, "content": {MEDIA_TYPE: {}}},
-        },
+        responses={"4XX": {"model": ProblemFields}, "5XX": {"model": ProblemFields}},
+    app.keyed = service.settings.key is not None
     )
     app.router.route_class = _strict_route(service.bodies)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -142,6 +140,27 @@ def _application(service: Service) -> ASGIApp:
             # GET would open a stream of notifications, of which there are none, and DELETE end a session.
             app.router.routes.append(Route(route.path, route.endpoint, methods=["POST"]))
     return app
+
+class _Described(FastAPI):
+    """An application whose description says what a problem is, and where the key is needed, if there is one."""
+
+    keyed = False
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is not None:
+            return self.openapi_schema
+        found = super().openapi()
+        problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemFields"}}}
+        for path, operations in found["paths"].items():
+            for operation in operations.values():
+                for status in ("4XX", "5XX"):
+                    operation["responses"][status]["content"] = problem
+                if self.keyed and path not in OPEN:
+                    operation["security"] = [{"key": []}]
+        if self.keyed:
+            found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        return found
+
 
 
 class _StrictRequest(Request):
@@ -281,7 +300,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
             raise Problem("stopping", "the server is stopping")
         return JSONResponse({"status": "ready"})
 
-    @app.get("/metrics", tags=["operation"], responses={200: {"content": {"text/plain": {}}}})
+    @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters and gauges for Prometheus."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)

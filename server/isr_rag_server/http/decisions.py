@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 
@@ -67,9 +67,11 @@ def _joined(instructions: Any) -> Any:
     return "\n".join(_parts(instructions)) if isinstance(instructions, list) else instructions
 
 
+_Some = TypeVar("_Some")
+_Filled = Annotated[_Some, Field(min_length=1)]
 Instructions = Annotated[
     Text,
-    BeforeValidator(_joined),
+    BeforeValidator(_joined, json_schema_input_type=_Filled[str] | _Filled[list[JsonValue]]),
     Field(min_length=1, description="A claim, or a question that yes or no answers; a text, or a list of parts."),
 ]
 
@@ -115,7 +117,7 @@ class DecisionsRequest(BaseModel):
     input: Text | list[JsonValue] | None = Field(
         None, description="The same, with a list of questions: a text, or messages and outputs of tools."
     )
-    questions: dict[Text, Noul] | list[Predicate] = Field(min_length=1)
+    questions: _Filled[dict[Text, Noul]] | _Filled[list[Predicate]]
     _chunks: list[str] = PrivateAttr(default_factory=list)
 
     @model_validator(mode="after")

@@ -68,6 +68,22 @@ def test_what_is_no_question_is_refused(body: Any) -> None:
     assert status == 422 and kind in ("invalid-input", "too-many-statements", "too-long")
 
 
+@pytest.mark.parametrize(
+    ("questions", "valid"),
+    [
+        ([{"type": "predicate", "instructions": "b?"}], True),
+        ([{"type": "predicate", "instructions": [{"type": "input_text", "text": "b?"}]}], True),
+        ([{"type": "predicate", "instructions": ""}], False),
+        ([{"type": "predicate", "instructions": []}], False),
+        ([], False),
+        ({}, False),
+    ],
+)
+def test_the_schema_allows_what_is_read(questions: Any, valid: bool) -> None:
+    jsonschema, schema = pytest.importorskip("jsonschema"), DecisionsRequest.model_json_schema()
+    assert jsonschema.Draft202012Validator(schema).is_valid({"input": "a", "questions": questions}) is valid
+
+
 def test_the_model_is_listed_where_clients_look_for_it() -> None:
     listed = asked("GET", "/v1/models", {}).json()["data"]
     assert [model["id"] for model in listed] == [worlds.gate().scorer.identity]

@@ -371,7 +371,22 @@ def test_the_description_has_every_path_with_examples_and_problems() -> None:
     assert request["examples"] and request["additionalProperties"] is False
     for path, methods in plain["paths"].items():
         for operation in methods.values():
-            assert "application/problem+json" in operation["responses"]["4XX"]["content"], path
+            for status in ("4XX", "5XX"):
+                assert operation["responses"][status]["content"] == {
+                    "application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemFields"}}
+                }, path
+            assert "security" not in operation
+    assert "ProblemFields" in plain["components"]["schemas"]
+    assert list(plain["paths"]["/metrics"]["get"]["responses"]["200"]["content"]) == ["text/plain"]
     for example in request["examples"]:
         assert post(example, gate=ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0))).status_code == 200
     assert set(STATUS.values()) <= set(range(400, 600))
+
+
+def test_the_description_says_where_the_key_is_needed() -> None:
+    plain = asked("GET", "/openapi.json", {}, key=worlds.KEY).json()
+    (name,) = plain["components"]["securitySchemes"]
+    assert plain["components"]["securitySchemes"][name] == {"type": "http", "scheme": "bearer"}
+    for path, methods in plain["paths"].items():
+        for operation in methods.values():
+            assert operation.get("security", []) == ([] if path in ("/healthz", "/readyz") else [{name: []}]), path
