@@ -24,13 +24,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from isr_rag import __version__
-from isr_rag._util import strict_json
 from isr_rag.audit import AnswerAudit
 from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.gate import ISRGate
 from isr_rag.io.documents import DocumentReader
 from isr_rag.io.sources import chunks_of_document
-from isr_rag_server.http.bodies import Bodies
+from isr_rag_server.http.bodies import Bodies, parsed
 from isr_rag_server.http.decisions import DecisionsRequest, DecisionsResponse
 from isr_rag_server.http.desk import Threads
 from isr_rag_server.http.door import MCP_PATH, OPEN, Door
@@ -127,8 +126,8 @@ def _application(service: Service) -> ASGIApp:
         redoc_url=None,
         lifespan=lifespan,
         responses={"4XX": {"model": ProblemFields}, "5XX": {"model": ProblemFields}},
-    app.keyed = service.settings.key is not None
     )
+    app.keyed = service.settings.key is not None
     app.router.route_class = _strict_route(service.bodies)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -140,6 +139,7 @@ def _application(service: Service) -> ASGIApp:
             # GET would open a stream of notifications, of which there are none, and DELETE end a session.
             app.router.routes.append(Route(route.path, route.endpoint, methods=["POST"]))
     return app
+
 
 class _Described(FastAPI):
     """An application whose description says what a problem is, and where the key is needed, if there is one."""
@@ -162,7 +162,6 @@ class _Described(FastAPI):
         return found
 
 
-
 class _StrictRequest(Request):
     """A request whose JSON is read strictly."""
 
@@ -178,10 +177,7 @@ class _StrictRequest(Request):
             Problem: if it is not JSON.
         """
         body = await self.body()
-        try:
-            self._plain = await bodies.in_turn(len(body), lambda: strict_json.loads(body.decode("utf-8")))
-        except ValueError as error:
-            raise Problem("malformed", f"the body is not JSON: {error}") from error
+        self._plain = await bodies.in_turn(len(body), lambda: parsed(body))
 
 
 def _strict_route(bodies: Bodies) -> type[APIRoute]:
@@ -358,7 +354,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 def _pointer(place: Sequence[str | int]) -> str:
     """A JSON pointer into the body."""
     tags = ("string", "chunk", "kept")
-    parts = [str(part) for part in place[1:] if part not in tags]
+    parts = [str(part) for part in place[1:] if part not in tags and not str(part).startswith(("dict[", "list["))]
     return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 

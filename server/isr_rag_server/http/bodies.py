@@ -7,8 +7,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from isr_rag._util import strict_json
 from isr_rag_server.http.problems import Problem
 from isr_rag_server.http.settings import Limits
 
@@ -23,6 +24,20 @@ _OF_THE_REST = 1000
 # A string (up to its end, or that of the text) or a mark outside strings. Possessive: it never goes back.
 _MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[,:\[{\]}]', re.DOTALL)
 _DEEPEST = 100
+_LONGEST_NAME = 4000
+"""Bytes of a name in JSON: no request needs a longer one, and errors repeat names."""
+
+
+def parsed(body: bytes) -> Any:
+    """The value of JSON, read strictly.
+
+    Raises:
+        Problem: `malformed`, if it is not JSON.
+    """
+    try:
+        return strict_json.loads(body.decode("utf-8"))
+    except ValueError as error:
+        raise Problem("malformed", f"the body is not JSON: {error}") from error
 
 
 class Bodies:
@@ -70,19 +85,22 @@ class Bodies:
                 await asyncio.sleep(time.perf_counter() - begun)
 
     def check_json(self, body: bytes, chunks: int | None = None) -> None:
-        """Refuse JSON of more values, or deeper, than a request of some chunks needs, before it is parsed.
+        """Refuse JSON of more values, deeper, or of longer names than a request of some chunks needs, unparsed.
 
         Raises:
             Problem: `invalid-input` or `malformed`.
         """
         allowed = self._limits.chunks if chunks is None else chunks
         most = _OF_A_CHUNK * allowed + _OF_THE_REST
-        depth = 0
+        depth = length = 0
         for marks, mark in enumerate(_MARK.finditer(body), start=1):
             kind = body[mark.start()]
             depth += (kind in b"[{") - (kind in b"]}")
             if depth > _DEEPEST:
                 raise Problem("malformed", "the body is not JSON of a request: nested too deeply")
+            if kind in b":" and length > _LONGEST_NAME:
+                raise Problem("invalid-input", f"the body has a name of {length - 2:,} bytes")
+            length = mark.end() - mark.start()
             if marks > most:
                 raise Problem(
                     "invalid-input",

@@ -14,7 +14,7 @@ from cachetools import TTLCache
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from isr_rag_server.http.bodies import FREE, Bodies
+from isr_rag_server.http.bodies import FREE, Bodies, parsed
 from isr_rag_server.http.clients import Allowance, client_of
 from isr_rag_server.http.desk import Desk
 from isr_rag_server.http.problems import Problem, refusal
@@ -134,6 +134,8 @@ class Door:
                     held += max(0, len(body) - FREE)
                     if scope["path"] in _JSON:
                         await self._bodies.in_turn(len(body), lambda: self._bodies.check_json(body))
+                    if scope["path"] == MCP_PATH:  # which the SDK reads leniently; the other paths read it themselves
+                        await self._bodies.in_turn(len(body), lambda: parsed(body))
                 await self._serve(scope, headers, body, receive, answer)
             except Problem as problem:
                 if status:

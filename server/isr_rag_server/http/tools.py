@@ -6,13 +6,13 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
-from pydantic import BaseModel, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, ValidationError
 
 from isr_rag import __version__
 from isr_rag._util.bm25 import Bm25
@@ -24,6 +24,7 @@ from isr_rag.core.work import Asked
 from isr_rag.errors import ISRError
 from isr_rag.gate.acquisition import aacquire
 from isr_rag.io.sources import read_evidence
+from isr_rag_server.http.bodies import Bodies, parsed
 from isr_rag_server.http.clients import Allowance
 from isr_rag_server.http.fields import AuditRequest, DecideRequest, TextChunk
 from isr_rag_server.http.problems import Problem, refusal
@@ -53,6 +54,10 @@ _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent
 _COUNTS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 
 
+_NUMBERS = ("h_star", "top_k")
+_DIGITS = 100
+"""Characters of a number that is sent as a text."""
+
 _TAGS = ("as a string", "as a chunk")
 
 
@@ -68,6 +73,8 @@ Evidence = Annotated[
 Question = Annotated[str, Field(description="The question, complete in itself.")]
 Answer = Annotated[str, Field(description="The drafted answer to the question.")]
 Claim = Annotated[str, Field(description="One statement, complete in itself.")]
+Text = Annotated[str, BeforeValidator(lambda given: "" if given is None else given, json_schema_input_type=str | None)]
+"""A text that may be left out; `str | None` would be read as JSON by the SDK."""
 HStar = Annotated[
     float | None, Field(gt=0.0, lt=1.0, description="Tolerated rate of wrong answers; the server's own by default.")
 ]
@@ -127,7 +134,12 @@ class Audited(BaseModel):
 
 
 class _Server(MCPServer[Any]):
-    """Says what is wrong with arguments in one plain line."""
+    """Says what is wrong with arguments in one plain line.
+
+    The SDK reads as JSON what is sent as a text for anything but a text, whatever it holds: here it is read strictly.
+    """
+
+    bodies: Bodies
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
@@ -136,6 +148,10 @@ class _Server(MCPServer[Any]):
         if takes and (unknown := sorted(set(arguments) - set(takes[0]))):
             told = f"there is no argument {printable(unknown[0])}; it takes {', '.join(takes[0])}"
             raise ToolError(f"{name}: {told}")
+        numbers = {one: arguments[one][:_DIGITS] for one in _NUMBERS if isinstance(arguments.get(one), str)}
+        arguments = {**arguments, **numbers}
+        if isinstance(text := arguments.get("evidence"), str):  # as some clients send a list
+            arguments["evidence"] = await self._listed(name, text.encode("utf-8", "surrogatepass"))
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -143,13 +159,23 @@ class _Server(MCPServer[Any]):
                 raise ToolError(f"{name}: {_complaints(error.__cause__)}") from error.__cause__
             raise
 
+    async def _listed(self, name: str, text: bytes) -> list[Any]:
+        def read() -> Any:
+            self.bodies.check_json(text)
+            return parsed(text)
+
+        with suppress(Problem):
+            if isinstance(found := await self.bodies.in_turn(len(text), read), list):
+                return found
+        raise ToolError(f"{name}: evidence {_WRONG['list_type']}")
+
 
 def _complaints(error: ValidationError) -> str:
     """The arguments that are wrong, and what is wrong with each."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     told = [f"{_place(one['loc'])} {_WRONG.get(one['type']) or _plain(one['msg'])}" for one in found[:_COMPLAINTS]]
     more = len(found) - len(told)
-    return printable(one_line("; ".join(told)) + (f"; and {more} more" if more else ""), None)
+    return printable(one_line("; ".join(told))) + (f"; and {more} more" if more else "")
 
 
 def _place(parts: Sequence[str | int]) -> str:
@@ -208,14 +234,14 @@ def mcp_server(service: Service) -> MCPServer[Any]:
         answer: Annotated[str, Field(description="The whole answer, plain or in markdown.")],
         evidence: Evidence,
         context: Context[Any, Any],
-        question: Annotated[str | None, Field(description="What it answers.")] = None,
+        question: Annotated[Text, Field(description="What it answers.")] = "",
         h_star: HStar = None,
     ) -> Audited:
         """Judge a whole answer, sentence by sentence, with the sentences of the evidence that carry each of them.
 
         Use the text of `releasable`: it is the part of the answer that may go out.
         """
-        given: dict[str, Any] = {"answer": answer, "question": question, "evidence": evidence, "h_star": h_star}
+        given: dict[str, Any] = {"answer": answer, "question": question or None, "evidence": evidence, "h_star": h_star}
         asked = AuditRequest.model_construct(None, id=None, **given)
 
         async def progress(answered: int, said: str) -> None:
@@ -224,6 +250,7 @@ def mcp_server(service: Service) -> MCPServer[Any]:
         with _refusals_told(context):
             return await service.audit(asked, _asker(context), _audited, progress=progress)
 
+    server.bodies = service.bodies
     if service.settings.folder is not None:
         _add_search(server, service, Library(str(service.settings.folder)))
     return server
@@ -264,9 +291,9 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
     @server.tool(annotations=_COUNTS)
     async def search_and_judge(
         context: Context[Any, Any],
-        claim: Annotated[str | None, Field(description="One statement; or give a question.")] = None,
-        question: Annotated[str | None, Field(description="A question, alone or with a drafted answer.")] = None,
-        answer: Annotated[str | None, Field(description="The drafted answer to the question.")] = None,
+        claim: Annotated[Text, Field(description="One statement; or give a question.")] = "",
+        question: Annotated[Text, Field(description="A question, alone or with a drafted answer.")] = "",
+        answer: Annotated[Text, Field(description="The drafted answer to the question.")] = "",
         top_k: Annotated[int, Field(ge=1, le=20, description="Passages to find at the first round.")] = 5,
         h_star: HStar = None,
     ) -> SearchedJudgement:
@@ -286,6 +313,7 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
             )
         rounds.spend(asker.client, allowed)  # before anything is awaited: calls in parallel share the same rounds
         found: list[Decision] = []
+        asked = Asked(claim=claim or None, question=question or None, answer=answer or None)
 
         async def retrieve(query: str, round_number: int, previous: Decision | None, /) -> list[Chunk]:
             await context.report_progress(round_number, allowed, f"round {round_number + 1}: searching")
@@ -293,7 +321,6 @@ def _add_search(server: MCPServer[Any], service: Service, library: Library) -> N
                 found.append(previous)
             return await asyncio.to_thread(library.search, query, top_k * (round_number + 1))
 
-        asked = Asked(claim=claim, question=question, answer=answer)
         try:
             with _refusals_told(context):
                 trail = await service.desk.run(asker.client, lambda: aacquire(gate, retrieve, rounds=allowed, **asked))

@@ -98,6 +98,16 @@ def test_arguments_of_tools_cost_little_whatever_they_hold(server: Server, lines
     assert found.megabytes < MOST_MEGABYTES and found.seconds < 2 * MOST_SECONDS
 
 
+@pytest.mark.parametrize("path", ["/v1/decisions", "/mcp"])
+def test_a_long_name_is_refused_before_it_is_repeated(server: Server, path: str) -> None:
+    name = "k" * (BODY - 1000) + "😀"
+    asked = {"state": "a", "questions": {name: {"criteria": {"true": 1}}}}
+    body = asked if path != "/mcp" else mcp("judge_claim", {"claim": "c", "evidence": [{"text": "a", name: 1}]})
+    with cost(server) as found:
+        status, answer = server.ask("POST", path, json.dumps(body, ensure_ascii=False).encode(), *MCP_LINES)
+    assert status == 422 and len(answer) < 1000 and found.megabytes < MOST_MEGABYTES / 2
+
+
 def test_few_wrong_arguments_are_told_and_many_are_not(server: Server) -> None:
     status, answer = server.ask("POST", "/v1/decide", {"claim": "c", "evidence": [0] * 150})
     assert status == 422 and [one["at"] for one in json.loads(answer)["errors"]] == ["/evidence/0"]
@@ -575,6 +585,7 @@ def test_a_place_is_taken_as_long_as_its_thread_works_and_metrics_say_so() -> No
         ("a.jsonl", b"", b'"ab"\n', 422),
         ("a.json", b"[", b'"ab",', 422),
         ("a.json", b"[", b"[],", 422),
+        ("a.json/", b"[", b"[],", 422),
         ("a.json", b"[", b'{"":{}},', 422),
         ("a.jsonl", "😀".encode(), b"ab\n", 422),
         ("a.txt", "😀".encode(), b"ab\n\n", 200),
@@ -695,6 +706,18 @@ def test_documents_that_take_long_hold_up_no_decision_and_end_with_their_sender(
         time.sleep(1.0)
         assert end(server) < 30.0 + 2.0 + 4.0 and not server.children
         asked.close()
+
+
+def test_documents_of_senders_that_hang_up_at_once_are_not_read() -> None:
+    with serving() as server:
+        raw = bomb()
+        head = server.head("POST", "/v1/documents?name=a.pdf", length=len(raw), kind="application/octet-stream")
+        for _ in range(3):
+            server.open(head, raw).close()
+        deadline = time.monotonic() + 20
+        while (server.metric("isr_rag_running") or server.children) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert server.metric("isr_rag_running") == 0.0 and not server.children
 
 
 def end(server: Server) -> float:

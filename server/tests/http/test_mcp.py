@@ -15,14 +15,16 @@ pytest.importorskip("mcp", reason="pip install 'isr-rag[serve]'")
 
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from server.tests.http import worlds
+from server.tests.http.hostile import MCP_LINES, mcp
 from server.tests.http.test_running import running
+from tests.complexity.growth import peak
 
 from isr_rag import ISRGate
 from isr_rag.core.scorer import Scores
 from isr_rag.errors import InvalidInputError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
-from isr_rag_server.http import Limits, Settings
+from isr_rag_server.http import Limits, Settings, create_app
 from isr_rag_server.http.service import Service
 from isr_rag_server.http.tools import Library, mcp_server
 
@@ -123,6 +125,47 @@ def test_a_wrong_argument_is_named_in_one_plain_line(arguments: dict[str, Any], 
     said = result.content[0].text
     assert result.is_error and says in said and said.startswith("judge_claim: ")
     assert "\n" not in said and "pydantic" not in said and "input_value" not in said and len(said) < 300
+
+
+def test_a_list_that_is_sent_as_a_text_is_read_strictly() -> None:
+    texts = ['["a", {"text": "b", "title": "t"}]', '[{"text": "a", "text": "b"}]', '"[]"', "[" * 5000, "\ud800"]
+    good, *bad = call(tools(), *(("judge_claim", {"claim": "number 1", "evidence": one}) for one in texts))
+    assert not good.is_error and good.structured_content["chunks"] == 2
+    for result in bad:
+        assert result.is_error and result.content[0].text == "judge_claim: evidence must be a list of passages"
+
+
+@pytest.mark.parametrize("argument", ["evidence", "h_star"])
+@pytest.mark.parametrize("one", ["[]", "{}"])
+def test_json_in_a_text_is_not_parsed_where_it_holds_too_much(argument: str, one: str) -> None:
+    text = "[" + f"{one}," * 200_000 + "1]"
+    asked = ("judge_claim", {"claim": "number 1", "evidence": ["a"], argument: text})
+    (result,) = call(tools(), asked)
+    assert result.is_error and peak(lambda: call(tools(), asked)) < 12 * len(text)
+
+
+def test_keys_that_come_twice_are_refused() -> None:
+    asked = json.dumps(mcp("judge_claim", {"claim": "number 1", "evidence": ["a"], "h_star": 0.01}))
+    lines = {"Content-Type": "application/json", **dict(line.split(": ") for line in MCP_LINES)}
+
+    async def run() -> int:
+        app = create_app(worlds.gate(), Settings())
+        async with await worlds.asgi(app) as asking:
+            twice = asked.replace('"h_star"', '"h_star": 0.3, "h_star"')
+            return int((await asking.post("/mcp", content=twice, headers=lines)).status_code)
+
+    assert asyncio.run(run()) == 400
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"a": 1}', "null", '["Paris"]'])
+def test_a_text_that_looks_like_json_is_a_text(text: str, tmp_path: Path) -> None:
+    calls = [
+        ("audit_answer", {"answer": "It is number 1.", "question": text, "evidence": ["a"]}),
+        ("search_and_judge", {"claim": f"The Seine, {text}"}),
+        ("search_and_judge", {"question": text, "answer": "number 1", "claim": None}),
+        ("audit_answer", {"answer": "It is number 1.", "question": None, "evidence": ["a"], "h_star": "0.1"}),
+    ]
+    assert [one.is_error for one in call(tools(folder=worlds.library(tmp_path)), *calls)] == [False] * 4
 
 
 def test_a_failing_model_is_an_error_and_never_an_answer() -> None:
