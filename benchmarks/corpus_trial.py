@@ -167,8 +167,7 @@ def llama_index(gate: ISRGate) -> Judge:
     from llama_index.core.base.response.schema import Response
     from llama_index.core.query_engine import CustomQueryEngine
     from llama_index.core.schema import NodeWithScore, TextNode
-    from llama_index.postprocessor.isr import AbstainedError, ISRQueryEngine
-    from llama_index.postprocessor.isr import ISRGate as Postprocessor
+    from llama_index.postprocessor.isr import AbstainedError, ISRGate as Postprocessor, ISRQueryEngine
 
     def judge(question: str, found: list[str], draft: str | None) -> bool:
         nodes = [NodeWithScore(node=TextNode(text=text)) for text in found]
@@ -192,8 +191,7 @@ def haystack(gate: ISRGate) -> Judge:
     """Both components."""
     from haystack import Document
     from haystack.dataclasses import ChatMessage
-    from haystack_integrations.components.routers.isr import ISRDraftGate
-    from haystack_integrations.components.routers.isr import ISRGate as Router
+    from haystack_integrations.components.routers.isr import ISRDraftGate, ISRGate as Router
 
     before, after = Router(gate), ISRDraftGate(gate)
 

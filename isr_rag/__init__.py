@@ -15,25 +15,21 @@ from typing import TYPE_CHECKING
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from isr_rag.audit.result import AnswerAudit as AnswerAudit
-    from isr_rag.audit.result import AuditAction as AuditAction
+    from isr_rag.audit.result import AnswerAudit as AnswerAudit, AuditAction as AuditAction
     from isr_rag.audit.statement import Verdict as Verdict
-    from isr_rag.core.decision import Action as Action
-    from isr_rag.core.decision import Decision as Decision
-    from isr_rag.core.decision import Reason as Reason
+    from isr_rag.core.decision import Action as Action, Decision as Decision, Reason as Reason
     from isr_rag.core.evidence import Chunk as Chunk
-    from isr_rag.core.predicates import Choice as Choice
-    from isr_rag.core.predicates import Custom as Custom
-    from isr_rag.core.predicates import Refuted as Refuted
-    from isr_rag.core.predicates import Sufficient as Sufficient
-    from isr_rag.core.predicates import Supported as Supported
-    from isr_rag.core.settings import Orderings as Orderings
-    from isr_rag.core.settings import Rule as Rule
+    from isr_rag.core.predicates import (
+        Choice as Choice,
+        Custom as Custom,
+        Refuted as Refuted,
+        Sufficient as Sufficient,
+        Supported as Supported,
+    )
+    from isr_rag.core.settings import Orderings as Orderings, Rule as Rule
     from isr_rag.errors import ISRError as ISRError
     from isr_rag.gate import ISRGate as ISRGate
-    from isr_rag.gate.acquisition import Trail as Trail
-    from isr_rag.gate.acquisition import aacquire as aacquire
-    from isr_rag.gate.acquisition import acquire as acquire
+    from isr_rag.gate.acquisition import Trail as Trail, aacquire as aacquire, acquire as acquire
     from isr_rag.scorers.cache import CachedScorer as CachedScorer
     from isr_rag.scorers.transformers import TransformersScorer as TransformersScorer
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_rag import Action, Decision, ISRGate
 from isr_rag.core.bounds import hopeless, stages, weigh

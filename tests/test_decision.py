@@ -8,8 +8,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_rag import Action, Decision, ISRGate, Reason
 from isr_rag.core.decision import Focus, Nearest, percent

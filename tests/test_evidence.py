@@ -6,8 +6,7 @@ import copy
 import tracemalloc
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_rag import ISRGate, Supported
 from isr_rag.core.evidence import Chunk, as_chunks, neutralise, one_line, quote

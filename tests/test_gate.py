@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 import isr_rag
 from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Refuted, Sufficient, Supported

@@ -8,8 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_rag.core.orderings import FAMILIES, Family, count_orderings, draw_orderings
 from isr_rag.errors import ConfigurationError

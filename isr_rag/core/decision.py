@@ -13,9 +13,7 @@ from isr_rag._util import strict_json
 from isr_rag._util.pages import rendered
 from isr_rag._util.sealed import from_plain
 from isr_rag._util.text import printable
-from isr_rag.core.bounds import Action as Action
-from isr_rag.core.bounds import DecidedBy as DecidedBy
-from isr_rag.core.bounds import Reason as Reason
+from isr_rag.core.bounds import Action as Action, DecidedBy as DecidedBy, Reason as Reason
 from isr_rag.core.evidence import Chunk, Focus, Nearest, one_line
 from isr_rag.core.settings import Settings, lowest_target
 from isr_rag.errors import ConfigurationError, InvalidInputError

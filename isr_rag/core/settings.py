@@ -27,7 +27,7 @@ class Orderings:
     """Which orderings of the evidence a gate scores (Algorithm 1, line 1); ConfigurationError for a value out of range.
 
     Attributes:
-        m: number of orderings, >= 1. The lowest q over more orderings is lower, so calibrations are tied to it.
+        m: number of orderings, >= 1; calibrations are tied to it.
         family: see `isr_rag.core.orderings.draw_orderings`.
         bands: number of bands of the `banded` family, >= 1.
         seed: seed of the draw, >= 0.

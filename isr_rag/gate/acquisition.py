@@ -127,9 +127,8 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
     Every round is a chance to answer wrongly. A calibration fitted on whole loops of that many rounds decides at h* in
-    each of them. Any other reference has its error budget split: each round decides at h* / rounds. That adds up, also
-    for a calibrated rate: what a round would answer of *all* cases is wrong in at most its share of them.
-    Evidence accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
+    each of them. Any other reference has its error budget split: each round decides at h* / rounds. Evidence
+    accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
 
     Args:
         gate: decides; its `h_star` is the budget of the whole loop.

@@ -88,8 +88,7 @@ def calibrate_reader(
     for row in rows:
         item, text, evidence = known[row["id"]]
         own: dict[str, Any] = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
-        own |= {name: row[name] for name in _SCORED if name in row} | {"q": tuple(row["q"])}
-        own |= {"q_high": tuple(row.get("q_high", ()))}  # which a part of an earlier version lacks
+        own |= {name: row[name] for name in _SCORED} | {name: tuple(row[name]) for name in ("q", "q_high")}
         records.append(CalibrationRecord(**own, label=int(item["label"]), text=text, language=" ".join(evidence)))
     fewest = _fewest((record.predicate, record.label) for record in records)
     enough = [name for name, count in fewest.items() if count >= REFUSED_OF_A_CLASS]

@@ -5,12 +5,11 @@ deterministic check as it stands, and a learned one only through its calibration
 mean over the gate's own orderings; `MinReference` combines several.
 """
 
-from isr_rag.core.settings import Calibration as Calibration
-from isr_rag.core.settings import Case as Case
-from isr_rag.core.settings import Estimate as Estimate
-from isr_rag.core.settings import Reference as Reference
+from isr_rag.core.settings import Calibration as Calibration, Case as Case, Estimate as Estimate, Reference as Reference
 from isr_rag.references.calibrated_mixture import CalibratedMixture as CalibratedMixture
-from isr_rag.references.direct import MinReference as MinReference
-from isr_rag.references.direct import Oracle as Oracle
-from isr_rag.references.direct import ToolReference as ToolReference
-from isr_rag.references.direct import Verifier as Verifier
+from isr_rag.references.direct import (
+    MinReference as MinReference,
+    Oracle as Oracle,
+    ToolReference as ToolReference,
+    Verifier as Verifier,
+)

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_lab.designs import draw_design, orderings_from_seeds
 from isr_rag.core.orderings import draw_orderings

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_rag import ISRGate
 from isr_rag.audit import AuditCalibration, Budget, Kind, Verdict

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_rag.audit.cutting import Part, cut, kind_of
 from isr_rag.audit.markers import Markers

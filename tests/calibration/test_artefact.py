@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 pytest.importorskip("matplotlib", reason="reports need the 'calibrate' extra")

@@ -10,8 +10,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 

@@ -9,8 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 pytest.importorskip("scipy", reason="Learn-then-Test needs the 'calibrate' extra")
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_rag import Action, Choice, ISRGate, Reason, Supported
 from isr_rag.core.evidence import Chunk

@@ -15,8 +15,7 @@ from haystack.tracing.logging_tracer import LoggingTracer
 from hs_parts import gated_after, gated_before
 
 from haystack_integrations.components.routers.isr import ISRDraftGate, ISRGate
-from isr_rag import Decision
-from isr_rag import ISRGate as CoreGate
+from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer

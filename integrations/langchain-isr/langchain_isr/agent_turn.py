@@ -15,8 +15,7 @@ from langchain_core.runnables import ensure_config
 from langgraph.types import Command
 from pydantic import TypeAdapter, ValidationError
 
-from isr_rag import Action, AnswerAudit, Decision, Reason
-from isr_rag import ISRGate as CoreGate
+from isr_rag import Action, AnswerAudit, Decision, ISRGate as CoreGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import Place, not_alone, stands_alone

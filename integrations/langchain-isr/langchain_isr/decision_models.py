@@ -11,9 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from langchain_core.decisions import BaseDecisionModel, ClassifierResponse, Noul, NoulCriteria, Question, State
-from langchain_core.decisions import Choice as ChoiceQuestion
-from langchain_core.decisions import Score as ScoreQuestion
+from langchain_core.decisions import (
+    BaseDecisionModel,
+    Choice as ChoiceQuestion,
+    ClassifierResponse,
+    Noul,
+    NoulCriteria,
+    Question,
+    Score as ScoreQuestion,
+    State,
+)
 from langchain_core.messages import BaseMessage
 from pydantic import ConfigDict, Field
 

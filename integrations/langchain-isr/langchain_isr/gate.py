@@ -9,8 +9,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from isr_rag import Decision
-from isr_rag import ISRGate as CoreGate
+from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import require_answerable
 from isr_rag.gate.adapters import MESSAGE, Place, asked, gate_for, not_alone

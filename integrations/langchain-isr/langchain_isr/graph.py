@@ -17,8 +17,7 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from isr_rag import Decision
-from isr_rag import ISRGate as CoreGate
+from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.core.settings import check_count
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import Stop

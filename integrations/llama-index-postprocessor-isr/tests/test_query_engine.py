@@ -32,8 +32,13 @@ from isr_rag import AnswerAudit, Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError, ISRError
 from isr_rag.references import Case, Verifier
 from isr_rag.testing import FixedScorer
-from llama_index.postprocessor.isr import AbstainedError, ISRDecisionEvent, ISRQueryEngine, ISRWorkflow
-from llama_index.postprocessor.isr import ISRGate as Postprocessor
+from llama_index.postprocessor.isr import (
+    AbstainedError,
+    ISRDecisionEvent,
+    ISRGate as Postprocessor,
+    ISRQueryEngine,
+    ISRWorkflow,
+)
 
 MESSAGE = "No idea."
 ROUNDS = [

@@ -21,8 +21,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_parts import DraftingLLM, ScriptedLLM
 from pydantic import PrivateAttr
 
-from isr_rag import Decision
-from isr_rag import ISRGate as CoreGate
+from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.io.sources import chunk_text
 from isr_rag.references import Case, Verifier
 from llama_index.postprocessor.isr import AbstainedError, ISREvaluator, ISRGate, ISRQueryEngine, evidence_tool

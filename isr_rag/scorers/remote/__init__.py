@@ -9,16 +9,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from isr_rag.scorers.remote.errors import ServerDeadlineError as ServerDeadlineError
-from isr_rag.scorers.remote.errors import ServerError as ServerError
-from isr_rag.scorers.remote.errors import ServerReplyError as ServerReplyError
+from isr_rag.scorers.remote.errors import (
+    ServerDeadlineError as ServerDeadlineError,
+    ServerError as ServerError,
+    ServerReplyError as ServerReplyError,
+)
 from isr_rag.scorers.remote.prompts import Rendering as Rendering
-from isr_rag.scorers.remote.replies import read_reply as read_reply
-from isr_rag.scorers.remote.replies import scores_listed as scores_listed
+from isr_rag.scorers.remote.replies import read_reply as read_reply, scores_listed as scores_listed
 
 if TYPE_CHECKING:
-    from isr_rag.scorers.remote.scorer import RemoteScorer as RemoteScorer
-    from isr_rag.scorers.remote.scorer import remote_scorer as remote_scorer
+    from isr_rag.scorers.remote.scorer import RemoteScorer as RemoteScorer, remote_scorer as remote_scorer
 
 
 def __getattr__(name: str) -> Any:

@@ -32,8 +32,7 @@ def answers(
     What was scored is kept in the folder, and the same command goes on from there.
     """
     from isr_lab.answers.fitting import fit
-    from isr_lab.answers.readers import SOURCES, Source
-    from isr_lab.answers.readers import ragtruth as read_ragtruth
+    from isr_lab.answers.readers import SOURCES, Source, ragtruth as read_ragtruth
     from isr_lab.answers.report import measure, report
     from isr_lab.answers.scoring import drawn, read, score
     from isr_rag import ISRGate

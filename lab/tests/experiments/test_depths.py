@@ -5,8 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_lab.experiments.dispersion import depths
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem

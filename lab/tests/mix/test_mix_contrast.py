@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 pytest.importorskip("bm25s", reason="bm25s is not installed: pip install ./lab")
 pytest.importorskip("sentencex", reason="sentencex is not installed: pip install isr-rag")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from isr_lab.slice.records import Record, SourceReport
 from isr_lab.slice.splits import assign, drop_repeated, near_pairs, split_of

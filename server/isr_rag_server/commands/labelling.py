@@ -76,8 +76,7 @@ def collect(
 ) -> None:
     """Keep what a model says about your traffic, without acting on it. The same command goes on after a stop."""
     from isr_rag.io.items import LABELLED, Items
-    from isr_rag_server.labels import ShadowLog
-    from isr_rag_server.labels import collect as keep_all
+    from isr_rag_server.labels import ShadowLog, collect as keep_all
 
     ignored = {*LABELLED, "split"} - {"group"}
     traffic = Items(items, [*ignored, "group"])

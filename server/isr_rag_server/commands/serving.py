@@ -70,8 +70,7 @@ def serve(
     The key that clients must send is read from the variable ISR_RAG_SERVE_KEY; without one the server is bound to
     this machine. --h-star is the target where a request names none.
     """
-    from isr_rag_server.http import Limits, Settings
-    from isr_rag_server.http import serve as run
+    from isr_rag_server.http import Limits, Settings, serve as run
     from isr_rag_server.http.settings import key_from_environment
 
     settings = Settings(  # first: what cannot be is said before a model is loaded

@@ -6,8 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.predicates import Choice, Custom, Predicate, Sufficient, Supported

@@ -13,8 +13,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from lc_fakes import ScriptedModel, searching
 
-from isr_rag import AnswerAudit
-from isr_rag import ISRGate as CoreGate
+from isr_rag import AnswerAudit, ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.references import Verifier
 from isr_rag.testing import FixedScorer

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import langchain_isr
-from isr_rag import Choice as ChoicePredicate
-from isr_rag import ISRGate
+from isr_rag import Choice as ChoicePredicate, ISRGate
 from isr_rag.core.settings import Orderings
 from isr_rag.errors import InvalidInputError, ScorerError
 from isr_rag.references import Oracle, ToolReference

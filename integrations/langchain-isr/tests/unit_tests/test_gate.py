@@ -15,8 +15,7 @@ from langchain_core.runnables import ConfigurableField, RunnableLambda, Runnable
 from lc_fakes import Runs, bm25, gate, rivers
 from pydantic import ValidationError
 
-from isr_rag import Decision
-from isr_rag import ISRGate as CoreGate
+from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ScorerError
 from isr_rag.references import Oracle

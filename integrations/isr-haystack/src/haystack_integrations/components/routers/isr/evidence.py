@@ -11,8 +11,7 @@ from haystack.tracing.tracer import tracer
 from jinja2 import TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from isr_rag import Action, Decision
-from isr_rag import ISRGate as CoreGate
+from isr_rag import Action, Decision, ISRGate as CoreGate
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.gate.adapters import asked, not_alone, unquoted
