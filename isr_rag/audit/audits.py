@@ -126,7 +126,7 @@ class OpenAudit:
         if h_star is not None:
             settings = replace(settings, h_star=h_star)
         self._settings, self._calibration = settings, calibration
-        self._parts = cut(self._answer, Markers(self._chunks, self._answer))
+        self._parts = cut(self._answer, Markers(self._chunks, self._answer), asked=self._question is not None)
         self._kinds = [part.kind for part in self._parts]
         pieces = Pieces(self._chunks, settings.max_words)
         by_reference = reference is not None and not reference.needs_scores

@@ -69,11 +69,13 @@ class Context:
         words = len(text.split())
         stated = may_state(part.lead) and kind_of(part.lead) is not Kind.GREETING
         if part.item and part.lead and (stated or words <= _FRAGMENT or text[-1] not in ".!。"):
+            self.note(text)
             return {"claim": f"{self.resolved(part.lead)} {text}"}
         if self.question and not part.lead and words <= FEW and not VERB.search(text):
-            return {"question": self.question, "answer": text.rstrip(",;:–— ")}
+            return {"question": self.question, "answer": text.rstrip(",;:–—-! ")}
         claim = self.resolved(text)
-        self.note(claim)
+        if text != part.heading:
+            self.note(claim)
         if part.item and part.heading and len(text.split()) <= _FRAGMENT and text[-1] not in ".!。":
             claim = f"{part.heading}: {claim}"
         return {"claim": claim}

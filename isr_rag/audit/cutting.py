@@ -50,14 +50,16 @@ _GREETINGS = (  # each of them whole: what goes on after a greeting may state a 
     r"i can (?:help|assist)(?: you)?(?: with (?:that|this))?",
     r"(?:i )?hope (?:that )?(?:this|that|it)(?: (?:information|summary|answer|explanation|response))?(?: is| was)? "
     rf"(?:helps?|helpful|useful|clear|answers|clarifies)\b{_FEW}",
-    r"(?:please )?let me know (?:if|whether|how|what|should|in case|when)\b[^.:;]*",
+    r"(?:please )?let me know (?:if|whether|how|what|should|in case|when)\b[^.:;,]*",
     r"(?:please )?feel free to (?:ask|reach|contact|let|share)\b[^.:;]*",
     r"if you (?:have|need|want|would like) (?:any|more|further|additional|other|another|anything|help|me to)\b"
     r"[^.:;]*\b(?:let me know|feel free|ask|questions?)\b[^.:;]*",
     r"(?:here['’]s|here is|here are|below is|below are|the following is) (?:an?|the|some|my|your) (?:[\w'’-]+ ){0,4}"
     r"(?:answer|summary|overview|list|breakdown|explanation|response|points|facts|details|information)"
     rf"(?: (?:to|of|for|from|about|on|you|below|based|in)\b{_FEW})?",
-    r"(?:according to|based on) (?:the |your )?(?:\w+ ){0,2}(?:context|evidence|documents?|passages?|sources?)",
+    r"(?:according to|based on|from|in|after (?:reviewing|reading|checking)) (?:the |your |this )?(?:[\w-]+ ){0,4}"
+    r"(?:context|evidence|documents?|passages?|sources?|information|texts?)"
+    r"(?: (?:i was |you )?(?:provided|given|gave|above)| in the \w+)?",
 )
 _GREETING = re.compile(rf"\W*(?:{'|'.join(_GREETINGS)})\W*", re.IGNORECASE)
 _GREETING_WORDS = 14  # in a longer one the parts that take any words may state a fact
@@ -80,16 +82,17 @@ _REFUSAL = re.compile(
 )
 _CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and)\b)", re.IGNORECASE)
 _TURN = re.compile(r"(?:but|however|although|though|yet|so|while)\b\W*(?=\w)", re.IGNORECASE)
-_ASIDE = re.compile(r"(?:(?:and|or)\s+)?(?:who|what|when|where|why|how|whether|if)\b", re.IGNORECASE)
+_ASIDE = re.compile(r"(?:(?:and|or)\s+)?(?:please|who|what|when|where|why|how|whether|if)\b", re.IGNORECASE)
 _ASKING = re.compile(
-    r"\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|"
+    r"\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:(?:in|on|at|for|from|to|by|with|of|about)\s+)?(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|"
     r"did(?!\s+you\s+know\b)|do(?!\s+you\s+know\s+that\b)|does|can|could|would|will|shall|should|may|might|must|has|have|had|am|"
     r"any|anything|want|need|ready|curious|interested)\b",
     re.IGNORECASE,
 )
 """How a question begins; one that begins otherwise may state something ("It never opened, right?")."""
-_YES_OR_NO = re.compile(
-    r"[\s*_]*(?:yes|no|nope|yeah|correct|incorrect|right|wrong|true|false)[*_]*\s*(?:[,;:!–—]|-\s)[\s*_]*",
+YES_OR_NO = re.compile(
+    r"[\s*_]*(?:(?:yes|no|nope|yeah)[*_]*\s*(?:[,;:!–—]|-(?=\s))|(?:correct|incorrect|right|wrong|true|false)[*_]*[,;!])"
+    r"[\s*_]*",
     re.IGNORECASE,
 )
 _WHOLE = {"table_open": Kind.TABLE, "fence": Kind.CODE, "html_block": Kind.HTML}
@@ -137,18 +140,18 @@ class _Block:
         return self.places[first], self.places[last - 1] + 1
 
 
-def cut(answer: str, markers: Markers) -> list[Part]:
-    """The parts of an answer, plain or in markdown, in their order; `markers` finds its citation markers."""
+def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
+    """The parts of an answer in their order; a yes or no before a sentence is one where something was `asked`."""
     parts: list[Part] = []
-    heading, lead, sources = "", "", False
+    heading, lead, outer, sources = "", "", "", False
     for block in _blocks(answer):
         formula = block.kind is Kind.STATEMENT and _FORMULA.fullmatch(
             re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
         )
         kind = Kind.FORMULA if formula else block.kind
         if not block.item:
-            lead = ""
-        if kind is Kind.HEADING and may_state(plain := plain_text(block.text)):
+            lead = outer = ""
+        if kind is Kind.HEADING and _states(plain := plain_text(block.text)):
             heading, sources, kind = plain if words(plain) <= LONGEST else "", False, Kind.STATEMENT
         if kind is not Kind.STATEMENT:
             part = _whole(block, kind, markers)
@@ -161,24 +164,31 @@ def cut(answer: str, markers: Markers) -> list[Part]:
         sources = sources or bool(_SOURCES.match(plain_text(block.text.split("\n", 1)[0])))
         for number, (first, last) in enumerate(_lines_of_sources(block, markers, sources)):
             if number % 2:
-                parts.append(_source(block, first, last, markers))
+                parts += [_source(block, first, last, markers)] if first < last else []
                 continue
-            for part in _sentences(block, first, last, markers):
+            for part in _sentences(block, first, last, markers, asked=asked):
                 if _SOURCES.match(part.plain):
                     sources = True
                     part = Part(Kind.HEADING, part.span, part.plain, part.markers)
                 elif part.kind is Kind.STATEMENT and part.plain.endswith(":") and part.span[1] >= end:
-                    lead = part.plain  # it ends its block, and so introduces a list
-                    part = Part(Kind.HEADING, part.span, part.plain, part.markers, heading=heading)
+                    # it ends its block, and so introduces a list, which may be one in another
+                    outer, lead = outer if block.item else part.plain, f"{outer} {part.plain}".strip()
+                    inner = outer if block.item else ""
+                    part = Part(Kind.HEADING, part.span, part.plain, part.markers, lead=inner, heading=heading)
                 else:
                     part = replace(part, lead=lead if block.item else "", heading=heading)
                 parts.append(part)
     return [
         replace(one, kind=kind_of(one.plain))  # it introduces no list that it is read with
-        if one.kind is Kind.HEADING and may_state(one.plain) and (after is None or after.lead != one.plain)
+        if one.kind is Kind.HEADING and _states(one.plain) and (after is None or not after.lead.endswith(one.plain))
         else one
         for one, after in zip(parts, [*parts[1:], None], strict=False)
     ]
+
+
+def _states(plain: str) -> bool:
+    """Whether a heading, or the words before a list, must be judged."""
+    return may_state(plain) and kind_of(plain) is not Kind.QUESTION
 
 
 def _blocks(answer: str) -> Iterator[_Block]:
@@ -191,7 +201,7 @@ def _blocks(answer: str) -> Iterator[_Block]:
         if token.type in ("table_open", "table_close"):
             table = token.nesting == 1
         elif token.type in ("heading_open", "heading_close"):
-            heading = token.nesting == 1
+            heading = token.nesting == 1 and token.markup != "-"  # what is above a line may be any text
         elif token.type in ("list_item_open", "list_item_close"):
             depth += token.nesting
         if token.map and token.type in _WHOLE:
@@ -243,10 +253,11 @@ def _lines_of_sources(block: _Block, markers: Markers, sources: bool) -> Iterato
         entry = markers.entry(line)
         listed = sources and line.strip() and not _SOURCES.match(plain_text(line))
         noted = entry is not None and (line.lstrip().startswith("[^") or line[entry.end : entry.end + 1] == ":")
-        if (listed or noted) and not may_state(markers.untitled(plain_text(line))):
+        if listed or noted:  # one that states something is text by itself
+            end = at if may_state(markers.untitled(plain_text(line)), named=True) else at + len(line)
             yield start, at
-            yield at, at + len(line)
-            start = at + len(line)
+            yield at, end
+            start = end
         at += len(line) + 1
     yield start, len(block.text)
 
@@ -259,7 +270,7 @@ def _source(block: _Block, first: int, last: int, markers: Markers) -> Part:
     return Part(Kind.SOURCES, block.span(first, last), plain_text(line), found, item=block.item)
 
 
-def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterator[Part]:
+def _sentences(block: _Block, first: int, last: int, markers: Markers, *, asked: bool) -> Iterator[Part]:
     """The sentences of running text; a marker after the full stop belongs to the sentence before it."""
     text = block.text[first:last]
     if not text.strip():
@@ -281,7 +292,7 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
             spans.append([begins, end])
         else:
             spans.append([start, end])
-    spans = [piece for start, end in spans for piece in _answered(text, start, end)]
+    spans = [piece for start, end in spans for piece in _answered(text, start, end)] if asked else spans
     for number, (start, end) in enumerate(spans):
         start, end = _balanced(text, *trimmed(text, start, end))
         if start == end:
@@ -289,7 +300,7 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
         own = found[bisect_left(starts, start) : bisect_left(starts, end)]
         gaps = pairwise([(0, start), *((one.start, one.end) for one in own if one.apart), (end, end)])
         bare = "".join(text[last:first] for (_, last), (first, _) in gaps)
-        plain = re.sub(r"\s+([.,;:!?])", r"\1", plain_text(bare))
+        plain = re.sub(r"\s+([.,;:!?])", r"\1", plain_text(bare)).lstrip(": ")
         span = block.span(first + start, first + end)
         placed = tuple(_moved(block, one, first) for one in own)
         yield Part(kind_of(plain), span, plain, placed, item=block.item and first + number == 0)
@@ -297,7 +308,7 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers) -> Iterat
 
 def _answered(text: str, first: int, last: int) -> list[list[int]]:
     """The span of a sentence; of one that begins with yes or no two, since both must be judged."""
-    found = _YES_OR_NO.match(text, first, last)
+    found = YES_OR_NO.match(text, first, last)
     if found is None or words(text[found.end() : last]) <= FEW:
         return [[first, last]]
     return [[first, found.end()], [found.end(), last]]
@@ -309,7 +320,9 @@ def kind_of(plain: str) -> Kind:
         return Kind.MARKS
     length = words(plain)
     if plain.rstrip("\"'”’)»* ").endswith(("?", "？", "؟")):
-        return Kind.QUESTION if _ASKING.match(plain) or not is_latin(plain) else Kind.STATEMENT
+        *before, last = re.split(r"[,;:]\s+", plain)
+        aside = all(_refuses(one) or not may_state(one) for one in before)
+        return Kind.QUESTION if (aside and _ASKING.match(last)) or not is_latin(plain) else Kind.STATEMENT
     if length <= LONGEST and _refuses(plain):  # a longer text of "I do not" would take its square
         return Kind.REFUSAL
     if length <= _GREETING_WORDS and _GREETING.fullmatch(_OPENER.sub("", plain)):
@@ -377,5 +390,5 @@ def plain_text(text: str) -> str:
 def _markdown() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    # Indented text and what is above a line are read as text, and "[1]: https://..." is kept rather than resolved.
-    return MarkdownIt("commonmark").enable("table").disable(["code", "reference", "lheading"])
+    # Indented text is read as text, and "[1]: https://..." is kept rather than resolved.
+    return MarkdownIt("commonmark").enable("table").disable(["code", "reference"])

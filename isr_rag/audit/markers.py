@@ -20,7 +20,7 @@ _WORDS = (
 _LIST = r"\d{1,4}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,4})*"
 _NUMBERED = re.compile(
     rf"\[\^?\s*(?:{_WORDS}[\s_:#.-]*)?(?P<square>{_LIST})(?:†[\w.-]{{0,40}})?\s*\](?:\((?:\w+:/|[#/])[^()\s]*\)|(?!\())"
-    rf"|【\s*(?:{_WORDS}[\s_:#.-]*)?(?P<thick>{_LIST})(?:†[\w.:/-]{{0,40}})?\s*】"
+    rf"|【\s*(?:{_WORDS}[\s_:#.-]*)?(?P<thick>{_LIST})(?::\d+)?(?:†(?:[\w.:/-]{{0,40}}|[^】\n]{{0,60}}\.\w{{2,4}}))?\s*】"
     rf"|\(\s*{_WORDS}[\s_:#.-]*(?P<round>{_LIST})\s*\)",
     re.IGNORECASE,
 )
@@ -96,18 +96,18 @@ class Markers:
 
     def untitled(self, text: str) -> str:
         """A text without the titles of chunks, links and its number as an entry of a list of sources."""
-        found = _ENTRY.match(text)
-        told = _folded(re.sub(r"\S*://\S*", " ", found["rest"] if found else text))
+        told = _folded(re.sub(r"\S*://\S*", " ", found["rest"] if (found := _ENTRY.match(text)) else text))
         for title in sorted(self._titles, key=len, reverse=True):
             told = told.replace(title, " ")
-        return told
+        return told.strip(" .,;")
 
     def _numbered(self, text: str) -> Iterator[Found]:
         for match in _NUMBERED.finditer(text):
             listed = match["square"] or match["thick"] or match["round"]
             numbers = dict.fromkeys(n for part in re.split(r"\s*(?:,|;|and|&)\s*", listed) for n in _range(part))
             chunks = dict.fromkeys(i for n in numbers for i in self._number(n))
-            yield Found(*match.span(), tuple(chunks))
+            if chunks or "](" not in match.group():  # a linked number that names no chunk is said
+                yield Found(*match.span(), tuple(chunks))
 
     def _number(self, number: int) -> tuple[int, ...]:
         if number in self._entries:

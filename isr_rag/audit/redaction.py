@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
+from isr_rag.audit.cutting import YES_OR_NO
 from isr_rag.audit.statement import Kind, MarkerStatus, Statement, Verdict
 from isr_rag.core.bounds import TOLERANCE, settled_by, weigh
 from isr_rag.core.decision import Action, Decision, Reason
@@ -74,12 +75,14 @@ def redact(
     """The part of an audited answer that may go out; see `AnswerAudit.releasable`."""
     Settings(h_star=h_star)  # checks it
     threshold, kept = budget.threshold(h_star), kept_of(statements, budget, h_star)
+    alone = {i for i in kept if YES_OR_NO.fullmatch(statements[i].text) and i + 1 not in kept}
+    kept -= alone
     left_out = [
         LeftOut(i, one.text, _reason(one, h_star, threshold))
         for i, one in enumerate(statements)
-        if one.states_something and i not in kept
+        if one.states_something and i not in kept | alone
     ]
-    beside = _beside(answer, statements, kept)
+    beside = [*alone, *_beside(answer, statements, kept)]
     left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in beside]
     left_out.sort(key=lambda one: one.statement)
     uncited = [
@@ -180,13 +183,12 @@ def _beside(answer: str, statements: Sequence[Statement], kept: Collection[int])
     # from the end: for each level, whether something is kept before the next heading of this level or a higher one
     below = [False] * 8
     for i in range(len(statements) - 1, -1, -1):
-        one = statements[i]
+        one, level = statements[i], _level(answer, statements[i])
         if i in kept:
             below = [True] * 8
-        elif one.kind is Kind.HEADING and not one.judged:
-            level = _level(answer, one)
-            if not below[level]:
-                found.append(i)
+        elif one.kind is Kind.HEADING and not one.judged and not below[level]:
+            found.append(i)
+        if level < 7 or (one.kind is Kind.HEADING and not one.judged):
             below[level:] = [False] * (8 - level)
         elif one.kind is Kind.SOURCES and not used & {marker.chunk for marker in one.markers}:
             found.append(i)

@@ -63,8 +63,8 @@ HARMLESS = frozenset({Kind.HEADING, Kind.GREETING, Kind.QUESTION, Kind.REFUSAL, 
 
 
 VERB = re.compile(
-    r"^(?:he|she|it|they|we|there|this|these)\b|\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|will|would|may|"
-    r"might|must|shall|should|became|becomes|made|makes|won|wins|died|lives?|lived|born|wrote|founded)\b",
+    r"^(?:he|she|it|they|we|there|this|these)\b|\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|will|would|(?!(?-i:May))may|"
+    r"might|must(?!-)|shall|should|became|becomes|made|makes|won|wins|died|lives?|lived|born|wrote|founded)\b",
     re.IGNORECASE,
 )
 """Signs of a full sentence; without them a few words are read as a bare answer."""
@@ -72,10 +72,11 @@ _NOT = re.compile(r"\b(?:not|never|no longer|cannot)\b|n['’]t\b", re.IGNORECAS
 _NAME_WORDS = 6  # of the longest heading or title that is taken for a name
 
 
-def may_state(text: str) -> bool:
-    """Whether a heading, a title or the words before a list may state something, and not only name it."""
-    whole = text.rstrip("\"'”’)»*: ").endswith((".", "!", "。"))
-    return whole or words(text) > _NAME_WORDS or bool(VERB.search(text) or _NOT.search(text))
+def may_state(text: str, *, named: bool = False) -> bool:
+    """Whether a heading, a title (`named`) or the words before a list may state something, and not only name it."""
+    whole = text.rstrip("\"'”’)»*: ").endswith((".", "!", "。")) or words(text) > _NAME_WORDS
+    how_to = text[:7].casefold() == "how to "
+    return (whole and not (named or how_to)) or bool(VERB.search(text) or _NOT.search(text))
 
 
 class MarkerStatus(StrEnum):

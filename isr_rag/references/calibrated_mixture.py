@@ -16,7 +16,6 @@ from isr_rag.calibration.artefact import (
 )
 from isr_rag.calibration.calibrators import Steps, VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
-from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.core.bounds import TOLERANCE, mean
 from isr_rag.core.settings import Calibration, Case, Estimate, Settings, checked_calibration, out_of_reach, probability
 from isr_rag.errors import ConfigurationError
@@ -198,7 +197,7 @@ class CalibratedMixture:
         if self.delta is not None and (settings.h_star, self.delta) not in {(one.h_star, one.delta) for one in found}:
             known = ", ".join(sorted({f"{one.h_star:g}" for one in found if one.delta == self.delta})) or "none"
             target = f"h* = {settings.h_star:g} and delta = {self.delta:g}"
-            raise CalibrationMismatchError(f"no Learn-then-Test threshold was found for {target}; h* with one: {known}")
+            raise ConfigurationError(f"no Learn-then-Test threshold was found for {target}; h* with one: {known}")
 
     def _given(self, settings: Settings) -> Fingerprint:
         """The gate's settings; clip and convention only with `delta`, whose threshold depends on the whole rule."""

@@ -23,7 +23,8 @@ WRONG = (*RIVERS, "wrong: the Seine flows through Rome")
 
 
 def audit(answer: str = ANSWER, evidence: Any = WRONG, **settings: Any) -> AnswerAudit:
-    return gate().audit(answer=answer, question="What about rivers?", evidence=list(evidence), **settings)
+    asked = {"question": "What about rivers?"} | settings
+    return gate().audit(answer=answer, evidence=list(evidence), **asked)
 
 
 def verdicts(found: AnswerAudit) -> list[str]:
@@ -45,6 +46,10 @@ def test_a_pronoun_is_judged_as_what_it_stands_for() -> None:
     assert audit().statements[1].claim == "The Seine flows through Rome."
     labelled = audit("Note: The Seine is 777 kilometres long. It flows through Rome.").statements
     assert labelled[1].claim == "The Seine flows through Rome."
+    items = audit("Rivers:\n\n- The Seine is 777 kilometres long. It flows through Rome.\n\n").statements
+    assert items[2].claim == "The Seine flows through Rome."
+    headed = audit("## Key facts about the Seine and its long history\n\nIt flows through Rome.").statements
+    assert headed[1].claim == "It flows through Rome."
 
 
 def test_citations_name_the_sentence_that_carries_the_statement() -> None:
@@ -359,3 +364,15 @@ def test_the_length_of_answer_and_question_is_bounded_before_anything_is_cut() -
 def test_hostile_json_is_no_audit(text: str) -> None:
     with pytest.raises(InvalidInputError):
         AnswerAudit.from_json(text)
+
+
+def test_a_no_does_not_go_out_without_what_it_stands_before() -> None:
+    found = audit("No, the Seine flows through Rome. The Seine is 777 kilometres long.", question="Is it short?")
+    assert [one.text for one in found.statements][:2] == ["No,", "the Seine flows through Rome."]
+    assert "No," not in found.releasable().text
+
+
+def test_a_heading_that_is_judged_ends_the_section_before_it() -> None:
+    false, true = "The Seine flows through Rome.", "The Seine is 777 kilometres long."
+    released = audit(f"## History\n\n{false}\n\n## The Seine flows through Paris\n\n{true}").releasable().text
+    assert "History" not in released and "777" in released

@@ -105,6 +105,9 @@ def test_an_item_knows_what_introduces_it() -> None:
         ("There is no information on that.", Kind.REFUSAL),
         ("I think the Seine is 777 km long.", Kind.STATEMENT),
         ("Is it long?", Kind.QUESTION),
+        ("Just to clarify, are you asking about the bridge?", Kind.QUESTION),
+        ("In which year was it opened?", Kind.QUESTION),
+        ("The deposit is never refunded, is it?", Kind.STATEMENT),
         ("Sure is a Norwegian town that was founded in 1932 and has about two thousand people today.", Kind.STATEMENT),
         ("The context of the war was not simple.", Kind.STATEMENT),
         (
@@ -259,6 +262,10 @@ def test_a_fact_is_judged_whatever_it_begins_with(text: str) -> None:
                 "The documents do not mention her school, so I cannot answer.",
                 "I do not have enough information.",
                 "There is no evidence in the documents.",
+                "Based on the information provided in the context, I cannot determine when it was opened.",
+                "After reviewing the provided documents, I could not find any information about the opening.",
+                "The documents don't specify the cost; please consult the official website.",
+                "The documents do not mention when it opened, who designed it, or how long it is.",
             ],
         ),
     ],
@@ -319,13 +326,51 @@ def test_what_a_list_of_sources_states_is_judged_and_its_titles_are_not() -> Non
     ]
 
 
-@pytest.mark.parametrize("begin", ["No,", "Yes,", "**Yes**,", "No –", "Correct:"])
+@pytest.mark.parametrize("begin", ["No,", "Yes,", "**Yes**,", "No –", "Correct,"])
 def test_yes_and_no_are_judged_apart_from_what_is_said_after_them(begin: str) -> None:
     found = parts(f"{begin} the deposit is refunded within 14 days.")
     assert [part.kind.value for part in found] == ["statement", "statement"]
     assert found[1].plain == "the deposit is refunded within 14 days."
     assert len(parts("No deposit is refunded within 14 days.")) == 1
-    assert len(parts("No, in Texas.")) == 1
+    assert len(parts("No, in Texas.")) == len(parts("False: the bridge was closed to cars in 1940.")) == 1
+    unasked = f"{begin} the deposit is refunded within 14 days."
+    assert len(cut(unasked, Markers((), unasked), asked=False)) == 1
+
+
+def test_a_linked_number_that_names_no_chunk_is_said() -> None:
+    (part,) = parts("The bridge opened in [1942](https://example.org/1942).")
+    assert part.plain == "The bridge opened in 1942."
+
+
+@pytest.mark.parametrize("marker", ["【1:0†source】", "【1†Annual report 2023.pdf】", "【1】"])
+def test_markers_of_a_file_search_are_some(marker: str) -> None:
+    (part,) = parts(f"The bridge opened in 1932{marker}.")
+    assert part.plain == "The bridge opened in 1932."
+    assert len(part.markers) == 1
+
+
+def test_footnotes_keep_their_markers_whether_they_state_something_or_not() -> None:
+    text = "[^1]: River guide.\n[^2]: It was designed in 1875 by nobody."
+    assert [(part.kind.value, part.plain, len(part.markers)) for part in parts(text)] == [
+        ("sources", "[^1]: River guide.", 1),
+        ("statement", "It was designed in 1875 by nobody.", 1),
+    ]
+    books = (
+        "References:\n\n[1] Smith, J. (2020). Bridges of Sydney. Oxford University Press.\n[2] Ray, P. https://x.org/b"
+    )
+    assert [part.kind.value for part in parts(books)] == ["heading", "sources", "sources"]
+
+
+def test_a_list_in_a_list_is_read_with_both_introductions() -> None:
+    text = "The bridge is kept:\n\n1. **Structure:**\n   - steel\n\n2. **Cost:**\n   - high"
+    found = [(part.kind.value, part.lead) for part in parts(text)]
+    assert found == [
+        ("heading", ""),
+        ("heading", "The bridge is kept:"),
+        ("statement", "The bridge is kept: Structure:"),
+        ("heading", "The bridge is kept:"),
+        ("statement", "The bridge is kept: Cost:"),
+    ]
 
 
 def test_a_linked_marker_is_one() -> None:
@@ -333,3 +378,11 @@ def test_a_linked_marker_is_one() -> None:
     assert part.plain == "The fee is 5 euros."
     assert [one.chunks for one in part.markers] == [(0,)]
     assert len(parts("The fee is 5 euros. [1](https://example.org)")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["## How was it built?", "## May 2020", "### How to renew your passport online or by mail", "Overview\n===="],
+)
+def test_headings_that_name_or_ask_are_not_judged(text: str) -> None:
+    assert {part.kind.value for part in parts(text)} == {"heading"}

@@ -374,9 +374,9 @@ def test_only_a_reference_calibrated_on_loops_decides_them_without_a_split() -> 
         own = gate(reference, h_star=0.2)
         trail = acquire(own, widen(numbered, top_k=2), claim="The river flows", rounds=2)
         assert trail.h_star_per_round == 0.1, reference
-    with pytest.raises(CalibrationMismatchError, match=r"no Learn-then-Test threshold was found for h\* = 0.05"):
+    with pytest.raises(ConfigurationError, match=r"no Learn-then-Test threshold was found for h\* = 0.05"):
         gate(CalibratedMixture(looped, delta=0.1), h_star=0.05)
-    with pytest.raises(CalibrationMismatchError, match=r"no Learn-then-Test threshold was found for h\* = 0.05"):
+    with pytest.raises(ConfigurationError, match=r"no Learn-then-Test threshold was found for h\* = 0.05"):
         own = gate(CalibratedMixture(looped, delta=0.1), h_star=0.1)
         acquire(own, widen(numbered, top_k=2), claim="The river flows", rounds=2)
     decision = gate(CalibratedMixture(looped), h_star=0.05).in_loop(2).decide([ENGLISH] * 3, claim="The river flows")
@@ -424,10 +424,14 @@ def two_ranges_of_chunks() -> list[CalibrationRecord]:
 
 
 def test_the_labelled_share_itself_as_prevalence_changes_nothing_whatever_the_ranges_of_chunks() -> None:
-    (calibration,) = fitted(two_ranges_of_chunks()).predicates.values()
+    artefact = fitted(two_ranges_of_chunks())
+    (calibration,) = artefact.predicates.values()
     assert len(calibration.bins) == 2
+    plain, stated = (CalibratedMixture(artefact, prevalence=share) for share in (None, calibration.share))
     for part in calibration.bins:
-        assert np.allclose(part.tail.steps().values, part.tail.steps(calibration.share, calibration.share).values)
+        found = [one._p_ref(CLAIM, calibration, part, "selective") for one in (plain, stated)]
+        assert np.allclose(found[0].values, found[1].values)
+    assert calibration.ceiling(calibration.share) == pytest.approx(calibration.ceiling())
 
 
 def test_ranges_of_chunks_share_delta(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def _asked(question: Noul | Predicate) -> dict[str, str]:
     meant = [] if criteria is None else [("Yes", criteria.true), ("No", criteria.false)]
     if explained := "".join(f"\n{label} means: {what}" for label, what in meant if what):
         return {"question": text + explained, "answer": "Yes"}
-    return {"question": text, "answer": "Yes"} if re.search("[?？؟]", text) else {"claim": text}
+    return {"question": text, "answer": "Yes"} if re.search(r"[?？؟](?=\s+[A-Z]|\s*$)", text) else {"claim": text}
 
 
 def _probability(decision: Decision) -> float:
