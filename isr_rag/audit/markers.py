@@ -95,11 +95,12 @@ class Markers:
         return Found(line.index("["), line.index("]") + 1, self._number(int(found["number"])))
 
     def untitled(self, text: str) -> str:
-        """A text without the titles of chunks, links and its number as an entry of a list of sources."""
-        told = _folded(re.sub(r"\S*://\S*", " ", found["rest"] if (found := _ENTRY.match(text)) else text))
-        for title in sorted(self._titles, key=len, reverse=True):
-            told = told.replace(title, " ")
-        return told.strip(" .,;")
+        """An entry of a list of sources without its number, links and the titles of the chunks that it names."""
+        found = _ENTRY.match(text)
+        told = _folded(re.sub(r"\S*://\S*", " ", found["rest"] if found else text))
+        for i in self._entries.get(int(found["number"]), ())[:20] if found else ():
+            told = told.replace(_folded(self._chunks[i].title), " ")
+        return "" if told in self._titles else told.strip(" .,;")
 
     def _numbered(self, text: str) -> Iterator[Found]:
         for match in _NUMBERED.finditer(text):

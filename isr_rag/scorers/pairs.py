@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 OVERLAP = 64
 """Tokens that neighbouring windows of one long chunk share, half of a window at most."""
-_LEAST = 16  # tokens of the shortest window
 BATCH = 16
 """Windows that a cross-encoder reads together."""
 FACTCG = (
@@ -192,7 +191,7 @@ class CrossEncoder(PairScorer):
         around = query if self._template is None else self._template.format(evidence="", claim=query)
         taken = len(self._tokenizer.encode(around, add_special_tokens=False))
         room = self._window - taken - self._tokenizer.num_special_tokens_to_add(pair=True) - 6
-        if room < _LEAST:
+        if room < 16:
             raise PromptTooLongError(
                 f"what is judged takes {taken} tokens, which leaves no room for evidence in a window of {self._window}"
             )

@@ -31,8 +31,8 @@ class HubNetwork:
         self.bytes_per_token = 2 * size * hidden + max(attention, 3 * size * inner) + mask_bytes(size)
         self.workspace = size * hidden * inner if is_quantized(model.config) else 0  # the widest weight, dequantised
         rope = repr(getattr(config, "rope_parameters", None))  # of which two kinds go by the longest of a pass
-        int8 = bool(getattr(model, "is_loaded_in_8bit", False))  # picks outlying columns over a whole pass
-        self.alone = int8 or "longrope" in rope or "dynamic" in rope
+        int8 = getattr(model, "is_loaded_in_8bit", False)  # picks outlying columns over a whole pass
+        self.alone = bool(int8 or "longrope" in rope or "dynamic" in rope)
         kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         own = not model._supports_attention_backend or getattr(model, "_is_stateful", False)
         self._in_turn = bool(kinds or own)  # some layers read a sequence from its first token to its last
