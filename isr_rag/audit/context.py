@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from isr_rag.audit.cutting import FEW, Part, kind_of
+from isr_rag.audit.cutting import BARE_ANSWER, Part, kind_of
 from isr_rag.audit.statement import VERB, Kind, may_state
 from isr_rag.core.work import Item
 
@@ -71,7 +71,7 @@ class Context:
         if part.item and part.lead and (stated or words <= _FRAGMENT or text[-1] not in ".!。"):
             self.note(text)
             return {"claim": f"{self.resolved(part.lead)} {text}"}
-        if self.question and not part.lead and words <= FEW and not VERB.search(text):
+        if self.question and not part.lead and words <= BARE_ANSWER and not VERB.search(text):
             return {"question": self.question, "answer": text.rstrip(",;:–—-! ")}
         claim = self.resolved(text)
         if text != part.heading:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LONGEST = 120
 """Words of the longest statement that is judged."""
-FEW = 4
+BARE_ANSWER = 4
 """Words of the longest text that is read as a bare answer to the question."""
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
@@ -84,8 +84,9 @@ _CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|ye
 _TURN = re.compile(r"(?:but|however|although|though|yet|so|while)\b\W*(?=\w)", re.IGNORECASE)
 _ASIDE = re.compile(r"(?:(?:and|or)\s+)?(?:please|who|what|when|where|why|how|whether|if)\b", re.IGNORECASE)
 _ASKING = re.compile(
-    r"\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:(?:in|on|at|for|from|to|by|with|of|about)\s+)?(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|"
-    r"did(?!\s+you\s+know\b)|do(?!\s+you\s+know\s+that\b)|does|can|could|would|will|shall|should|may|might|must|has|have|had|am|"
+    r"\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:(?:in|on|at|for|from|to|by|with|of|about)\s+)?"
+    r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|did(?!\s+you\s+know\b)|"
+    r"do(?!\s+you\s+know\s+that\b)|does|can|could|would|will|shall|should|may|might|must|has|have|had|am|"
     r"any|anything|want|need|ready|curious|interested)\b",
     re.IGNORECASE,
 )
@@ -309,7 +310,7 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers, *, asked:
 def _answered(text: str, first: int, last: int) -> list[list[int]]:
     """The span of a sentence; of one that begins with yes or no two, since both must be judged."""
     found = YES_OR_NO.match(text, first, last)
-    if found is None or words(text[found.end() : last]) <= FEW:
+    if found is None or words(text[found.end() : last]) <= BARE_ANSWER:
         return [[first, last]]
     return [[first, found.end()], [found.end(), last]]
 

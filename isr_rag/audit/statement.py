@@ -63,8 +63,9 @@ HARMLESS = frozenset({Kind.HEADING, Kind.GREETING, Kind.QUESTION, Kind.REFUSAL, 
 
 
 VERB = re.compile(
-    r"^(?:he|she|it|they|we|there|this|these)\b|\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|will|would|(?!(?-i:May))may|"
-    r"might|must(?!-)|shall|should|became|becomes|made|makes|won|wins|died|lives?|lived|born|wrote|founded)\b",
+    r"^(?:he|she|it|they|we|there|this|these)\b|\b(?:is|are|was|were|be|been|has|have|had|do|does|did|can|could|will|"
+    r"would|(?!(?-i:May))may|might|must(?!-)|shall|should|became|becomes|made|makes|won|wins|died|lives?|lived|born|"
+    r"wrote|founded)\b",
     re.IGNORECASE,
 )
 """Signs of a full sentence; without them a few words are read as a bare answer."""

@@ -104,9 +104,7 @@ def calibrate_reader(
         cards[name] = calibration_card(by_predicate[name], joined, kinds=kinds)
         reasons = [threshold.reason for one in part.bins for threshold in one.thresholds]
         if len(part.bins) > 1:
-            reasons.append(
-                "The tables pool all numbers of chunks; the gate's thresholds differ between ranges of them."
-            )
+            reasons.append("The tables pool all numbers of chunks; the gate has a threshold for each range.")
         cards[name]["thresholds"] = list(dict.fromkeys(reasons))  # with and without the gate's rule, often the same
         scores |= {f"{name} {record.id}": score for record, score in zip(by_predicate[name], joined, strict=True)}
     lines: list[dict[str, Any]] = []

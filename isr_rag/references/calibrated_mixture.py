@@ -42,8 +42,7 @@ class CalibratedMixture:
             else `pointwise`.
         delta: also hold the answer to the artefact's Learn-then-Test threshold for (the gate's h*, delta): the
             hallucination rate among the answered, one case of each group, exceeds h* with probability at most delta
-            over the labelled items.
-            p_ref then comes from the labelled items that the threshold was not tested on.
+            over the labelled items. p_ref then comes from those that the threshold was not tested on.
         prevalence: share of supported cases among those to decide, in (0, 1), if it is known; by default as among
             the labelled items.
         min_errors: wrong labelled items that `selective` wants at or above the thresholds of a target: lower h* are out
@@ -188,7 +187,7 @@ class CalibratedMixture:
         return single if loop is None else min(loop.steps.values[-1], single)
 
     def check_belongs(self, settings: Settings) -> None:
-        """Raise CalibrationMismatchError for the settings of a gate that the artefact was not fitted for."""
+        """CalibrationMismatchError for a gate of other settings; ConfigurationError for a delta without a threshold."""
         if not isinstance(self.calibration, CalibrationArtefact):
             return
         self.calibration.check_belongs(self._given(settings))
