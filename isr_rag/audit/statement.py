@@ -70,12 +70,11 @@ VERB = re.compile(
 )
 """Signs of a full sentence; without them a few words are read as a bare answer."""
 _NOT = re.compile(r"\b(?:not|never|no longer|cannot)\b|n['’]t\b", re.IGNORECASE)
-_NAME_WORDS = 6  # of the longest heading or title that is taken for a name
 
 
 def may_state(text: str, *, named: bool = False) -> bool:
     """Whether a heading, a title (`named`) or the words before a list may state something, and not only name it."""
-    whole = text.rstrip("\"'”’)»*: ").endswith((".", "!", "。")) or words(text) > _NAME_WORDS
+    whole = text.rstrip("\"'”’)»*: ").endswith((".", "!", "。")) or words(text) > 6
     how_to = text[:7].casefold() == "how to "
     return (whole and not (named or how_to)) or bool(VERB.search(text) or _NOT.search(text))
 

@@ -117,10 +117,7 @@ class Tail:
         return found[0].astype(np.int64), found[1].astype(np.int64)
 
     def steps(self, prevalence: float | None = None, share: float | None = None) -> Steps:
-        """p_ref by score, where this share of the cases to decide is supported (None: as of the labelled items).
-
-        `share` is that of all labelled items, of which these may be the ones with so many chunks; None: these are all.
-        """
+        """p_ref by score if this share of the cases is supported (None: as labelled); `share`: of all that were."""
         right, wrong = 1.0, 1.0
         if prevalence is not None:
             if not 0.0 < prevalence < 1.0:

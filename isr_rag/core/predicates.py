@@ -122,11 +122,6 @@ class Supported(_Binary):
     Raises:
         InvalidInputError: if a text is empty, or neither or both forms are given.
         InvalidTypeError: if a text is not a string.
-
-    Examples:
-        >>> from isr_rag import Supported
-        >>> Supported(claim="The Seine flows through Paris.").template
-        'supported-claim/1'
     """
 
     question: str | None = None
@@ -182,11 +177,6 @@ class Choice:
     Raises:
         InvalidInputError: if the question or an option is empty, or there are not 2 to 26 distinct options.
         InvalidTypeError: if a text is not a string.
-
-    Examples:
-        >>> from isr_rag import Choice
-        >>> Choice("Which river flows through Paris?", ["Seine", "Loire"]).template
-        'choice-2/1'
     """
 
     question: str

@@ -65,9 +65,10 @@ def calibrate_reader(
     known = {str(item["id"]): (item, *text) for item, text in zip(items, check_labelled(items), strict=True)}
     order = sorted(items, key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
     wanted = order[: len(order) if limit is None else BATCH * math.ceil(limit / BATCH)]
-    asked = ((item.get("predicate") or predicate_for(**texts_of(item))).template for item in wanted)
-    labels = (int(item["label"]) for item in wanted)
-    if max(_fewest(zip(asked, labels, strict=True)).values(), default=0) < REFUSED_OF_A_CLASS:
+    asked = (
+        ((item.get("predicate") or predicate_for(**texts_of(item))).template, int(item["label"])) for item in wanted
+    )
+    if max(_fewest(asked).values(), default=0) < REFUSED_OF_A_CLASS:
         few = f"no predicate has {REFUSED_OF_A_CLASS} items of each class among {len(wanted)}"
         raise CalibrationError(f"{few}: raise the limit, or label more")
     content = _hash(json.dumps(order, default=repr))

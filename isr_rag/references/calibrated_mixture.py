@@ -38,13 +38,11 @@ class CalibratedMixture:
     Args:
         calibration: an artefact fitted on labelled data, refused if it does not belong to the gate's scorer, predicate,
             orderings and number of words; or a bare calibration, for which you vouch.
-        guarantee: by default `selective` with delta, prevalence or 50 labelled items of each class in the artefact,
-            else `pointwise`.
+        guarantee: by default `selective` with delta, prevalence or 50 labelled items of each class, else `pointwise`.
         delta: also hold the answer to the artefact's Learn-then-Test threshold for (the gate's h*, delta): the
             hallucination rate among the answered, one case of each group, exceeds h* with probability at most delta
             over the labelled items. p_ref then comes from those that the threshold was not tested on.
-        prevalence: share of supported cases among those to decide, in (0, 1), if it is known; by default as among
-            the labelled items.
+        prevalence: share of supported cases among those to decide, in (0, 1); by default as among the labelled items.
         min_errors: wrong labelled items that `selective` wants at or above the thresholds of a target: lower h* are out
             of reach. It has no effect with `delta`, whose test counts errors itself.
 

@@ -182,7 +182,7 @@ def load_model(
         weights["quantization_config"] = GgufConfig(dequantize=True)
     if device == "all" or (place.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         weights["device_map"] = placed  # read straight onto the device, not through the memory of the CPU
-    with loading(model):
+    with loading(model), _quietly(Path(model).exists()):
         tokenizer = AutoTokenizer.from_pretrained(source, **known, **extra)
         if not extra and is_quantized(AutoConfig.from_pretrained(source, **known)):
             weights["device_map"] = placed  # quantised weights are placed as they are loaded
@@ -198,6 +198,21 @@ def load_model(
 def is_quantized(config: Any) -> bool:
     """Whether a configuration is that of a model whose stored weights are quantised."""
     return getattr(config, "quantization_config", None) is not None
+
+
+@contextmanager
+def _quietly(quiet: bool) -> Generator[None, None, None]:
+    """No progress bars of transformers for what is read from disk in seconds."""
+    from transformers.utils import logging
+
+    if not quiet or not logging.is_progress_bar_enabled():
+        yield
+        return
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()
 
 
 def weights_fingerprint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
