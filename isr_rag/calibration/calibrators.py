@@ -117,7 +117,8 @@ class Tail:
         return found[0].astype(np.int64), found[1].astype(np.int64)
 
     def steps(self, prevalence: float | None = None, share: float | None = None) -> Steps:
-        """p_ref by score if this share of the cases is supported (None: as labelled); `share`: of all that were."""
+        """p_ref by score, where this share of the cases to decide is supported (None: as among the labelled items)."""
+        # `share` is that of all labelled items, of which this tail may hold only some numbers of chunks.
         right, wrong = 1.0, 1.0
         if prevalence is not None:
             if not 0.0 < prevalence < 1.0:
