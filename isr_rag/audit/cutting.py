@@ -34,26 +34,25 @@ _FORMULA = re.compile(r"\$\$.*\$\$|\\\[.*\\\]|\\begin\{.*\\end\{\w+\*?\}", re.DO
 _SOURCES = re.compile(
     r"^\W*(?:sources?|references?|citations?|bibliography|footnotes|further reading)\W*$", re.IGNORECASE
 )
-_FEW = r"(?:\s+[\w'’-]+){0,6}"
+_FEW = r"(?:\s+(?!(?:because|since|that(?=\s+\w)|which|whos?e?|as|why|when|while|so|but|until)\b)[\w'’-]+){0,6}"
+"""A few words that begin no clause, which could state a fact."""
 _THANKS = r"(?:thanks?|thank you)(?: (?:so|very) much| a lot)?"
-_YES = r"(?:sure|certainly|of course|absolutely|no problem|you['’]re welcome)"
+_YES = r"(?:sure|certainly|of course|absolutely|no problem|you['’]re welcome|here you (?:go|are))"
 _OPENER = re.compile(rf"^\W*(?:{_YES}|{_THANKS}|great question|good question)[,!]\s+(?=\w)", re.IGNORECASE)
 _GREETINGS = (  # each of them whole: what goes on after a greeting may state a fact
     r"(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day)|welcome|(?:best|kind|warm) regards|"
-    r"sincerely)\b(?:,?\s+(?-i:[A-Z][\w.'’-]*|there|all|everyone|team|back)){0,3}",
+    r"sincerely)\b(?:,?\s+(?-i:[A-Z][\w.'’-]*|there|all|everyone|team|back)){0,2}",
     _YES,
-    r"here you (?:go|are)",
     r"(?:(?:that['’]s|what) an? )?(?:great|good|excellent|interesting) question",
     rf"{_THANKS}(?: for (?:your|the|asking|reaching|sharing|waiting)\b{_FEW})?",
-    r"(?:i(?:['’]d| would| will|['’]ll)? ?(?:be |['’]m |am )?)?(?:happy|glad) to (?:help|assist|answer|explain)"
-    rf"\b{_FEW}",
-    r"i can (?:help|assist)(?: you)?(?: with (?:that|this))?",
+    r"(?:(?:i(?:['’]d| would| will|['’]ll)? ?(?:be |['’]m |am )?)?(?:happy|glad) to|i can) "
+    rf"(?:help|assist|answer|explain)\b{_FEW}",
     r"(?:i )?hope (?:that )?(?:this|that|it)(?: (?:information|summary|answer|explanation|response))?(?: is| was)? "
     rf"(?:helps?|helpful|useful|clear|answers|clarifies)\b{_FEW}",
-    r"(?:please )?let me know (?:if|whether|how|what|should|in case|when)\b[^.:;,]*",
-    r"(?:please )?feel free to (?:ask|reach|contact|let|share)\b[^.:;]*",
+    rf"(?:please )?let me know (?:(?:if|whether|should|in case)\b[^.:;,]*|(?:how|what|when) (?:i|you|we|else)\b{_FEW})",
+    rf"(?:please )?feel free to (?:ask|reach|contact|let|share)\b{_FEW}",
     r"if you (?:have|need|want|would like) (?:any|more|further|additional|other|another|anything|help|me to)\b"
-    r"[^.:;]*\b(?:let me know|feel free|ask|questions?)\b[^.:;]*",
+    rf"{_FEW},?(?: please| just)? (?:let me know|feel free|ask|questions?)\b{_FEW}",
     r"(?:here['’]s|here is|here are|below is|below are|the following is) (?:an?|the|some|my|your) (?:[\w'’-]+ ){0,4}"
     r"(?:answer|summary|overview|list|breakdown|explanation|response|points|facts|details|information)"
     rf"(?: (?:to|of|for|from|about|on|you|below|based|in)\b{_FEW})?",
@@ -82,7 +81,7 @@ _REFUSAL = re.compile(
 )
 _CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and)\b)", re.IGNORECASE)
 _TURN = re.compile(r"(?:but|however|although|though|yet|so|while)\b\W*(?=\w)", re.IGNORECASE)
-_ASIDE = re.compile(r"(?:(?:and|or)\s+)?(?:please|who|what|when|where|why|how|whether|if)\b", re.IGNORECASE)
+_ASIDE = re.compile(r"(?:(?:and|or)\s+)?(?:please(?! note|.* that)|wh(?:o|at|en|ere|y|ether)|how|if)\b", re.IGNORECASE)
 _ASKING = re.compile(
     r"\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:(?:in|on|at|for|from|to|by|with|of|about)\s+)?"
     r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|did(?!\s+you\s+know\b)|"
@@ -328,9 +327,7 @@ def kind_of(plain: str) -> Kind:
         return Kind.REFUSAL
     if length <= _GREETING_WORDS and _GREETING.fullmatch(_OPENER.sub("", plain)):
         return Kind.GREETING
-    if length > LONGEST:
-        return Kind.TOO_LONG
-    return Kind.STATEMENT
+    return Kind.TOO_LONG if length > LONGEST else Kind.STATEMENT
 
 
 def _refuses(plain: str) -> bool:

@@ -19,6 +19,7 @@ from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.settings import Settings
 
 _BULLET = re.compile(r"(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?")
+_ITEM = re.compile(r"(?:>[ \t]?)*(?:[ \t]|[-*+]\s|\d{1,9}[.)]\s)")
 _HEADING = re.compile(r"^#{1,6}(?=\s)")
 _STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
@@ -177,30 +178,28 @@ def _reason(one: Statement, h_star: float, threshold: float | None) -> str:
 
 
 def _beside(answer: str, statements: Sequence[Statement], kept: Collection[int]) -> list[int]:
-    """Headings under which nothing is kept, and sources that nothing kept refers to."""
+    """Headings and leads of lists under which nothing is kept, and sources that nothing kept refers to."""
     used = {marker.chunk for i in kept for marker in statements[i].markers if marker.text} - {None}
     found: list[int] = []
+    listed = kept_items = False  # whether a list follows, and something of it is kept
     # from the end: for each level, whether something is kept before the next heading of this level or a higher one
     below = [False] * 8
     for i in range(len(statements) - 1, -1, -1):
-        one, level = statements[i], _level(answer, statements[i])
+        one, first = statements[i], statements[i].span[0]
+        line = answer[max(first - _INDENT, 0) : first].rpartition("\n")[2] + answer[first : one.span[1]][:1]
+        marks = _HEADING.match(line.lstrip()) if len(line) <= _INDENT else None
+        level = len(marks.group()) if marks else 7  # that of words that introduce a list
         if i in kept:
             below = [True] * 8
-        elif one.kind is Kind.HEADING and not one.judged and not below[level]:
+        elif one.kind is Kind.HEADING and not (one.judged or (kept_items if level == 7 and listed else below[level])):
             found.append(i)
         if level < 7 or (one.kind is Kind.HEADING and not one.judged):
             below[level:] = [False] * (8 - level)
         elif one.kind is Kind.SOURCES and not used & {marker.chunk for marker in one.markers}:
             found.append(i)
+        listed = len(line) > _INDENT or bool(_ITEM.match(line))
+        kept_items = listed and (kept_items or i in kept)
     return found
-
-
-def _level(answer: str, one: Statement) -> int:
-    """1 to 6 for headings of markdown, 7 for words that introduce a list."""
-    first = one.span[0]
-    _, line_end, line = answer[max(first - _INDENT, 0) : first].rpartition("\n")
-    found = _HEADING.match((line + answer[first : one.span[1]][:1]).lstrip())
-    return len(found.group()) if found and (line_end or first <= _INDENT) else 7
 
 
 def _added(one: Statement) -> tuple[int, str]:

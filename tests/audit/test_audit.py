@@ -376,3 +376,10 @@ def test_a_heading_that_is_judged_ends_the_section_before_it() -> None:
     false, true = "The Seine flows through Rome.", "The Seine is 777 kilometres long."
     released = audit(f"## History\n\n{false}\n\n## The Seine flows through Paris\n\n{true}").releasable().text
     assert "History" not in released and "777" in released
+
+
+def test_the_words_before_a_list_do_not_go_out_without_any_of_it() -> None:
+    false, true = "The Seine flows through Rome.", "Nobody says that the Loire is 1006 kilometres long."
+    assert "Rome" not in audit(f"Facts about Rome:\n- {false}\n\n{true}").releasable().text
+    kept = audit(f"Facts about it:\n- {false}\n- {true}\n\nFurther facts:\n\n{true}").releasable().text
+    assert kept == f"Facts about it:\n- {true}\n\nFurther facts:\n\n{true}"
