@@ -33,14 +33,21 @@ T = TypeVar("T")
 
 
 class ServerClient:
-    """Sends requests to one server: limited in number, retried with backoff, errors without the key.
+    """Sends requests to one server: as many at a time as it is quick for, retried with backoff, errors without the key.
 
     The arguments are those of `remote_scorer`; `deadline` holds for one request, including retries and the waits
     between them. Only the variable `key_env` is read, so that the key of one vendor is never sent to another server.
     """
 
     def __init__(
-        self, url: str, *, key_env: str, concurrency: int, retries: int, timeout: float, deadline: float
+        self,
+        url: str,
+        *,
+        key_env: str = "ISR_RAG_API_KEY",
+        concurrency: int = 16,
+        retries: int = 4,
+        timeout: float = 30.0,
+        deadline: float = 120.0,
     ) -> None:
         if concurrency < 1 or retries < 0 or not timeout > 0.0:
             raise ConfigurationError(
@@ -50,7 +57,8 @@ class ServerClient:
         self.url = checked_url(url)
         self.key_env = key_env
         self.deadline = deadline
-        self.slots = anyio.CapacityLimiter(concurrency)
+        self.concurrency, self._timeout = concurrency, timeout
+        self.slots = anyio.CapacityLimiter(1)  # `send` makes them as many as the server is quick enough for
         self._process = os.getpid()
         key = _key(key_env)
         self._key: Callable[[], str] = lambda: key  # not an attribute, which a report of an error could show
@@ -87,6 +95,7 @@ class ServerClient:
         # The client's exceptions hold the request and with it the key, so ours must not be chained to them.
         failure: ServerError | None = None
         reply: object = None
+        sent = anyio.current_time()
         try:
             with anyio.fail_after(self.deadline):
                 if body is None:
@@ -107,6 +116,11 @@ class ServerClient:
             )
         except (openai.OpenAIError, ValueError, RecursionError) as error:
             failure = ServerReplyError(f"the server at {self.url} sent no valid JSON ({type(error).__name__})")
+        seconds, slots = anyio.current_time() - sent, int(self.slots.total_tokens)
+        if seconds < self._timeout / 4:
+            self.slots.total_tokens = min(slots + 1, self.concurrency)
+        elif seconds > self._timeout / 2:  # requests wait there for one another
+            self.slots.total_tokens = max(slots // 2, 1)
         if failure is not None:
             raise failure
         if not isinstance(reply, dict):

@@ -24,13 +24,6 @@ Wire = tuple[Literal["decisions", "systemone"], Literal["noul", "predicate"]]
 """Path and type of question."""
 
 _WIRES: tuple[Wire, ...] = (("decisions", "noul"), ("decisions", "predicate"), ("systemone", "noul"))
-_SETTINGS: dict[str, Any] = {
-    "concurrency": 16,
-    "retries": 4,
-    "timeout": 30.0,
-    "deadline": 120.0,
-    "key_env": "ISR_RAG_API_KEY",
-}
 _OTHER_FORM = (400, 404, 405, 422)  # status codes after which another wire is tried
 _TOGETHER = 100
 """Questions of one request; OpenAI takes 400, the gate as a decision model 200."""
@@ -53,7 +46,7 @@ class DecisionScorer:
     layout: Layout = "full"
 
     def __init__(self, url: str, *, model: str | None = None, **settings: Any) -> None:
-        self.client = ServerClient(url, **(_SETTINGS | settings))
+        self.client = ServerClient(url, **settings)
         self.prompt_tokens = 0
         self._wire: Wire = _WIRES[0]
         try:
@@ -128,8 +121,7 @@ class DecisionScorer:
             asked = [{"type": kind, "name": str(n), "instructions": text} for n, text in enumerate(questions)]
             body |= {"input": state, "questions": asked}
         else:
-            criteria = {"true": "1: yes", "false": "0: no"}
-            named = {"type": kind, "criteria": criteria}
+            named = {"type": kind, "criteria": {"true": "1: yes", "false": "0: no"}}
             body |= {
                 "state": state,
                 "questions": {str(n): named | {"instructions": q} for n, q in enumerate(questions)},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -106,6 +107,20 @@ def test_every_wire_gives_a_probability_for_each_ordering(
         assert scorer.prompt_tokens == 3 * tokens  # one question when it was made, and two orderings
         again = asyncio.run(gate.adecide(EVIDENCE, claim="The Seine flows through Paris."))
         assert again.q == decision.q
+
+
+def test_a_server_that_reads_one_request_at_a_time_is_not_asked_for_too_many_at_once() -> None:
+    """Asked for all twelve orderings together, it would let the last one wait for longer than a request may take."""
+    alone = threading.Lock()
+
+    def slow(path: str, body: dict[str, Any]) -> Reply:
+        with alone:
+            time.sleep(0.25)
+            return noul(path, body)
+
+    with served(slow) as url:
+        gate = ISRGate(DecisionScorer(url, timeout=2.0, retries=0), Oracle(1.0), orderings=Orderings(m=12))
+        assert len(gate.decide([*EVIDENCE, "Metz is a city.", "Nice is one, too."], claim="A city lies there.").q) == 12
 
 
 def test_questions_about_one_ordering_travel_together() -> None:
