@@ -68,22 +68,19 @@ def abstain(gate: ISRGate, reason: Reason, detail: str, **asked: Unpack[Asked]) 
     return stated
 
 
-def require_answerable(gate: ISRGate, rounds: int = 1, *, before: bool = False, after: bool = False) -> None:
+def require_answerable(gate: ISRGate, predicate: str, rounds: int = 1) -> None:
     """Refuse a gate that no evidence could ever lead to an answer, before anything is retrieved.
 
     Args:
         gate: decides; its `h_star` is the budget of the whole loop.
+        predicate: template of what is asked: `SUFFICIENT` before drafting, `SUPPORTED` after it.
         rounds: most rounds of the loop.
-        before: the gate is asked whether the evidence suffices to answer a question.
-        after: the gate is asked whether the evidence supports a drafted answer.
 
     Raises:
         ConfigurationError: if its calibration cannot reach what a round needs; names the lowest h* that it can.
     """
     if gate.settings.rule.convention == "safe" or rounds > 1:  # the paper's own rule does not compare p_ref with p*
-        for asked, template in ((before, SUFFICIENT), (after, SUPPORTED)):
-            if asked:
-                share_of_round(gate.reference, template, gate.h_star, rounds)
+        share_of_round(gate.reference, predicate, gate.h_star, rounds)
 
 
 def gate_of_round(gate: ISRGate, rounds: int, predicate: str, reference: Reference | None = None) -> ISRGate:

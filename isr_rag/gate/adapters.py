@@ -103,7 +103,7 @@ def gate_for(
         with _loading:  # the first requests of a server come together, and one of them makes the gate
             return _default_gate(h_star=target, on_error=on_error)
     own = core_gate(gate) if h_star is None else core_gate(gate).with_h_star(h_star)
-    require_answerable(own, rounds, before=place == "before", after=place == "after")
+    require_answerable(own, _TEMPLATES[place], rounds)
     return own
 
 

@@ -28,14 +28,13 @@ def test_a_refused_loop_names_an_h_star_that_it_accepts(rounds: int, when: str) 
     gate = ISRGate(scorer=scorer, reference=reference, h_star=0.3, max_words=own.max_words)
     for h_star in (0.05, 0.1, 0.2, 0.3):
         try:
-            require_answerable(gate.with_h_star(h_star), rounds, **{when: True})
+            require_answerable(gate.with_h_star(h_star), PREDICATES[when], rounds)
         except ConfigurationError as error:
             named = re.search(r"h_star >= ([\d.]+)", str(error))
             assert named is not None and float(named[1]) > h_star
             if "a loop of" in str(error):
-                require_answerable(
-                    gate.with_h_star(float(named[1]) * 1.02), rounds, **{when: True}
-                )  # named in 2 digits
+                higher = gate.with_h_star(float(named[1]) * 1.02)  # named in 2 digits
+                require_answerable(higher, PREDICATES[when], rounds)
         else:
             single, whole = (reference.ceiling(PREDICATES[when], rounds=n) for n in (1, rounds))
             assert single is not None

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from isr_rag import Chunk, Decision, ISRError, aacquire, acquire
-from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, require_answerable
 from isr_rag.gate.adapters import asked, not_alone, unquoted
 from isr_rag_conformance.suite import HIDDEN, Conformance, Outcome, Passage, Place, Setup
 
@@ -34,7 +34,7 @@ class Adapter:
     """The smallest adapter that keeps the contract: retrieve, gate, draft, in plain Python."""
 
     def __init__(self, setup: Setup) -> None:
-        require_answerable(setup.gate, setup.rounds, before=setup.place == "before", after=setup.place == "after")
+        require_answerable(setup.gate, SUFFICIENT if setup.place == "before" else SUPPORTED, setup.rounds)
         self.setup = setup
 
     def chunks(self, documents: Sequence[Document]) -> list[Chunk]:

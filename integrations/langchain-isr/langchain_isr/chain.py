@@ -12,7 +12,7 @@ from pydantic import ConfigDict, WithJsonSchema, model_validator
 
 from isr_rag import Decision
 from isr_rag.errors import ConfigurationError, InvalidTypeError
-from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, require_answerable
 from isr_rag.gate.adapters import MESSAGE, unread
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, ISRAbstained, State, handed, text_of
@@ -53,14 +53,14 @@ class ISRChain(Batched):
         if self.before is None and self.after is None:
             raise ConfigurationError("a chain without a gate decides nothing: give before=ISRGate() or after=ISRGate()")
         if isinstance(self.before, ISRGate):
-            require_answerable(self.before.core("before"), before=True)
+            require_answerable(self.before.core("before"), SUFFICIENT)
         if self.after is not None and self.after.answer_key != "answer":
             raise ConfigurationError(
                 f"the chain puts its draft under 'answer', and this gate judges {self.after.answer_key!r}: leave out "
                 "its answer_key"
             )
         if self.after is not None:
-            require_answerable(self.after.core("after"), after=True)
+            require_answerable(self.after.core("after"), SUPPORTED)
             refuse_telling(self.draft)
         return self
 

@@ -10,7 +10,7 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field, model_validator
 
-from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.acquisition import SUFFICIENT, require_answerable
 from isr_rag.gate.adapters import asked, gate_for, not_alone
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
@@ -44,7 +44,7 @@ class ISRCompressor(BaseDocumentCompressor):
 
     @model_validator(mode="after")
     def _can_answer(self) -> Self:
-        require_answerable(self.gate, before=True)
+        require_answerable(self.gate, SUFFICIENT)
         return self
 
     def compress_documents(

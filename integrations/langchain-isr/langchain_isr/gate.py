@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, require_answerable
 from isr_rag.gate.adapters import MESSAGE, Place, asked, gate_for, not_alone
 from langchain_isr.batched import Judging, StateOrError, checked_state
 from langchain_isr.common import (
@@ -166,9 +166,9 @@ def require_some_answer(gate: CoreGate | None, h_star: float | None = None, *, r
         ConfigurationError: as `isr_rag.gate.acquisition.require_answerable`.
     """
     try:
-        require_answerable(gate_at("after", gate, h_star), rounds, after=True)
+        require_answerable(gate_at("after", gate, h_star), SUPPORTED, rounds)
     except ConfigurationError:
-        require_answerable(gate_at("before", gate, h_star), rounds, before=True)
+        require_answerable(gate_at("before", gate, h_star), SUFFICIENT, rounds)
 
 
 def told(items: Sequence[Mapping[str, Any]], made: Mapping[int, Decision]) -> list[Decision]:

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from isr_rag import Chunk, Decision, aacquire, acquire
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.acquisition import require_answerable
+from isr_rag.gate.acquisition import SUFFICIENT, require_answerable
 from isr_rag.gate.adapters import asked, gate_for, not_alone
 from langchain_isr.batched import checked_state
 from langchain_isr.common import (
@@ -107,7 +107,7 @@ class ISRRetriever(BaseRetriever):
 
     @model_validator(mode="after")
     def _can_answer(self) -> Self:
-        require_answerable(self.gate, self.rounds, before=True)
+        require_answerable(self.gate, SUFFICIENT, self.rounds)
         return self
 
     def as_gate(self) -> Runnable[State, State]:
