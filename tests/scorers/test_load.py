@@ -74,8 +74,9 @@ def test_the_permuted_gate_sees_the_order_of_the_chunks() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
 def test_the_permuted_gate_comes_with_a_calibration_of_its_own() -> None:
-    with pytest.raises(ConfigurationError, match=r"h_star >= 0\.08"):
-        ISRGate(scorer="permuted")
+    with pytest.raises(ConfigurationError, match=r"h_star >= 0\.04"):
+        ISRGate(scorer="permuted", h_star=0.03)
+    assert ISRGate(scorer="permuted").h_star == 0.05
     gate = ISRGate(scorer="permuted", h_star=0.2)
     evidence = ["The pump must be drained before the first frost.", "The hose may stay outside all year."]
     asked = {"question": "When must the pump be drained?"}
