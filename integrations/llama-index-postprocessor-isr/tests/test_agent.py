@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.schema import NodeWithScore
-from llama_index.core.workflow import Context, JsonSerializer
+from llama_index.core.tools import FunctionTool
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent, JsonSerializer
 from llama_parts import ScriptedLLM, TopKRetriever, fixed, node, speaks_of
 
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
@@ -192,3 +193,21 @@ def test_a_turn_without_retrieval_passes_or_abstains_as_wished() -> None:
         GatedAgent(FunctionAgent(tools=[], llm=ScriptedLLM(asks=[])), gate=fixed(1), without_evidence="maybe")  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match="gate must be"):
         GatedAgent(FunctionAgent(tools=[], llm=ScriptedLLM(asks=[])), gate="fixed")  # type: ignore[arg-type]
+
+
+def test_a_tool_that_asks_a_human_is_an_error_and_no_run_without_an_end() -> None:
+    async def confirm(ctx: Context) -> str:
+        """Ask whether to go on."""
+        asking = InputRequiredEvent(prefix="Shall I write that Rouen is on the LOIRE?")  # type: ignore[call-arg]
+        return str((await ctx.wait_for_event(HumanResponseEvent, waiter_event=asking)).response)
+
+    confirm.__annotations__["ctx"] = Context  # as the tool finds it
+    tools: Any = [FunctionTool.from_defaults(async_fn=confirm, name="confirm")]
+    agent = FunctionAgent(tools=tools, llm=ScriptedLLM(asks=[{}], tool="confirm"), streaming=False)
+
+    async def talk() -> None:
+        await asyncio.wait_for(GatedAgent(agent, gate=fixed(1)).run(QUESTION), 5)
+
+    with pytest.raises(InvalidInputError, match="asks a human") as caught:
+        asyncio.run(talk())
+    assert "LOIRE" not in str(caught.value)

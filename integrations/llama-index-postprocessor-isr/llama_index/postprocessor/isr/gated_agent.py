@@ -11,10 +11,10 @@ from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent, To
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.base.response.schema import Response
 from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
-from llama_index.core.workflow import Context
+from llama_index.core.workflow import Context, InputRequiredEvent
 
 from isr_rag import ISRGate, Reason
-from isr_rag.errors import ConfigurationError, InvalidTypeError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, stands_alone
 from llama_index.postprocessor.isr.agent import QUESTION, kept_nodes
@@ -107,6 +107,7 @@ class GatedAgent:
             where nothing was judged.
 
         Raises:
+            InvalidInputError: where a tool asks a human, whom it cannot reach, since its question may quote the draft.
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         if not isinstance(cast(object, user_msg), str):
@@ -195,6 +196,11 @@ class GatedAgent:
         handler, called = run(user_msg=user_msg, ctx=private, **settings), False
         try:
             async for event in handler.stream_events():
+                if isinstance(event, InputRequiredEvent):
+                    raise InvalidInputError(
+                        "a tool asks a human and would wait for ever, since a GatedAgent passes on nothing that is not "
+                        "judged: let the human decide before the run or after it"
+                    )
                 if isinstance(event, (ToolCall, ToolCallResult)) and not called:
                     called = True
                     if ctx is not None:
