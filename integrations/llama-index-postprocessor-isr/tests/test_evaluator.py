@@ -35,6 +35,15 @@ def test_no_contexts_do_not_pass_and_missing_input_is_invalid() -> None:
     assert missing.invalid_result and "contexts" in (missing.invalid_reason or "")
 
 
+def test_a_follow_up_is_not_judged_without_what_it_refers_to() -> None:
+    contexts = ["The war in Aceh ended in 1914."]
+    result = ISREvaluator(fixed(1)).evaluate(query="And when did it end?", response="1914.", contexts=contexts)
+    assert result.invalid_result and result.passing is False and result.score is None
+    assert "refers to what was said before it" in (result.invalid_reason or "")
+    asked = "When did the war in Aceh end?"
+    assert ISREvaluator(fixed(1)).evaluate(query=asked, response="1914.", contexts=contexts).passing
+
+
 def test_a_bad_row_does_not_lose_the_others_of_a_batch() -> None:
     runner = BatchEvalRunner({"isr": ISREvaluator(fixed(1))}, workers=2)
     results = asyncio.run(

@@ -10,7 +10,7 @@ from llama_index.core.prompts.mixin import PromptDictType
 
 from isr_rag import Decision, ISRGate, Reason
 from isr_rag.errors import InvalidInputError, ISRError
-from isr_rag.gate.adapters import core_gate, gate_for
+from isr_rag.gate.adapters import core_gate, gate_for, not_alone
 
 
 class ISREvaluator(BaseEvaluator):
@@ -45,16 +45,16 @@ class ISREvaluator(BaseEvaluator):
     ) -> EvaluationResult:
         """Judge one response.
 
-        A row that cannot be judged (no response or contexts, an empty text, a scorer that fails) is a result with
-        `invalid_result=True` and the reason: a batch runner keeps its other rows.
+        A row that cannot be judged (no response or contexts, an empty text, a query that does not stand alone, a scorer
+        that fails) is a result with `invalid_result=True` and the reason: a batch runner keeps its other rows.
         """
         try:
             if response is None or contexts is None:
                 raise InvalidInputError("ISREvaluator needs a response and its contexts (a list, which may be empty)")
-            if query is None:
-                decision = await self._gate.adecide(list(contexts), claim=response)
-            else:
-                decision = await self._gate.adecide(list(contexts), question=query, answer=response)
+            asked: dict[str, Any] = {"claim": response} if query is None else {"question": query, "answer": response}
+            decision = None if query is None else not_alone(self._gate, query, response)
+            if decision is None:
+                decision = await self._gate.adecide(list(contexts), **asked)
         except ISRError as error:
             return EvaluationResult(
                 query=query, response=response, contexts=contexts, invalid_result=True, invalid_reason=str(error)
