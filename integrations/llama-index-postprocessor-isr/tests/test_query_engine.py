@@ -429,6 +429,17 @@ def test_an_engine_around_one_that_can_retrieve_can_be_gated_before_drafting() -
     assert str(ISRQueryEngine(engine, gate=fixed(1), place="both").query("Where is the Seine?")) == "red green blue"
 
 
+@pytest.mark.parametrize("place", ["before", "after", "both"])
+def test_an_abstention_streams_where_an_engine_inside_streams(place: Any) -> None:
+    streaming = TransformQueryEngine(Pipeline(streaming=True).engine, IdentityQueryTransform())
+    engine = ISRQueryEngine(streaming, gate=fixed(0), place=place, message=MESSAGE)
+    response = engine.query("Where is the Seine?")
+    assert isinstance(response, StreamingResponse) and "".join(response.response_gen) == MESSAGE
+    assert isinstance(asyncio.run(engine.aquery("Where is the Seine?")), AsyncStreamingResponse)
+    chat = CondenseQuestionChatEngine.from_defaults(engine, llm=Pipeline().llm)
+    assert "".join(chat.stream_chat("Where is the Seine?").response_gen) == MESSAGE
+
+
 def test_a_question_that_is_no_text_is_a_typed_error() -> None:
     for place in ("before", "after"):
         with pytest.raises(ISRError):

@@ -237,7 +237,10 @@ class ISRQueryEngine(BaseQueryEngine):
 
     def _streams(self) -> bool:
         """Whether the engine streams: chat engines switch it on and off between two queries."""
-        return bool(getattr(getattr(self._engine, "_response_synthesizer", None), "_streaming", False))
+        engine: object = self._engine
+        while isinstance(inner := getattr(engine, "_query_engine", None), BaseQueryEngine):
+            engine = inner
+        return bool(getattr(getattr(engine, "_response_synthesizer", None), "_streaming", False))
 
     def _abstain(self, found: Gathered, kind: type[RESPONSE_TYPE]) -> RESPONSE_TYPE:
         return _respond(self._message, kind, found.nodes, found.metadata())
