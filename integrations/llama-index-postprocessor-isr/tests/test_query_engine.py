@@ -38,6 +38,7 @@ from llama_index.postprocessor.isr import (
     ISRGate as Postprocessor,
     ISRQueryEngine,
     ISRWorkflow,
+    evidence_tool,
 )
 
 MESSAGE = "No idea."
@@ -381,6 +382,18 @@ def test_a_retriever_that_asks_other_engines_gives_no_evidence_without_answering
         ISRQueryEngine(ISRQueryEngine(inner, gate=fixed(1)), gate=fixed(1))
     nested = ISRQueryEngine(ISRQueryEngine(inner, gate=fixed(1)), gate=fixed(1), place="after")
     assert str(nested.query("Where is the Seine?")) == "red green blue"
+
+
+def test_what_engines_answer_is_not_searched_for_evidence() -> None:
+    inner = Pipeline().engine
+    asks: Any = SummaryIndex(objects=[IndexNode(text="rivers", index_id="r", obj=inner)]).as_retriever()
+    nested = RecursiveRetriever("root", retriever_dict={"root": inner.retriever}, query_engine_dict={"other": inner})
+    for retriever in (asks, nested):
+        with pytest.raises(ConfigurationError, match="asks query engines"):
+            evidence_tool(retriever, gate=fixed(1))
+        with pytest.raises(ValueError, match="asks query engines"):
+            Postprocessor(gate=fixed(1), retriever=retriever)
+    evidence_tool(RecursiveRetriever("root", retriever_dict={"root": inner.retriever}), gate=fixed(1))
 
 
 class First(BaseSelector):

@@ -17,7 +17,7 @@ from isr_rag._util.bm25 import tokens
 from isr_rag.core.evidence import quote
 from isr_rag.errors import InvalidInputError
 from isr_rag.gate.adapters import at_each_round, gate_for, stands_alone
-from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, chunk_of
+from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, check_finds, chunk_of
 
 QUESTION = f"{KEY}_question"
 """Where a gated run keeps the question that it is about, in words that stand alone."""
@@ -52,10 +52,11 @@ def evidence_tool(
         name: the tool's name.
 
     Raises:
-        ConfigurationError: if rounds < 1, or no evidence could ever lead to an answer.
+        ConfigurationError: if rounds < 1, the retriever asks query engines, or no evidence could lead to an answer.
         InvalidTypeError: if `gate` is not a gate of `isr_rag`.
         InvalidInputError: from a call outside an agent's run, where there is no message of a user.
     """
+    check_finds(retriever)
     share = at_each_round("before", gate_for("before", gate, rounds=rounds), rounds)
 
     async def search_evidence(ctx: Context, search: str) -> str:

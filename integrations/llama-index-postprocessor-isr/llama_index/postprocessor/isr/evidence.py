@@ -236,6 +236,19 @@ def _answers(retriever: object) -> bool:
     return any(isinstance(one, BaseQueryEngine) or (isinstance(one, BaseRetriever) and _answers(one)) for one in held)
 
 
+def check_finds(retriever: object) -> None:
+    """Refuse to take what engines answer for evidence.
+
+    Raises:
+        ConfigurationError: if a retriever asks query engines.
+    """
+    if _answers(retriever):
+        raise ConfigurationError(
+            f"{type(retriever).__name__} asks query engines, whose answers no gate has judged and are no evidence: "
+            "give a retriever of the documents"
+        )
+
+
 def copied(nodes: Nodes) -> Nodes:
     """Copies for what drafts: what it writes into them goes nowhere."""
     return [node.model_copy(deep=True) for node in nodes]

@@ -31,7 +31,7 @@ from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.adapters import core_gate, default_h_star, gate_for
 from isr_rag.gate.defaults import BEFORE_DRAFTING
 from llama_index.postprocessor.isr.events import AbstainedError
-from llama_index.postprocessor.isr.evidence import KEY, Gathered, Nodes, Widening, agather, gather
+from llama_index.postprocessor.isr.evidence import KEY, Gathered, Nodes, Widening, agather, check_finds, gather
 
 dispatcher = get_dispatcher(__name__)
 
@@ -97,6 +97,7 @@ class ISRGate(BaseNodePostprocessor):
         if self.gate is not None and (both := _OF_THE_GATE & self.model_fields_set):
             raise ConfigurationError(f"{sorted(both)} belong to the gate that was given: set them there")
         if self.retriever is not None:
+            check_finds(self.retriever)
             Widening(self.factor).check(self.retriever, self.rounds)
         if self.gate is None:  # checked without loading the model
             default_h_star("before", self.h_star, on_error=self.on_error, rounds=self._rounds())
