@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from pytest_isr_rag.betting import highest_wealth, needed
 
 ALPHA = 0.05
 """Probability with which a pipeline that is no worse fails, over both comparisons."""
+
+_LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+"""What joins with its neighbour to a word or number, in scripts that put spaces between words."""
+_EDGE = rf"(?:(?<!{_LETTER})|(?!{_LETTER}))(?:(?<!\d[.,])|(?!\d))(?:(?<!\d)|(?![.,]\d))"
 
 Pipeline = Callable[[str], str | None]
 """Answers a question; None where it abstains."""
@@ -31,8 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def contains(answer: str, record: Mapping[str, Any]) -> bool:
-    """Whether an answer has one of the record's `answers` in it, in any case; never where there are none."""
-    return any(str(one).casefold() in answer.casefold() for one in record["answers"])
+    """Whether an answer has one of the record's `answers` in it, as whole words and numbers in any case."""
+    wanted = (re.escape(str(one).casefold()) for one in record["answers"])
+    return any(re.search(f"{_EDGE}{one}{_EDGE}", answer.casefold()) for one in wanted)
 
 
 @pytest.fixture
@@ -75,6 +81,8 @@ def read_questions(path: Path) -> list[dict[str, Any]]:
             raise ValueError("it is empty, or two records share an id")
         if any(isinstance(one["answers"], str) for one in records):
             raise ValueError("answers is a list of texts, not a text")
+        if any(not str(text).strip() for one in records for text in one["answers"]):
+            raise ValueError("an answer is empty; a question without an answer has the list []")
         return [
             {**one, "id": str(one["id"]), "question": str(one["question"]), "answers": list(one["answers"])}
             for one in records

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_isr_rag.plugin import compare, read_questions
+from pytest_isr_rag.plugin import compare, contains, read_questions
 
 pytest_plugins = ["pytester"]
 TEST = """
@@ -76,3 +76,27 @@ def test_more_right_answers_are_no_regression_however_the_questions_are_called()
     before = {f"billing-{i}": "right" for i in range(8)} | {f"refunds-{i:02}": "wrong" for i in range(12)}
     now = {name: "wrong" if name.startswith("b") else "right" for name in before}
     assert compare(before, now) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted", "right"),
+    [
+        ("It is replaced after 15 years.", "5 years", False),
+        ("It costs 1,500 euros.", "500 euros", False),
+        ("About 5.25 litres.", "5", False),
+        ("I know nothing about it.", "no", False),
+        ("No. It was replaced after 5 years, in 1905.", "5 YEARS", True),
+        ("No.", "no", True),
+        ("It costs US$5.", "$5", True),
+        ("首都は東京です。", "東京", True),
+    ],
+)
+def test_an_answer_is_right_by_whole_words_and_numbers(answer: str, wanted: str, right: bool) -> None:
+    assert contains(answer, {"answers": [wanted]}) == right
+
+
+def test_an_empty_answer_is_refused_since_it_would_be_in_every_answer(tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"id": 1, "question": "q", "answers": [" "]}\n', "utf-8")
+    with pytest.raises(pytest.UsageError, match="an answer is empty"):
+        read_questions(path)
