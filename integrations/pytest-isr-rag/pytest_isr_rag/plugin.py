@@ -49,7 +49,14 @@ def rag_regression(request: pytest.FixtureRequest) -> Callable[..., None]:
         options.rootpath / str(options.getoption(name)) for name in ("rag_questions", "rag_baseline")
     )
 
+    judged: list[Pipeline] = []
+
     def check(pipeline: Pipeline, judge: Judge = contains) -> None:
+        judged.append(pipeline)
+        if len(judged) > 1:
+            pytest.fail(
+                "the baseline holds one pipeline of each test: give another one a test of its own", pytrace=False
+            )
         records = read_questions(questions)
         update = bool(options.getoption("rag_update"))
         stored: dict[str, dict[str, str]] = json.loads(baseline.read_text("utf-8")) if baseline.exists() else {}

@@ -53,6 +53,14 @@ def test_tests_that_share_a_baseline_keep_their_own_outcomes(folder: pytest.Pyte
     found.stdout.fnmatch_lines(["*holds nothing of this test*"])
 
 
+def test_a_second_pipeline_in_one_test_does_not_take_the_baseline_of_the_first(folder: pytest.Pytester) -> None:
+    folder.makepyfile(test_rag=TEST.format(wrong=[]) + "    rag_regression(lambda question: None)\n")
+    loaded = ("-p", "pytest_isr_rag.plugin", "-p", "no:isr_rag_regression")
+    found = folder.runpytest_inprocess(*loaded, "--rag-update")
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(["*give another one a test of its own*"])
+
+
 def test_the_header_says_what_the_questions_can_show(folder: pytest.Pytester) -> None:
     found = run(folder, [], "--rag-update", "-v")
     found.stdout.fnmatch_lines(["rag: 200 questions show a change for the worse of 10% of them *"])
