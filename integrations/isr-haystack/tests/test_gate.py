@@ -111,8 +111,9 @@ def test_the_text_judged_is_the_text_that_the_model_reads() -> None:
     assert "Seine: The Seine flows" in judged.requests[-1].prompt.chunks[0]
 
 
-def test_a_template_that_cannot_render_a_document_says_so() -> None:
-    broken = ISRGate(gate(), document_template="{{ document.meta.source.name.first }}")
+@pytest.mark.parametrize("expression", ["document.meta.source.name.first", "document.meta.source + 1", "1 / 0"])
+def test_a_template_that_cannot_render_a_document_says_so(expression: str) -> None:
+    broken = ISRGate(gate(), document_template="{{ " + expression + " }}")
     with pytest.raises(InvalidInputError, match="document_template"):
         broken.run(QUESTION, DOCUMENTS)
 

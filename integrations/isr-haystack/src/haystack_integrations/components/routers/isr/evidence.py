@@ -57,7 +57,7 @@ class DocumentTemplate:
             return Chunk("")
         try:
             return Chunk(self._template.render(document=document))
-        except TemplateError as error:
+        except Exception as error:  # whatever the template's expressions raise
             raise InvalidInputError(f"document_template cannot render a document: {error}") from error
 
 
