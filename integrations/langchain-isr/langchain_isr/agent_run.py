@@ -48,6 +48,7 @@ class Begun(TypedDict):
         searches: how often the model has asked for evidence, results that came along included.
         sought: an earlier run of the thread asked for evidence, or the messages hold some.
         condensed: the question in words that stand alone, where it was asked for.
+        open: the run has not come to an end, and what it has sought so far may be known to nobody.
     """
 
     question: str
@@ -56,6 +57,7 @@ class Begun(TypedDict):
     searches: int
     sought: bool
     condensed: NotRequired[str]
+    open: NotRequired[bool]
 
 
 @dataclass
@@ -125,9 +127,10 @@ class AgentRun:
         made = [plain for plain in self.decisions if _about_evidence(plain)]
         return Decision.from_dict(made[-1]) if made else None
 
-    def update(self) -> dict[str, Any]:
+    def update(self, *, ended: bool = True) -> dict[str, Any]:
         """What goes into the agent's state."""
-        return {KEY: self.decisions, "isr_documents": self.documents, "isr_run": self.begun}
+        begun = {**self.begun, "open": not ended}
+        return {KEY: self.decisions, "isr_documents": self.documents, "isr_run": begun}
 
 
 def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
@@ -152,11 +155,12 @@ def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
     given = [document for message in results for document in documents_of(message)]
     question = str(messages[asked[-1]].text)
     if last is not None:
-        sought = bool(last["sought"] or last["searches"])
+        sought = bool(last["sought"] or last["searches"] or last.get("open"))
     else:  # nothing says what was sought in earlier turns, whose messages of tools may be gone
         sought = any(not isinstance(message, SystemMessage) for message in messages[: asked[-1]])
     sought = sought or any(isinstance(message, ToolMessage) for message in messages)
-    return Begun(question=question, follows_up=len(asked) > 1, given=given, searches=int(bool(results)), sought=sought)
+    follows_up, searches = len(asked) > 1, int(bool(results))
+    return Begun(question=question, follows_up=follows_up, given=given, searches=searches, sought=sought, open=True)
 
 
 def finds_evidence(tools: frozenset[str] | None, tool: str) -> bool:

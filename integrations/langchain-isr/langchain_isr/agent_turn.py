@@ -238,7 +238,7 @@ class Turns:
             run.asked_again()
         known = _names(request.tools)
         result = [_without_words(message, known) if quiet else message for message in response.result]
-        return ExtendedModelResponse(ModelResponse(result=result), Command(update=run.update()))
+        return ExtendedModelResponse(ModelResponse(result=result), Command(update=run.update(ended=False)))
 
     def _release(self, run: AgentRun, response: ModelResponse[Any]) -> ExtendedModelResponse[Any]:
         marked = [_marked(message, run.decisions[-1]) for message in response.result]

@@ -1049,6 +1049,20 @@ def test_a_search_of_the_provider_counts_as_one() -> None:
         assert clean(agent.invoke(SAID, config)["messages"][-1])
 
 
+def test_a_search_of_the_provider_counts_although_its_run_raised() -> None:
+    call = {"type": "server_tool_call", "name": "web_search", "args": {"query": "x"}, "id": "s"}
+    said = AIMessage([call, {"type": "text", "text": SECRET}])  # type: ignore[list-item]
+    replies = iter(["Hello!", said, *[SECRET] * 9])
+    gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass", on_abstain="raise")
+    agent = an_agent(lambda messages: next(replies), gated, checkpointer=InMemorySaver())
+    config = Watch().config()
+    assert agent.invoke({"messages": [HumanMessage("Hello!")]}, config)["messages"][-1].text == "Hello!"
+    for _ in range(2):  # in a later turn too
+        with pytest.raises(ISRAbstained) as caught:
+            agent.invoke(SAID, config)
+        assert clean(caught.value)
+
+
 @pytest.mark.parametrize("without", ["pass", "abstain"])
 def test_a_tool_that_answers_directly_is_refused(without: Any) -> None:
     @tool(return_direct=True)
