@@ -29,6 +29,16 @@ def test_judges_a_response_with_its_source_nodes() -> None:
     assert ISREvaluator(fixed(speaks_of("Seine"))).evaluate_response(query="Where is Rouen?", response=response).passing
 
 
+def test_judges_a_response_by_what_the_llm_read_of_its_nodes() -> None:
+    read, hidden = node("It ends at Le Havre.", title="The Seine"), node("It ends at Le Havre.", title="The Seine")
+    hidden.node.excluded_llm_metadata_keys = ["title"]
+    evaluator = ISREvaluator(fixed(speaks_of("Seine")))
+    for source, passes in ((read, True), (hidden, False)):
+        asked = {"query": "Where does the Seine end?", "response": Response("Le Havre.", source_nodes=[source])}
+        assert evaluator.evaluate_response(**asked).passing is passes  # type: ignore[arg-type]
+        assert asyncio.run(evaluator.aevaluate_response(**asked)).passing is passes  # type: ignore[arg-type]
+
+
 def test_no_contexts_do_not_pass_and_missing_input_is_invalid() -> None:
     assert ISREvaluator(fixed(1)).evaluate(query="Where is Rouen?", response="Paris.", contexts=[]).passing is False
     missing = ISREvaluator(fixed(1)).evaluate(query="Where is Rouen?", response="Paris.")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from llama_index.core.base.response.schema import Response
 from llama_index.core.evaluation import BaseEvaluator, EvaluationResult
 from llama_index.core.prompts.mixin import PromptDictType
 
 from isr_rag import Decision, ISRGate, Reason
+from isr_rag.core.evidence import one_line
 from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.gate.adapters import core_gate, gate_for, not_alone
+from llama_index.postprocessor.isr.evidence import chunk_of
 
 
 class ISREvaluator(BaseEvaluator):
@@ -60,6 +63,25 @@ class ISREvaluator(BaseEvaluator):
                 query=query, response=response, contexts=contexts, invalid_result=True, invalid_reason=str(error)
             )
         return _result(decision, query, response, contexts)
+
+    def evaluate_response(
+        self, query: str | None = None, response: Response | None = None, **kwargs: Any
+    ) -> EvaluationResult:
+        """Judge a response by its source nodes, in the text that the LLM read: with the metadata that it sees."""
+        return self.evaluate(query=query, **_read(response), **kwargs)
+
+    async def aevaluate_response(
+        self, query: str | None = None, response: Response | None = None, **kwargs: Any
+    ) -> EvaluationResult:
+        """As `evaluate_response`, awaited."""
+        return await self.aevaluate(query=query, **_read(response), **kwargs)
+
+
+def _read(response: Response | None) -> dict[str, Any]:
+    if response is None:
+        return {}
+    contexts = [chunk_of(node).text for node in response.source_nodes]
+    return {"response": response.response, "contexts": [text for text in contexts if one_line(text)]}
 
 
 def _result(decision: Decision, query: str | None, response: str, contexts: Sequence[str]) -> EvaluationResult:
