@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -93,6 +94,25 @@ def test_the_rounds_share_the_error_budget_and_the_context_holds_plain_data() ->
     assert {d["settings"]["h_star"] for d in state["decisions"]} == {0.05 / 3}
     assert json.loads(json.dumps(state)) == state
     assert json.dumps(context.to_dict(serializer=JsonSerializer()))
+
+
+def test_a_context_with_dates_among_what_was_found_can_be_stored_and_reads_the_same() -> None:
+    dated = node("The Seine flows through Rouen.", "b", day=datetime(2026, 1, 2, 3), tags=["river"])
+    seen: list[str] = []
+    judge = fixed(lambda case: float(bool(seen.append(case.chunks[0].text))))
+    tool = evidence_tool(TopKRetriever(lambda query, round_number: [dated]), gate=judge)
+    llm = ScriptedLLM(asks=[asked("rivers"), asked("Rouen")])
+    agent = FunctionAgent(tools=[tool], llm=llm, streaming=False)
+
+    async def talk() -> Any:
+        context = Context(agent)
+        await agent.run(QUESTION, ctx=context)
+        assert json.dumps(context.to_dict(serializer=JsonSerializer()))
+        return await context.store.get("isr")
+
+    (kept,) = asyncio.run(talk())["nodes"]  # found again, it is the same
+    assert "2026-01-02 03:00:00" in seen[0] and set(seen) == {seen[0]} and "['river']" in seen[0]
+    assert json.loads(json.dumps(kept)) == kept
 
 
 def test_two_calls_at_once_are_both_counted() -> None:

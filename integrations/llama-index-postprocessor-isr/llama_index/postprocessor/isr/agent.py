@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, get_type_hints
@@ -79,7 +80,7 @@ def evidence_tool(
 
             found = await agather(share, fetch, question=question)
             decisions = [*seen["decisions"], found.decision.to_dict()]
-            nodes = [{"node": doc_to_json(node.node), "score": node.score} for node in found.nodes]
+            nodes = [_plain(node) for node in found.nodes]
             state[KEY] = {**seen, "nodes": nodes, "decisions": decisions}
         return _report(question, found.decision, found.nodes, len(before), rounds - len(decisions))
 
@@ -102,6 +103,12 @@ async def kept_nodes(context: Context) -> Nodes | None:
     async with context.store.edit_state() as state:
         seen = _this_run(state, str(state.get("user_msg_str") or ""))
     return [_restored(node) for node in seen["nodes"]] if seen["sought"] else None
+
+
+def _plain(node: NodeWithScore) -> dict[str, Any]:
+    """A node as plain data; what JSON does not know, such as a date in its metadata, as the text that the LLM reads."""
+    kept: dict[str, Any] = json.loads(json.dumps({"node": doc_to_json(node.node), "score": node.score}, default=str))
+    return kept
 
 
 def _restored(kept: dict[str, Any]) -> NodeWithScore:
