@@ -225,8 +225,8 @@ def _inline(token: Any, starts: list[int], lines: list[str], *, heading: bool, i
         if number:
             places.append(places[-1] + 1 if places else starts[first])
         at = first + number
-        found = lines[at].find(line) if at < len(lines) else -1
-        if found < 0 and at < len(lines) and (inner := lines[at].find(line.lstrip())) >= 0:
+        found = lines[at].rfind(line) if at < len(lines) else -1
+        if found < 0 and at < len(lines) and (inner := lines[at].rfind(line.lstrip())) >= 0:
             blanks = len(line) - len(line.lstrip())  # a tab, which markdown-it has made spaces
             start = starts[at] + inner
             places.extend([start] * blanks)

@@ -298,6 +298,11 @@ def test_a_line_that_a_tab_indents_is_found_whole() -> None:
     assert [text[slice(*part.span)] for part in cut(text, Markers((), text))][1] == "She studied long in Texas."
 
 
+def test_an_item_that_is_the_number_of_its_line_is_found_behind_it() -> None:
+    text = "1. 1\n2. 2\n> 3. 3"
+    assert [part.span for part in cut(text, Markers((), text))] == [(3, 4), (8, 9), (15, 16)]
+
+
 @pytest.mark.parametrize("half", ["\ud800", "\ud83d", "\udfff"])
 def test_half_a_surrogate_pair_is_a_character(half: str) -> None:
     text = f"It rains {half} here. It snows."
