@@ -42,14 +42,14 @@ _OPENER = re.compile(rf"^\W*(?:{_YES}|{_THANKS}|great question|good question)[,!
 _GREETINGS = (  # each of them whole: what goes on after a greeting may state a fact
     r"(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day)|welcome|(?:best|kind|warm) regards|"
     r"sincerely)\b(?:,?\s+(?-i:[A-Z][\w.'’-]*|there|all|everyone|team|back)){0,2}",
-    _YES,
+    rf"{_YES}|it (?:seems|appears) that",
     r"(?:(?:that['’]s|what) an? )?(?:great|good|excellent|interesting) question",
     rf"{_THANKS}(?: for (?:your|the|asking|reaching|sharing|waiting)\b{_FEW})?",
     r"(?:(?:i(?:['’]d| would| will|['’]ll)? ?(?:be |['’]m |am )?)?(?:happy|glad) to|i can) "
     rf"(?:help|assist|answer|explain)\b{_FEW}",
     r"(?:i )?hope (?:that )?(?:this|that|it)(?: (?:information|summary|answer|explanation|response))?(?: is| was)? "
     rf"(?:helps?|helpful|useful|clear|answers|clarifies)\b{_FEW}",
-    rf"(?:please )?let me know (?:(?:if|whether|should|in case)\b[^.:;,]*|(?:how|what|when) (?:i|you|we|else)\b{_FEW})",
+    rf"(?:please )?let me know (?:(?:if|whether|should|in case)\b{_FEW}|(?:how|what|when) (?:i|you|we|else)\b){_FEW}",
     rf"(?:please )?feel free to (?:ask|reach|contact|let|share)\b{_FEW}",
     r"if you (?:have|need|want|would like) (?:any|more|further|additional|other|another|anything|help|me to)\b"
     rf"{_FEW},?(?: please| just)? (?:let me know|feel free|ask|questions?)\b{_FEW}",
@@ -79,7 +79,7 @@ _REFUSAL = re.compile(
     r"|\bno (?:relevant )?information (?:is|was) (?:available|given|provided|found)\b",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and)\b)", re.IGNORECASE)
+_CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and|because|since)\b)", re.I)
 _TURN = re.compile(r"(?:but|however|although|though|yet|so|while)\b\W*(?=\w)", re.IGNORECASE)
 _ASIDE = re.compile(r"(?:(?:and|or)\s+)?(?:please(?! note|.* that)|wh(?:o|at|en|ere|y|ether)|how|if)\b", re.IGNORECASE)
 _ASKING = re.compile(
@@ -332,11 +332,11 @@ def kind_of(plain: str) -> Kind:
 
 def _refuses(plain: str) -> bool:
     """Whether a sentence says that something is not known, and states nothing beside it."""
-    clauses = _CLAUSE.split(plain)
+    clauses = _CLAUSE.split(_REFUSAL.sub(r"; \g<0>", plain))
     beside = [_REFUSAL.search(one) or _ASIDE.match(one) or _GREETING.fullmatch(one) for one in clauses]
-    told = [i for i, nothing in enumerate(beside) if not nothing]
-    turned = any(words(clauses[i]) > (2 if _TURN.match(clauses[i]) else 3) for i in told)
-    stated = any(_factual(clauses[i] if i == 0 else f"- {clauses[i]}") for i in told)
+    told = [(i, clauses[i]) for i, nothing in enumerate(beside) if not nothing]
+    turned = any(words(one) > (2 if _TURN.match(one) else 3) or may_state(one.rstrip(".! ")) for _, one in told)
+    stated = any(_factual(one if i == 0 else f"- {one}") for i, one in told)
     return bool(_REFUSAL.search(plain)) and len(told) < len(clauses) and not turned and not stated
 
 
