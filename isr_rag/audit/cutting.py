@@ -320,9 +320,9 @@ def kind_of(plain: str) -> Kind:
         return Kind.MARKS
     length = words(plain)
     if plain.rstrip("\"'”’)»* ").endswith(("?", "？", "؟")):
-        *before, last = re.split(r"[,;:]\s+", plain)
-        aside = all(_refuses(one) or not may_state(one) for one in before)
-        return Kind.QUESTION if (aside and _ASKING.match(last)) or not is_latin(plain) else Kind.STATEMENT
+        *before, last = re.split(r"[,;:]\s+|[，、；：،؛]\s*", plain)
+        asks = _ASKING.match(last) or not (before or is_latin(plain))
+        return Kind.QUESTION if asks and all(_refuses(one) or not may_state(one) for one in before) else Kind.STATEMENT
     if length <= LONGEST and _refuses(plain):  # a longer text of "I do not" would take its square
         return Kind.REFUSAL
     if length <= _GREETING_WORDS and _GREETING.fullmatch(_OPENER.sub("", plain)):

@@ -108,6 +108,10 @@ def test_an_item_knows_what_introduces_it() -> None:
         ("Just to clarify, are you asking about the bridge?", Kind.QUESTION),
         ("In which year was it opened?", Kind.QUESTION),
         ("The deposit is never refunded, is it?", Kind.STATEMENT),
+        ("Мост открыли в 1951 году, верно?", Kind.STATEMENT),
+        ("这座桥建于1951年，对吗？", Kind.STATEMENT),
+        ("بُني الجسر عام 1951، أليس كذلك؟", Kind.STATEMENT),
+        ("这座桥建于哪一年？", Kind.QUESTION),
         ("Sure is a Norwegian town that was founded in 1932 and has about two thousand people today.", Kind.STATEMENT),
         ("The context of the war was not simple.", Kind.STATEMENT),
         (
