@@ -348,9 +348,7 @@ def is_latin(plain: str) -> bool:
 def _factual(plain: str) -> bool:
     """Whether a sentence holds a number or a name behind its first word, and so may state a fact."""
     said = re.findall(r"[\w'’]+|^-", plain)
-    return any(
-        w[0].isdigit() or (i > 0 and w[0].isupper() and w not in ("I", "I'd", "I’d")) for i, w in enumerate(said)
-    )
+    return any(w[0].isdigit() or (i > 0 and w[0].isupper() and not re.match(r"I\b", w)) for i, w in enumerate(said))
 
 
 def _moved(block: _Block, found: Found, by: int = 0) -> Found:

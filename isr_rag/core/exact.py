@@ -13,7 +13,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import isfinite
 from typing import Any
 
@@ -111,7 +111,9 @@ def missing_quotes(quoted: Sequence[str], evidence: Sequence[Chunk]) -> list[str
     words are left out (…) or put in brackets, what is around them must be there in this order.
     """
     sources = [_letters(f"{chunk.title or ''} {chunk.text}") for chunk in evidence] if quoted else []
-    return [one for i, one in enumerate(quoted) if i >= _SOUGHT or not any(_quotes(one, source) for source in sources)]
+    sought, split = cache(_sought), map(_OMITTED.split, quoted[:_SOUGHT])
+    found = {i for i, one in enumerate(split) if any(_quotes(map(sought, one), source) for source in sources)}
+    return [one for i, one in enumerate(quoted) if i not in found]
 
 
 def _letters(text: str) -> str:
@@ -120,16 +122,15 @@ def _letters(text: str) -> str:
     return one_line(_MARKS.sub("", text).translate(_FOLDS))
 
 
-def _quotes(quoted: str, source: str) -> bool:
+def _sought(part: str) -> re.Pattern[str]:
+    piece = _letters(part).strip(" .,;:!?'\"-")
+    either = rf"{re.escape(piece)}|{re.escape(piece[:1].swapcase() + piece[1:])}"
+    return re.compile(rf"(?<!\w)(?:{either})(?!\w)" if piece else "")
+
+
+def _quotes(pieces: Iterator[re.Pattern[str]], source: str) -> bool:
     at = 0
-    for part in _OMITTED.split(quoted):
-        piece = _letters(part).strip(" .,;:!?'\"-")
-        either = "|".join(re.escape(one) for one in (piece, piece[:1].swapcase() + piece[1:]))
-        found = re.compile(rf"(?<!\w)(?:{either})(?!\w)").search(source, at) if piece else None
-        if piece and not found:
-            return False
-        at = found.end() if found else at
-    return True
+    return all((at := found.end() if (found := one.search(source, at)) else -1) >= 0 for one in pieces)
 
 
 def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, *, bare: bool = False) -> list[str]:

@@ -174,6 +174,16 @@ def test_quotations_are_looked_for_in_proportion_to_the_chunks_however_many_ther
     assert not faults(step, repeated("a"), 40_000, most=10.0)
 
 
+def test_what_is_left_around_omissions_is_prepared_once_for_all_chunks() -> None:
+    said = [f"w{i}" for i in range(1000)]
+
+    def took(count: int) -> float:
+        chunks = [Chunk(" ".join(said))] * count
+        return seconds(lambda: missing_quotes(["…".join([*said, "nowhere"])], chunks))
+
+    assert took(20) < 5 * took(1)
+
+
 def test_sums_take_no_longer_where_the_evidence_has_more_numbers() -> None:
     def took(count: int) -> float:
         known = _Numbers(" ".join(map(str, range(100_000, 100_000 + count))))
