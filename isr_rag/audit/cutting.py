@@ -34,25 +34,28 @@ _FORMULA = re.compile(r"\$\$.*\$\$|\\\[.*\\\]|\\begin\{.*\\end\{\w+\*?\}", re.DO
 _SOURCES = re.compile(
     r"^\W*(?:sources?|references?|citations?|bibliography|footnotes|further reading)\W*$", re.IGNORECASE
 )
-_FEW = r"(?:\s+(?!(?:because|since|that(?=\s+\w)|which|whos?e?|as|why|when|while|so|but|until)\b)[\w'’-]+){0,6}"
-"""A few words that begin no clause, which could state a fact."""
+_FEW = (  # words without a number, a name, or what begins a clause
+    r"(?:\s+(?!\d|(?-i:[A-HJ-Z])|(?:because|since|that(?=\s+\S+\s+\w)|which|whos?e?|as|why|when|while|so|but|until|is|are|was|"
+    r"were|has|had|it)\b)[\w'’-]+){0,6}"
+)
 _THANKS = r"(?:thanks?|thank you)(?: (?:so|very) much| a lot)?"
 _YES = r"(?:sure|certainly|of course|absolutely|no problem|you['’]re welcome|here you (?:go|are))"
 _OPENER = re.compile(rf"^\W*(?:{_YES}|{_THANKS}|great question|good question)[,!]\s+(?=\w)", re.IGNORECASE)
 _GREETINGS = (  # each of them whole: what goes on after a greeting may state a fact
     r"(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day)|welcome|(?:best|kind|warm) regards|"
-    r"sincerely)\b(?:,?\s+(?-i:[A-Z][\w.'’-]*|there|all|everyone|team|back)){0,2}",
-    rf"{_YES}|it (?:seems|appears) that",
+    r"sincerely)\b(?:,?\s+(?-i:[A-Z][\w.'’-]*|there|all|everyone|team|back)){0,3}",
+    rf"{_YES}|it (?:seems|appears) that|i can (?:help|assist)(?: you)?(?: with (?:that|this))?",
     r"(?:(?:that['’]s|what) an? )?(?:great|good|excellent|interesting) question",
     rf"{_THANKS}(?: for (?:your|the|asking|reaching|sharing|waiting)\b{_FEW})?",
-    r"(?:(?:i(?:['’]d| would| will|['’]ll)? ?(?:be |['’]m |am )?)?(?:happy|glad) to|i can) "
-    rf"(?:help|assist|answer|explain)\b{_FEW}",
+    r"(?:i(?:['’]d| would| will|['’]ll)? ?(?:be |['’]m |am )?)?(?:happy|glad) to (?:help|assist|answer|explain)"
+    rf"\b{_FEW}",
     r"(?:i )?hope (?:that )?(?:this|that|it)(?: (?:information|summary|answer|explanation|response))?(?: is| was)? "
     rf"(?:helps?|helpful|useful|clear|answers|clarifies)\b{_FEW}",
-    rf"(?:please )?let me know (?:(?:if|whether|should|in case)\b{_FEW}|(?:how|what|when) (?:i|you|we|else)\b){_FEW}",
-    rf"(?:please )?feel free to (?:ask|reach|contact|let|share)\b{_FEW}",
+    r"(?:please )?let me know (?:(?:if|whether|should|in case)\b|(?:how|what|when) (?:i|you|we|else|questions|works)\b)"
+    rf"(?:['’]re\b)?{_FEW}",
+    rf"(?:please )?feel free to (?:ask|reach|contact|let|share)\b{_FEW}(?: if you (?:have|need)\b{_FEW})?",
     r"if you (?:have|need|want|would like) (?:any|more|further|additional|other|another|anything|help|me to)\b"
-    rf"{_FEW},?(?: please| just)? (?:let me know|feel free|ask|questions?)\b{_FEW}",
+    rf"{_FEW},?(?: please| just)? (?:let me know|feel free|ask|questions?|(?:do not|don['’]t) hesitate)\b{_FEW}",
     r"(?:here['’]s|here is|here are|below is|below are|the following is) (?:an?|the|some|my|your) (?:[\w'’-]+ ){0,4}"
     r"(?:answer|summary|overview|list|breakdown|explanation|response|points|facts|details|information)"
     rf"(?: (?:to|of|for|from|about|on|you|below|based|in)\b{_FEW})?",
@@ -81,7 +84,9 @@ _REFUSAL = re.compile(
 )
 _CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and|because|since)\b)", re.I)
 _TURN = re.compile(r"(?:but|however|although|though|yet|so|while)\b\W*(?=\w)", re.IGNORECASE)
-_ASIDE = re.compile(r"(?:(?:and|or)\s+)?(?:please(?! note|.* that)|wh(?:o|at|en|ere|y|ether)|how|if)\b", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"(?:(?:and|or) )?(?:please (?:contact|consult|ask|see|check)|wh(?:o|at|en|ere|y|ether)|how|if)\b", re.IGNORECASE
+)
 _ASKING = re.compile(
     r"\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:(?:in|on|at|for|from|to|by|with|of|about)\s+)?"
     r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|did(?!\s+you\s+know\b)|"

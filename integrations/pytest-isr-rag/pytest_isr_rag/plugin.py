@@ -16,7 +16,7 @@ from pytest_isr_rag.betting import highest_wealth, needed
 ALPHA = 0.05
 """Probability with which a pipeline that is no worse fails, over both comparisons."""
 
-_LETTER = r"[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_LETTER = r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 """What joins with its neighbour to a word or number, in scripts that put spaces between words."""
 _EDGE = rf"(?:(?<!{_LETTER})|(?!{_LETTER}))(?:(?<!\d[.,])|(?!\d))(?:(?<!\d)|(?![.,]\d))"
 
@@ -54,9 +54,7 @@ def rag_regression(request: pytest.FixtureRequest) -> Callable[..., None]:
     def check(pipeline: Pipeline, judge: Judge = contains) -> None:
         judged.append(pipeline)
         if len(judged) > 1:
-            pytest.fail(
-                "the baseline holds one pipeline of each test: give another one a test of its own", pytrace=False
-            )
+            pytest.fail("the baseline holds one pipeline per test: put the other in a test of its own", pytrace=False)
         records = read_questions(questions)
         update = bool(options.getoption("rag_update"))
         stored: dict[str, dict[str, str]] = json.loads(baseline.read_text("utf-8")) if baseline.exists() else {}

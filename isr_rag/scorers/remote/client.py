@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import threading
 import weakref
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 class ServerClient:
-    """Sends requests to one server: as many at a time as it is quick for, retried with backoff, errors without the key.
+    """Sends requests to one server: as many at a time as it answers quickly, retried, errors without the key.
 
     The arguments are those of `remote_scorer`; `deadline` holds for one request, including retries and the waits
     between them. Only the variable `key_env` is read, so that the key of one vendor is never sent to another server.
@@ -58,6 +59,7 @@ class ServerClient:
         self.key_env = key_env
         self.deadline = deadline
         self.concurrency, self._timeout = concurrency, timeout
+        self._quickest, self._halved = math.inf, -math.inf  # seconds of a reply; when the slots were made fewer
         self.slots = anyio.CapacityLimiter(1)  # `send` makes them as many as the server is quick enough for
         self._process = os.getpid()
         key = _key(key_env)
@@ -116,11 +118,8 @@ class ServerClient:
             )
         except (openai.OpenAIError, ValueError, RecursionError) as error:
             failure = ServerReplyError(f"the server at {self.url} sent no valid JSON ({type(error).__name__})")
-        seconds, slots = anyio.current_time() - sent, int(self.slots.total_tokens)
-        if seconds < self._timeout / 4:
-            self.slots.total_tokens = min(slots + 1, self.concurrency)
-        elif seconds > self._timeout / 2:  # requests wait there for one another
-            self.slots.total_tokens = max(slots // 2, 1)
+        if body is not None:
+            self._pace(sent, answered=failure is None)
         if failure is not None:
             raise failure
         if not isinstance(reply, dict):
@@ -130,6 +129,16 @@ class ServerClient:
                 f"the server at {self.url} sent more than {MOST // 2**20} MiB, or used an encoding not asked for"
             )
         return cast(dict[str, Any], reply)
+
+    def _pace(self, sent: float, *, answered: bool) -> None:
+        """A slot more for a quick reply while all are taken; half of them, once, where replies wait for others."""
+        now, slots = anyio.current_time(), int(self.slots.total_tokens)
+        seconds, quick = now - sent, max(self._timeout / 4, 2 * self._quickest)
+        if answered and seconds < quick and self.slots.borrowed_tokens >= slots:
+            self.slots.total_tokens = min(slots + 1, self.concurrency)
+        elif seconds > max(self._timeout / 2, quick) and sent > self._halved:
+            self.slots.total_tokens, self._halved = max(slots // 2, 1), now
+        self._quickest = min(self._quickest, seconds if answered else math.inf)
 
     def _without_key(self, reply: object) -> object:
         """A reply without the key: a server that repeats it in a token would spread it through errors and outputs."""

@@ -66,7 +66,7 @@ def remote_scorer(
             completions, the value of `--max-logprobs` for vLLM. A label that is not listed has an interval of
             probabilities.
         extra: more fields of every request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.
-        concurrency: most requests in flight, over all threads and event loops; fewer while replies take long.
+        concurrency: most requests in flight, over all threads and event loops; few while replies are slow.
         retries: repetitions of a request after 429, 5xx, a timeout or a lost connection, with backoff.
         timeout: seconds for one try, from connecting to the last byte of the reply.
         deadline: seconds for the orderings of one decision, from when the first of them is sent.

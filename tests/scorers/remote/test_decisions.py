@@ -120,7 +120,25 @@ def test_a_server_that_reads_one_request_at_a_time_is_not_asked_for_too_many_at_
 
     with served(slow) as url:
         gate = ISRGate(DecisionScorer(url, timeout=2.0, retries=0), Oracle(1.0), orderings=Orderings(m=12))
+        for number in range(6):  # one after another they are quick, which says nothing about many at once
+            gate.decide(EVIDENCE[:1], claim=f"City number {number} lies there.")
         assert len(gate.decide([*EVIDENCE, "Metz is a city.", "Nice is one, too."], claim="A city lies there.").q) == 12
+
+
+def test_a_server_that_reads_many_at_once_is_asked_for_many_at_once_although_it_is_slow() -> None:
+    seen = [0, 0]
+
+    def slow(path: str, body: dict[str, Any]) -> Reply:
+        seen[0] += 1
+        seen[1] = max(seen)
+        time.sleep(0.6)
+        seen[0] -= 1
+        return noul(path, body)
+
+    with served(slow) as url:
+        gate = ISRGate(DecisionScorer(url, timeout=2.0), Oracle(1.0), orderings=Orderings(m=12))
+        gate.decide([*EVIDENCE, "Metz is a city.", "Nice is one, too."], claim="A city lies there.")
+    assert seen[1] >= 4
 
 
 def test_questions_about_one_ordering_travel_together() -> None:
