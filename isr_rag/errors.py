@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 
 class ISRError(Exception):
@@ -86,6 +87,17 @@ class MissingDependencyError(ISRError, ImportError):
 
     def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str | None, str]]:
         return type(self), self._given
+
+
+@contextmanager
+def needed_for(feature: str, extra: str) -> Generator[None, None, None]:
+    """Around imports: one that fails is a MissingDependencyError that names the extra."""
+    try:
+        yield
+    except MissingDependencyError:
+        raise
+    except ImportError as error:
+        raise MissingDependencyError(feature, error.name or str(error), extra) from error
 
 
 def install_command(extra: str | None, distribution: str = "isr-rag") -> str:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.calibration.checks import enough_of_each_class, labelled_scores, scored_labels
-from isr_rag.calibration.errors import CalibrationError, fitting_libraries
+from isr_rag.calibration.errors import CalibrationError
 from isr_rag.core.bounds import TOLERANCE
+from isr_rag.errors import needed_for
 
 Floats = NDArray[np.float64]
 
@@ -164,7 +165,7 @@ class VennAbers:
         """
         s, y = labelled_scores(scores, labels)
         # importing the library changes numpy's error state for the whole process, so both stay inside
-        with np.errstate(all="ignore"), warnings.catch_warnings(), fitting_libraries():
+        with np.errstate(all="ignore"), warnings.catch_warnings(), needed_for("fitting a calibration", "calibrate"):
             warnings.simplefilter("ignore", RuntimeWarning)
             from venn_abers.venn_abers import VennAbers as Library
 
@@ -215,7 +216,7 @@ class NoisyChannel:
         if not 0.0 < confidence < 1.0:
             raise CalibrationError(f"confidence must be in (0, 1), not {confidence}")
         enough_of_each_class(int(y.sum()), int((~y).sum()), least=1)  # with few labels the bounds are wide enough
-        with fitting_libraries():
+        with needed_for("fitting a calibration", "calibrate"):
             from scipy.stats import binomtest
 
         low = [0.0, 0.0]

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-
-from isr_rag.errors import ISRError, MissingDependencyError
-
-_PACKAGES = {"scipy": "scipy", "sklearn": "scikit-learn", "venn_abers": "venn-abers"}
+from isr_rag.errors import ISRError
 
 
 class CalibrationError(ISRError, ValueError):
@@ -24,15 +19,3 @@ class CalibrationCorruptError(CalibrationError):
 
 class CalibrationWarning(UserWarning):
     """A calibration that is weaker than it looks (few labels of a class, a verifier not shown better than chance)."""
-
-
-@contextmanager
-def fitting_libraries() -> Generator[None, None, None]:
-    """Around imports that only fitting needs: a missing one is named, with the extra that installs it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        package = _PACKAGES.get((error.name or "").partition(".")[0])
-        if package is None:
-            raise
-        raise MissingDependencyError("fitting or reporting a calibration", package, "calibrate") from error

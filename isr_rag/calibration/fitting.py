@@ -13,10 +13,11 @@ from isr_rag._util.text import languages_of
 from isr_rag.calibration.artefact import BinCalibration, CalibrationArtefact, Fingerprint, PredicateCalibration, joined
 from isr_rag.calibration.calibrators import Tail, VennAbers
 from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
-from isr_rag.calibration.errors import CalibrationError, CalibrationWarning, fitting_libraries
+from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, check_records, data_hash, groups_of
 from isr_rag.core.bounds import TOLERANCE
+from isr_rag.errors import needed_for
 
 BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))
 """Ranges of chunks that are calibrated by themselves if they hold enough items."""
@@ -111,7 +112,7 @@ def _fit_predicate(own: list[CalibrationRecord], settings: FitSettings) -> Predi
 
 def _tested(records: Sequence[CalibrationRecord], settings: FitSettings) -> list[bool]:
     """Which records test the thresholds; whole groups, drawn by the seed."""
-    with fitting_libraries():
+    with needed_for("fitting a calibration", "calibrate"):
         from sklearn.model_selection import GroupShuffleSplit
 
     groups = groups_of(records)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.calibration.checks import scored_labels
-from isr_rag.calibration.errors import CalibrationError, fitting_libraries
+from isr_rag.calibration.errors import CalibrationError
+from isr_rag.errors import needed_for
 
 Floats = NDArray[np.float64]
 Scope = Literal["score", "gate"]
@@ -189,7 +190,7 @@ def _advice(answered: int, needed: int | None) -> str:
 
 
 def _binomial() -> Any:
-    with fitting_libraries():
+    with needed_for("fitting a calibration", "calibrate"):
         from scipy import stats
     return cast(Any, stats).binom
 

@@ -25,7 +25,7 @@ from isr_rag.core.scorer import (
     ScoreRequest,
     Scores,
 )
-from isr_rag.errors import ConfigurationError, ISRError, MissingDependencyError
+from isr_rag.errors import ConfigurationError, ISRError, needed_for
 
 Outcomes = Sequence[Scores | ISRError]
 
@@ -122,12 +122,10 @@ class CachedScorer(_Caching):
     """
 
     def __init__(self, scorer: Scorer, directory: str | Path, *, size_limit: int = 2**30) -> None:
-        try:
+        with needed_for("a cache on disk", "cache"):
             from diskcache import Cache, Timeout
 
             from isr_rag.scorers.raw_disk import RawDisk
-        except ImportError as error:
-            raise MissingDependencyError("a cache on disk", "diskcache", "cache") from error
         super().__init__(scorer)
         self._directory, self._warned = Path(directory), False
         self._failures = (OSError, sqlite3.Error, Timeout)

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from isr_rag.errors import MissingDependencyError, ModelCorruptError, ModelNotFoundError
+from isr_rag.errors import ModelCorruptError, ModelNotFoundError, needed_for
 from isr_rag.scorers import adjudicators
 from isr_rag.scorers.adjudicators import SETUP_COMMAND
 from isr_rag.scorers.local import obtaining
@@ -38,10 +38,8 @@ def cache_directory() -> Path:
     """Where converted models lie: `ISR_RAG_CACHE`, or the user's cache directory."""
     if configured := os.environ.get("ISR_RAG_CACHE"):
         return Path(configured)
-    try:
+    with needed_for("the adjudicator", "local"):
         import platformdirs
-    except ImportError as error:
-        raise MissingDependencyError("the adjudicator", "platformdirs", "local") from error
     return Path(platformdirs.user_cache_dir("isr-rag"))
 
 
@@ -73,11 +71,9 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
         ModelCorruptError: if a file does not have the hash it must have.
         MissingDependencyError: if the packages that convert it are not installed.
     """
-    try:
+    with needed_for("the adjudicator", "local"):
         import huggingface_hub as _  # noqa: F401
         from filelock import FileLock, Timeout
-    except ImportError as error:
-        raise MissingDependencyError("the adjudicator", error.name or "filelock", "local") from error
     wanted, target, cache = adjudicators.STANDARD, model_directory(), cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
@@ -148,11 +144,11 @@ def embedded_scorer(
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
         MissingDependencyError: if a package of the extra "local" is missing.
     """
-    with _loading:  # without the lock, threads that come together would each load it
-        try:
-            return _load(adapter or adjudicators.STANDARD.directory, keep_states, device, in_a_row)
-        except ModuleNotFoundError as error:
-            raise MissingDependencyError("the adjudicator", error.name or "torch", "local") from error
+    with (
+        _loading,
+        needed_for("the adjudicator", "local"),
+    ):  # without the lock, threads that come together would each load it
+        return _load(adapter or adjudicators.STANDARD.directory, keep_states, device, in_a_row)
 
 
 def base_scorer(*, device: str = "auto", dtype: str = "auto", quantization: Quantization | None = None) -> LocalScorer:

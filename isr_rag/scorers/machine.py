@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isr_rag.errors import MissingDependencyError
+from isr_rag.errors import needed_for
 
 if TYPE_CHECKING:
     import torch
@@ -23,10 +23,8 @@ def free_memory(device: torch.device) -> int:
         import torch
 
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
+    with needed_for("a local model", "local"):
         import psutil
-    except ImportError as error:
-        raise MissingDependencyError("a local model", "psutil", "local") from error
     free = int(psutil.virtual_memory().available)
     try:
         limit, used = ((_CGROUP / name).read_text("ascii") for name in ("memory.max", "memory.current"))

@@ -21,7 +21,7 @@ from isr_rag._util.bm25 import tokens
 from isr_rag.core.evidence import neutralise
 from isr_rag.core.predicates import BINARY_LABELS
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
-from isr_rag.errors import ConfigurationError, MissingDependencyError, PromptTooLongError, ScorerError
+from isr_rag.errors import ConfigurationError, PromptTooLongError, ScorerError, needed_for
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -133,11 +133,9 @@ class CrossEncoder(PairScorer):
         dtype: str = "auto",
         quantization: Quantization | None = None,
     ) -> None:
-        try:
+        with needed_for("CrossEncoder", "local"):
             from isr_rag.scorers.local.loading import load_model, weights_fingerprint
             from isr_rag.scorers.local.queue import ScoringQueue
-        except ImportError as error:
-            raise MissingDependencyError("CrossEncoder", "transformers", "local") from error
         if isinstance(model, str):
             loaded, tokenizer = load_model(
                 model, device=device, dtype=dtype, quantization=quantization, classifier=True

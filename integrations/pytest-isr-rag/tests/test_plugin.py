@@ -58,7 +58,7 @@ def test_a_second_pipeline_in_one_test_does_not_take_the_baseline_of_the_first(f
     loaded = ("-p", "pytest_isr_rag.plugin", "-p", "no:isr_rag_regression")
     found = folder.runpytest_inprocess(*loaded, "--rag-update")
     found.assert_outcomes(failed=1)
-    found.stdout.fnmatch_lines(["*give another one a test of its own*"])
+    found.stdout.fnmatch_lines(["*put the other in a test of its own*"])
 
 
 def test_the_header_says_what_the_questions_can_show(folder: pytest.Pytester) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from isr_rag.core.evidence import neutralise, words
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.errors import InvalidInputError, LabelError, MissingDependencyError, PromptTooLongError
+from isr_rag.errors import InvalidInputError, LabelError, PromptTooLongError, needed_for
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -109,10 +109,8 @@ class PromptEncoder:
 
     def forget(self) -> None:
         """Drop the ids that are kept, and with them a lock that a fork may have left locked."""
-        try:
+        with needed_for("tokenising prompts", "local"):
             from cachetools import LRUCache, cached
-        except ImportError as error:
-            raise MissingDependencyError("tokenising prompts", "cachetools", "local") from error
         kept: LRUCache[Any, tuple[str, tuple[int, ...]]] = LRUCache(_KEPT, getsizeof=_nbytes)
         self._kept_ids = cached(kept, key=lambda text: (text,), lock=Lock())(lambda text: (text, self._encode(text)))
 

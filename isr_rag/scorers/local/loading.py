@@ -19,12 +19,11 @@ from isr_rag.errors import (
     ModelCorruptError,
     ModelNotFoundError,
     ScorerError,
+    needed_for,
 )
 
-try:
+with needed_for("a local model", "local"):
     import torch as torch
-except ImportError as error:
-    raise MissingDependencyError("a local model", "torch", "local") from error
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -100,11 +99,10 @@ def in_halves(work: list[W], read: Callable[[list[W]], list[R]], what: Callable[
 def loading(model: str) -> Generator[None, None, None]:
     """Turn what loading raises into typed errors that say what to do."""
     try:
-        yield
+        with needed_for(f"loading {model}", "local"):
+            yield
     except ISRError:
         raise
-    except ImportError as error:
-        raise MissingDependencyError(f"loading {model}", error.name or str(error), "local") from error
     except OSError as error:
         if Path(model).exists() and isinstance(error.__context__, ValueError):  # a configuration that is not JSON
             raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error

@@ -18,17 +18,15 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from isr_rag._util.text import printable
-from isr_rag.errors import ConfigurationError, MissingDependencyError
+from isr_rag.errors import ConfigurationError, needed_for
 from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
 
-try:
+with needed_for("a remote scorer", "server"):
     import anyio as anyio
     import openai
     from anyio.from_thread import BlockingPortal, start_blocking_portal
 
     from isr_rag.scorers.remote.transport import MOST, TOO_MUCH, BoundedClient
-except ImportError as error:
-    raise MissingDependencyError("a remote scorer", error.name or "openai", "server") from error
 
 T = TypeVar("T")
 

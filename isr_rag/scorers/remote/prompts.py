@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from isr_rag.core.evidence import neutralise
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.errors import LabelError, MissingDependencyError, ModelCorruptError, ModelNotFoundError
+from isr_rag.errors import LabelError, ModelCorruptError, ModelNotFoundError, needed_for
 from isr_rag.scorers.local.encoding import PromptEncoder, around_plain, fingerprint
 from isr_rag.scorers.remote.replies import plain
 
@@ -94,10 +94,8 @@ def local_encoder(tokenizer: str | Path | PreTrainedTokenizerBase) -> PromptEnco
     """The served model's tokenizer (a Hub name, a folder, a `.gguf` file or loaded), to render prompts with it here."""
     if not isinstance(tokenizer, (str, Path)):
         return PromptEncoder(tokenizer)
-    try:
+    with needed_for("rendering prompts for a server", "local"):
         from transformers import AutoTokenizer
-    except ImportError as error:
-        raise MissingDependencyError("rendering prompts for a server", "transformers", "local") from error
     path = Path(tokenizer)
     source, extra = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (str(tokenizer), {})
     try:

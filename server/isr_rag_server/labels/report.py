@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from isr_rag._util.files import write_atomically
-from isr_rag.calibration.errors import CalibrationError, fitting_libraries
+from isr_rag.calibration.errors import CalibrationError
+from isr_rag.errors import needed_for
 from isr_rag_server.figures import (
     BLUE,
     GREY,
@@ -323,7 +324,7 @@ def _picture(image: bytes, alt: str) -> str:
 
 
 def _risk_figure(report: ShadowReport) -> bytes:
-    with fitting_libraries():
+    with needed_for("a report of labels", "calibrate"):
         figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
     for released, colour, name in ((True, BLUE, "released"), (False, ORANGE, "not released")):
@@ -346,7 +347,7 @@ def _risk_figure(report: ShadowReport) -> bytes:
 
 
 def _reliability_figure(report: ShadowReport) -> bytes:
-    with fitting_libraries():
+    with needed_for("a report of labels", "calibrate"):
         figure = new_figure(4.8, 4.4)
     axes = figure.subplots()
     share = [row.right.estimate for row in report.bins]
