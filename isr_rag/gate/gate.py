@@ -136,7 +136,7 @@ class ISRGate:
         return cls(loaded, reference, h_star=h_star, orderings=orderings, max_words=words, on_error=on_error)
 
     def _check_reachable(self) -> None:
-        """Refuse a reference of another gate, and a target that it can never reach, instead of abstaining for ever."""
+        """Refuse a reference of another gate, and a target that it can never reach, instead of abstaining forever."""
         if isinstance(self.reference, FittedReference):
             self.reference.check_belongs(self.settings)
         if self.settings.rule.convention == "safe" and isinstance(self.reference, CalibratedReference):

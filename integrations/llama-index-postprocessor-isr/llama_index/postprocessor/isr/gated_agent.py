@@ -198,7 +198,7 @@ class GatedAgent:
             async for event in handler.stream_events():
                 if isinstance(event, InputRequiredEvent):
                     raise InvalidInputError(
-                        "a tool asks a human and would wait for ever, since a GatedAgent passes on nothing that is not "
+                        "a tool asks a human and would wait forever, since a GatedAgent passes on nothing that is not "
                         "judged: let the human decide before the run or after it"
                     )
                 if isinstance(event, (ToolCall, ToolCallResult)) and not called:
