@@ -14,6 +14,7 @@ import pytest
 
 import isr_rag.cli
 from isr_rag import __version__
+from isr_rag.cli import terminal
 
 FACTS = "The Seine flows through Paris.\n"
 ITEM = '{"id": 1, "claim": "c", "evidence": ["a"]}\n'
@@ -191,3 +192,13 @@ def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(tmp_path: Path
     assert again.returncode == 0
     assert "40 lines" in err and "16 of them by an earlier run" in err
     assert len((tmp_path / "out.jsonl").read_text("utf-8").splitlines()) == 40
+
+
+def test_a_log_gets_a_line_a_minute_in_place_of_the_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter(range(0, 400, 20))
+    monkeypatch.setattr(terminal, "perf_counter", lambda: next(seconds))
+    assert terminal.behind_a_bar("deciding", lambda tell: [tell(done, 8) for done in range(8)], after="") == [None] * 8
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines() if line.startswith("deciding: ")]
+    assert lines == ["deciding: 3 of 8", "deciding: 7 of 8"]

@@ -66,13 +66,21 @@ def columns(doing: str) -> tuple[ProgressColumn, ...]:
 def behind_a_bar(doing: str, run: Callable[[Callable[[int, int], None]], _T], *, after: str) -> _T:
     """What `run` returns, which gets a function to call with the number done and of all, for a progress bar.
 
-    `after` says what follows Ctrl-C.
+    Where nobody watches (a log), a line a minute stands for the bar. `after` says what follows Ctrl-C.
     """
-    bar = Progress(*columns(doing), console=console)
+    bar, told = Progress(*columns(doing), console=console), perf_counter()
     task = bar.add_task("", total=None)
+
+    def update(done: int, total: int) -> None:
+        nonlocal told
+        bar.update(task, completed=done, total=total)
+        if not console.is_terminal and perf_counter() - told > 60:
+            told = perf_counter()
+            tell(f"{doing}: {done} of {total}")
+
     try:
         with bar:
-            return run(lambda done, total: bar.update(task, completed=done, total=total))
+            return run(update)
     except KeyboardInterrupt:
         note(f"stopped at {bar.tasks[0].completed:.0f} of {bar.tasks[0].total or 0:.0f}; {after}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
