@@ -48,7 +48,8 @@ class Begun(TypedDict):
         searches: how often the model has asked for evidence, results that came along included.
         sought: an earlier run of the thread asked for evidence, or the messages hold some.
         condensed: the question in words that stand alone, where it was asked for.
-        open: the run has not come to an end, and what it has sought so far may be known to nobody.
+        open: the run has not come to an end: a reply that a later failure took along is known to nobody.
+        lost: an earlier run of the thread never came to its end.
     """
 
     question: str
@@ -58,6 +59,7 @@ class Begun(TypedDict):
     sought: bool
     condensed: NotRequired[str]
     open: NotRequired[bool]
+    lost: NotRequired[bool]
 
 
 @dataclass
@@ -108,6 +110,15 @@ class AgentRun:
         """Whether this run or an earlier one of the thread has asked for evidence, or came with some."""
         return bool(self.begun["searches"] or self.rounds or self.kept or self.begun["sought"])
 
+    def offered(self, *, search: bool) -> None:
+        """Note whether the model's provider can search by itself: what it did in a run that was lost is unknown."""
+        if search and self.begun.get("lost"):
+            self.has_searched()
+
+    def has_searched(self) -> None:
+        """Note that evidence was sought without a tool of the agent."""
+        self.begun = {**self.begun, "sought": True}
+
     def asked_again(self) -> None:
         """Note that the model asks for evidence once more."""
         self.begun = self.begun.copy()
@@ -154,13 +165,16 @@ def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
     results = [message for message in came_along if isinstance(message, ToolMessage) and message.name != PLANS]
     given = [document for message in results for document in documents_of(message)]
     question = str(messages[asked[-1]].text)
+    lost = last is not None and bool(last.get("open") or last.get("lost"))
     if last is not None:
-        sought = bool(last["sought"] or last["searches"] or last.get("open"))
+        sought = bool(last["sought"] or last["searches"])
     else:  # nothing says what was sought in earlier turns, whose messages of tools may be gone
         sought = any(not isinstance(message, SystemMessage) for message in messages[: asked[-1]])
     sought = sought or any(isinstance(message, ToolMessage) for message in messages)
     follows_up, searches = len(asked) > 1, int(bool(results))
-    return Begun(question=question, follows_up=follows_up, given=given, searches=searches, sought=sought, open=True)
+    return Begun(
+        question=question, follows_up=follows_up, given=given, searches=searches, sought=sought, open=True, lost=lost
+    )
 
 
 def finds_evidence(tools: frozenset[str] | None, tool: str) -> bool:

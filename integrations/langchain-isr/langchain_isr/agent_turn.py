@@ -129,6 +129,7 @@ class Turns:
         """One call of the model with its gates; asks for decisions and drafts where it needs them."""
         self._check_tools(request)
         run = AgentRun.of(cast(dict[str, Any], request.state), self.evidence_tools)
+        run.offered(search=_can_search(request))
         yield from self._understood(request, run)
         if run.failed is not None:
             failure = yield from _decided(request, run, Reason.RETRIEVER_FAILED, run.failed)
@@ -146,7 +147,7 @@ class Turns:
         quiet = self.when != "before" or not enough
         response = yield from self._drafted(request, quiet)
         if _searched(response):
-            run.begun = {**run.begun, "sought": True}
+            run.has_searched()
         ungated = self.without_evidence == "pass" and not run.sought
         if _calls(response):
             return (yield from self._passed_on(request, run, response, quiet))
@@ -299,6 +300,14 @@ def _calls(response: ModelResponse[Any]) -> list[str]:
     done = {message.tool_call_id for message in response.result if isinstance(message, ToolMessage)}
     calls = [call for message in response.result if isinstance(message, AIMessage) for call in message.tool_calls]
     return [call["name"] for call in calls if response.structured_response is None and call["id"] not in done]
+
+
+def _can_search(request: ModelRequest[Any]) -> bool:
+    """Whether the provider is offered a tool that the agent does not run, such as a search of the web."""
+    bound = [getattr(request.model, name, None) for name in ("kwargs", "model_kwargs")]
+    settings = [given for given in (*bound, request.model_settings) if isinstance(given, dict)]
+    tools = [*request.tools, *(tool for given in settings for tool in given.get("tools") or [])]
+    return any(isinstance(tool, dict) and tool.get("type") != "function" for tool in tools)
 
 
 def _searched(response: ModelResponse[Any]) -> bool:

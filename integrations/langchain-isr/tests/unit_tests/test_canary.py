@@ -1054,13 +1054,31 @@ def test_a_search_of_the_provider_counts_although_its_run_raised() -> None:
     said = AIMessage([call, {"type": "text", "text": SECRET}])  # type: ignore[list-item]
     replies = iter(["Hello!", said, *[SECRET] * 9])
     gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass", on_abstain="raise")
-    agent = an_agent(lambda messages: next(replies), gated, checkpointer=InMemorySaver())
+    offered = [shelf(), {"type": "web_search"}]
+    agent = an_agent(lambda messages: next(replies), gated, tools=offered, checkpointer=InMemorySaver())
     config = Watch().config()
     assert agent.invoke({"messages": [HumanMessage("Hello!")]}, config)["messages"][-1].text == "Hello!"
-    for _ in range(2):  # in a later turn too
+    for _ in range(3):  # in later turns too
         with pytest.raises(ISRAbstained) as caught:
             agent.invoke(SAID, config)
         assert clean(caught.value)
+
+
+def test_a_run_that_failed_is_no_search_where_the_provider_cannot_search() -> None:
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        calls.append(1)
+        return 1 / 0 if len(calls) == 1 else "Hello!"  # type: ignore[return-value]
+
+    for more, said in (([], "Hello!"), ([{"type": "web_search"}], "I cannot answer")):
+        calls: list[int] = []
+        gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
+        agent = an_agent(reply, gated, tools=[shelf(), *more], checkpointer=InMemorySaver())
+        config = Watch().config()
+        with pytest.raises(ZeroDivisionError):
+            agent.invoke({"messages": [HumanMessage("Hello!")]}, config)
+        for _ in range(2):
+            last = agent.invoke({"messages": [HumanMessage("Hello!")]}, config)["messages"][-1]
+            assert str(last.text).startswith(said)
 
 
 @pytest.mark.parametrize("without", ["pass", "abstain"])
