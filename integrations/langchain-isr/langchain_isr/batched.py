@@ -12,8 +12,8 @@ from langchain_core.runnables import RunnableConfig, RunnableSerializable
 
 from isr_rag import AnswerAudit, Decision, ISRError
 from isr_rag.errors import InvalidTypeError
-from isr_rag.gate.adapters import unquoted
 from langchain_isr.common import State, text_of
+from langchain_isr.quiet import judging
 
 StateOrError = State | Exception
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Judging(Batched, Generic[Judged]):
     def judged(self, inputs: Sequence[Mapping[str, Any]]) -> list[Judged | ISRError]:
         """What the gate makes of the inputs, without run or event; one that fails has its error instead."""
         try:
-            with unquoted(*self._drafts(inputs)):
+            with judging(*self._drafts(inputs)):
                 return list(self._judge(inputs))
         except ISRError as error:
             # One bad input must not take the others with it: each gets its own result or its own error.
@@ -111,7 +111,7 @@ class Judging(Batched, Generic[Judged]):
     async def ajudged(self, inputs: Sequence[Mapping[str, Any]]) -> list[Judged | ISRError]:
         """As `judged`, without blocking the event loop."""
         try:
-            with unquoted(*self._drafts(inputs)):
+            with judging(*self._drafts(inputs)):
                 return list(await self._ajudge(inputs))
         except ISRError as error:
             return [error] if len(inputs) == 1 else [(await self.ajudged([state]))[0] for state in inputs]

@@ -20,7 +20,8 @@ class ChatModelScorer:
 
     The model must return logprobs in `response_metadata["logprobs"]` as OpenAI's API writes them (`ChatOpenAI`
     and its kin do). What is not listed is not impossible: the probability of a label then lies in an interval, and the
-    gate decides on its conservative end. The calls are children of the run that asks for the decision.
+    gate decides on its conservative end. The calls are children of the run that asks for the decision;
+    of those about a draft, which quote it, only tracers hear.
 
     Args:
         model: the chat model; `logprobs`, `top_logprobs` and `max_tokens=1` are bound to it here.

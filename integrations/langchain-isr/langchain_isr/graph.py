@@ -29,7 +29,6 @@ from isr_rag.gate.adapters import (
     core_gate,
     gate_for,
     not_alone,
-    unquoted,
 )
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
@@ -47,7 +46,7 @@ from langchain_isr.common import (
     text_of,
 )
 from langchain_isr.gate import gate_at, require_some_answer
-from langchain_isr.quiet import quiet_config, quietly, refuse_telling
+from langchain_isr.quiet import judging, quiet_config, quietly, refuse_telling
 
 When = Literal["before", "after", "both"]
 RetrieverLike: TypeAlias = Runnable[str, list[Document]]
@@ -321,14 +320,14 @@ _FRESH: State = {"documents": [], "round": 0, KEY: None, "decisions": [], "answe
 
 def _decided(core: CoreGate, item: dict[str, Any]) -> Decision:
     question, draft = item["question"], item["answer"]
-    with unquoted(draft):
+    with judging(draft):
         made = not_alone(core, question, draft)
         return asked(core.decide_batch([item])[0] if made is None else made, question, draft)
 
 
 async def _adecided(core: CoreGate, item: dict[str, Any]) -> Decision:
     question, draft = item["question"], item["answer"]
-    with unquoted(draft):
+    with judging(draft):
         made = not_alone(core, question, draft)
         return asked((await core.adecide_batch([item]))[0] if made is None else made, question, draft)
 

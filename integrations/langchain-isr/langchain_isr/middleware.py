@@ -19,7 +19,7 @@ from langgraph.types import Command
 
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.adapters import MESSAGE, Place, asked, at_each_round, gate_for, unquoted
+from isr_rag.gate.adapters import MESSAGE, Place, asked, at_each_round, gate_for
 from langchain_isr.agent_run import Begun, Found, begin, finds_evidence, found_by, merged
 from langchain_isr.agent_turn import (
     AskForQuestion,
@@ -34,7 +34,7 @@ from langchain_isr.agent_turn import (
 )
 from langchain_isr.audit import AUDIT_EVENT
 from langchain_isr.common import EVENT, handed, text_of
-from langchain_isr.quiet import muted, quietly, refuse_telling
+from langchain_isr.quiet import judging, muted, quietly, refuse_telling
 
 
 class ISRAgentState(AgentState[Any]):
@@ -186,12 +186,12 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                     result = text_of(step.request.model.invoke(step.messages()))
             elif isinstance(step, Decide):
                 gate, question, draft = self._gate(step), step.item["question"], step.item["answer"]
-                with unquoted(draft):
+                with judging(draft):
                     stated = step.stated(gate)
                     result = asked(gate.decide_batch([step.item])[0] if stated is None else stated, question, draft)
                 dispatch_custom_event(EVENT, result.to_dict())
             elif isinstance(step, Audit):
-                with unquoted(step.item["answer"]):
+                with judging(step.item["answer"]):
                     result = self._last.audit_batch([step.item])[0]
                 dispatch_custom_event(AUDIT_EVENT, result.masked().to_dict())
             elif step.quiet:
@@ -217,13 +217,13 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                     result = text_of(await step.request.model.ainvoke(step.messages()))
             elif isinstance(step, Decide):
                 gate, question, draft = self._gate(step), step.item["question"], step.item["answer"]
-                with unquoted(draft):
+                with judging(draft):
                     stated = step.stated(gate)
                     made = (await gate.adecide_batch([step.item]))[0] if stated is None else stated
                 result = asked(made, question, draft)
                 await adispatch_custom_event(EVENT, result.to_dict())
             elif isinstance(step, Audit):
-                with unquoted(step.item["answer"]):
+                with judging(step.item["answer"]):
                     result = (await self._last.aaudit_batch([step.item]))[0]
                 await adispatch_custom_event(AUDIT_EVENT, result.masked().to_dict())
             elif step.quiet:

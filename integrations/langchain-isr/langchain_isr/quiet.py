@@ -6,7 +6,7 @@ Only tracers see it.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from langchain_core.tracers.log_stream import LogStreamCallbackHandler
 from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
 
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.adapters import drafting
+from isr_rag.gate.adapters import drafting, unquoted
 
 NO_STREAM = "nostream"
 """The tag by which LangGraph leaves a model out of its message streams."""
@@ -99,7 +99,24 @@ def _nowhere(_: Any) -> None:
 
 @contextmanager
 def quietly() -> Generator[None, None, None]:
-    """Everything called inside runs under `quiet_config` of the running configuration, and fails as `drafting` says.
+    """Everything called inside runs as `_unheard` says, and fails as `drafting` says."""
+    with _unheard(), drafting("langchain", "langgraph"):
+        yield
+
+
+@contextmanager
+def judging(*drafts: str | None) -> Generator[None, None, None]:
+    """A decision about drafts: what a scorer or reference asks a model of LangChain quotes them, and is not heard.
+
+    Errors lose what they say as `unquoted` has it.
+    """
+    with unquoted(*drafts), nullcontext() if all(draft is None for draft in drafts) else _unheard():
+        yield
+
+
+@contextmanager
+def _unheard() -> Generator[None, None, None]:
+    """Everything called inside runs under `quiet_config` of the running configuration.
 
     Handlers of `register_configure_hook`, which every run gets, hear nothing of it, unless they are tracers.
     """
@@ -114,8 +131,7 @@ def quietly() -> Generator[None, None, None]:
             kind = made if handler is None else type(handler)
             if kind is not None and not _sees(kind):
                 given(var, BaseCallbackHandler())
-        with drafting("langchain", "langgraph"):
-            yield
+        yield
 
 
 def refuse_telling(draft: object) -> None:

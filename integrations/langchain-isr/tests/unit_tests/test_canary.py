@@ -63,9 +63,10 @@ from yaml import YAMLError
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.gate.adapters import unread
-from isr_rag.references import Case
+from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
 from langchain_isr import (
+    ChatModelScorer,
     ISRAbstained,
     ISRAudit,
     ISRChain,
@@ -624,6 +625,27 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_gated_anew() -> None:
         broken[0] = False
         watch.seen += list(built.stream(None, config, stream_mode=MODES, subgraphs=True))
         assert watch.clean() and "cannot answer" in built.get_state(config).values["answer"]
+
+
+def judging_model() -> CoreGate:
+    """A gate that asks a chat model, which is more sure of an answer than it may be of a draft."""
+    top = [{"token": "0", "logprob": -0.1}, {"token": "1", "logprob": -2.5}]
+    said = AIMessage("0", response_metadata={"logprobs": {"content": [{**top[0], "top_logprobs": top}]}})
+    return CoreGate(ChatModelScorer(speaks(said), name="judge"), Oracle(FATES["abstains"]), h_star=0.2)
+
+
+@pytest.mark.parametrize("host", [*sorted(HOSTS), "an agent", "an audited agent"])
+def test_nobody_hears_of_a_draft_what_a_model_that_judges_is_asked(host: str) -> None:
+    watch, traced = Watch(), list[Any]()
+    if host in HOSTS:
+        built = HOSTS[host](watch, DRAFTS["a text"](watch), judging_model())
+    else:
+        built = an_agent(speaking(SECRET), ISRMiddleware(judging_model(), audit="audited" in host))
+    asked = ASKED if host in HOSTS else SAID
+    watch.run(built, asked)
+    assert watch.clean() and "cannot answer" in watch.text()
+    built.invoke(asked, {**watch.config(), "callbacks": [hearing(Runs, traced)]})
+    assert f"Answer: {SECRET}" in repr([one for one in traced if one[0] == "on_chat_model_start"])
 
 
 # --- what is released -------------------------------------------------------------------------------------------------
