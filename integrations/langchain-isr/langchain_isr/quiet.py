@@ -138,15 +138,16 @@ def refuse_telling(draft: object) -> None:
     """Refuse a draft that tells or remembers what it said before a gate has decided.
 
     Raises:
-        ConfigurationError: for a `RunnableWithMessageHistory`, a graph with a store of its own, what prints (`debug`,
-            `verbose`), or handlers and listeners that are no tracers, of the draft itself or anywhere inside it.
+        ConfigurationError: for a `RunnableWithMessageHistory`, a chain with a memory, a graph with a store of its own,
+            what prints (`debug`, `verbose`), or handlers and listeners that are no tracers, of the draft itself or
+            anywhere inside it.
     """
     for part in _parts(draft, set()):
-        if isinstance(part, RunnableWithMessageHistory):
+        own = vars(part)
+        if isinstance(part, RunnableWithMessageHistory) or own.get("memory") is not None:  # of an old chain
             raise ConfigurationError(
                 "the draft keeps a history of what is undecided yet: put the history around the gate"
             )
-        own = vars(part)
         prints = "debug" if "checkpointer" in own else "verbose" if "memory" in own else ""  # a graph, an old chain
         if own.get(prints):
             raise ConfigurationError(f"{type(part).__name__} prints what is undecided yet: leave out {prints}=True")

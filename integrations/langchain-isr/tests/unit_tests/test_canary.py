@@ -30,6 +30,8 @@ from langchain.agents.middleware import (
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
+from langchain_classic.chains import LLMChain
+from langchain_classic.memory import ConversationBufferMemory
 from langchain_core.caches import InMemoryCache as InMemoryLLMCache
 from langchain_core.callbacks import BaseCallbackHandler, get_usage_metadata_callback
 from langchain_core.chat_history import InMemoryChatMessageHistory
@@ -579,6 +581,12 @@ def test_a_draft_with_a_memory_of_its_own_is_refused_and_one_around_the_gate_kee
                 ISRChain(draft=given, after=ISRGate(gate=gate()))
             with pytest.raises(ConfigurationError, match="around the gate"):
                 create_isr_graph(bm25(), given, gate(), when="after", rounds=1)
+    old = LLMChain(llm=speaks(), prompt=PromptTemplate.from_template("{question}"))
+    ISRChain(draft=old | itemtext("text"), after=ISRGate(gate=gate()))
+    remembering = LLMChain(llm=speaks(), prompt=old.prompt, memory=ConversationBufferMemory())
+    for draft in (remembering | itemtext("text"), drafted_with("a function", remembering)):
+        with pytest.raises((ConfigurationError, ValidationError), match="around the gate"):
+            ISRChain(draft=draft, after=ISRGate(gate=gate()))
     chain = a_chain(Watch(), PROMPTED | speaks(), FATES["abstains"])
     around_it = RunnableWithMessageHistory(chain, lambda session_id: history, output_messages_key="answer", **settings)
     around_it.invoke(ASKED, {"configurable": {"session_id": "1"}})
