@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from isr_rag import __version__
+from isr_rag._util.text import well_formed
 from isr_rag.calibration.artefact import CalibrationArtefact, Fingerprint
 from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
@@ -114,7 +115,7 @@ class ReadingAlone(Oracle):
 
 def item_key(query: str, chunks: Sequence[str]) -> str:
     """What makes two labelled items the same one: what is judged, and the evidence in any order."""
-    return json.dumps([normalised(query), *sorted(map(normalised, chunks))], ensure_ascii=False)
+    return well_formed(json.dumps([normalised(query), *sorted(map(normalised, chunks))], ensure_ascii=False))
 
 
 def calibrate(

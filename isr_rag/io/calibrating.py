@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from isr_rag._util.files import sha256_of, write_atomically, write_json
-from isr_rag._util.text import in_markdown
+from isr_rag._util.text import in_markdown, well_formed
 from isr_rag.calibration.card import calibration_card, card_text
 from isr_rag.calibration.checks import FEW_OF_A_CLASS, REFUSED_OF_A_CLASS, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
@@ -88,7 +88,7 @@ def calibrate_reader(
     records: list[CalibrationRecord] = []
     for row in rows:
         item, text, evidence = known[row["id"]]
-        own: dict[str, Any] = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
+        own: dict[str, Any] = {n: well_formed(str(item[n])) for n in ("group", "source") if item.get(n) is not None}
         own |= {name: row[name] for name in _SCORED} | {name: tuple(row[name]) for name in ("q", "q_high")}
         records.append(CalibrationRecord(**own, label=int(item["label"]), text=text, language=" ".join(evidence)))
     fewest = _fewest((record.predicate, record.label) for record in records)
@@ -96,7 +96,7 @@ def calibrate_reader(
     by_predicate = {name: [record for record in records if record.predicate == name] for name in enough}
     thin = min(fewest[name] for name in enough) < FEW_OF_A_CLASS
     artefact = calibrate(gate, [r for r in records if r.predicate in enough], targets=() if thin else (target,))
-    kinds = {name: str(item["kind"]) for name, (item, *_) in known.items() if item.get("kind") is not None}
+    kinds = {name: well_formed(str(item["kind"])) for name, (item, *_) in known.items() if item.get("kind") is not None}
     cards: dict[str, Any] = {}
     scores: dict[str, float] = {}
     for name in enough:

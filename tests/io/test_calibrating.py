@@ -220,3 +220,12 @@ def test_the_bundled_items_can_be_calibrated_on() -> None:
     from isr_rag.gate.labelled import check_labelled
 
     assert len(check_labelled(bundled_items())) == 1574
+
+
+@pytest.mark.parametrize("field", ["claim", "group", "source", "kind"])
+def test_half_a_character_of_an_item_does_not_cost_the_calibration(field: str, tmp_path: Path) -> None:
+    given = items()
+    for item in given[:4]:
+        item[field] += "\ud800"
+    calibrate_reader(overlap(), {"model": "overlap"}, given, tmp_path)
+    assert ISRGate.load(tmp_path, h_star=0.2).reference is not None

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from isr_rag._util.text import well_formed
 from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationMismatchError
 from isr_rag.core.bounds import mean
 from isr_rag.core.decision import Decision
@@ -163,7 +164,7 @@ class ShadowLog:
 
         Raises:
             InvalidInputError: if the decision is about something else than the texts, or the id belongs to another
-                decision or group.
+                decision or group, or is no well-formed text.
             CalibrationMismatchError: if it comes from another scorer or number of orderings.
             OutputError: if it cannot be written.
         """
@@ -204,6 +205,7 @@ class ShadowLog:
         group: str | int | None,
     ) -> tuple[Any, ...] | None:
         """A decision as it is stored; None where nothing was scored."""
+        texts = {name: text and well_formed(text) for name, text in texts.items()}
         predicate = predicate_for(**texts)
         if predicate.template != decision.predicate:
             raise InvalidInputError(
@@ -218,6 +220,8 @@ class ShadowLog:
             )
         if decision.q_bar is None:
             return None
+        if id is not None and well_formed(str(id)) != str(id):
+            raise InvalidInputError(f"the id {str(id)!r:.80} holds half a surrogate pair, which nothing can store")
         chunks = as_chunks(evidence)
         item = {name: text for name, text in texts.items() if text is not None} | {
             "evidence": [{"text": c.text} | ({"title": c.title} if c.title else {}) for c in chunks]
@@ -225,7 +229,7 @@ class ShadowLog:
         return (
             uuid.uuid4().hex if id is None else str(id),
             _key(predicate.query, chunks),
-            None if group is None else hashlib.sha256(str(group).encode()).hexdigest(),
+            None if group is None else hashlib.sha256(str(group).encode("utf-8", "surrogatepass")).hexdigest(),
             decision.predicate,
             json.dumps([decision.q, decision.q_high]),
             _best_alone(decision),

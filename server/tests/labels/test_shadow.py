@@ -404,3 +404,21 @@ def test_a_small_log_is_reported_without_a_comparison(tmp_path: Path) -> None:
     assess(log, plan)
     report = shadow_report(log, plan)
     assert report.shift is None and report.shift_cases == 1
+
+
+@pytest.mark.parametrize("field", ["claim", "evidence", "group"])
+def test_half_a_character_in_a_case_stops_no_collecting(field: str, tmp_path: Path) -> None:
+    """JSON can hold half a surrogate pair, which UTF-8 cannot: the gate reads it as U+FFFD, and so it is kept."""
+    gate = ISRGate(scorer=FixedScorer([0.9], layout="late"), reference=Oracle(0.0))
+    log = ShadowLog.for_gate(gate, tmp_path / "t.sqlite3")
+    items: list[dict[str, Any]] = [{"id": f"c{i}", "claim": f"c{i}", "evidence": ["e"], "group": i} for i in range(3)]
+    items[1][field] = ["e\ud800"] if field == "evidence" else "c\ud800"
+    assert collect(gate, items, log) == 3
+    assert [case.item and case.item["claim"] for case in log.cases(CLAIM, texts_of=["c1"])][1].isprintable()
+
+
+def test_an_id_that_nothing_can_store_is_refused(tmp_path: Path) -> None:
+    gate = ISRGate(scorer=FixedScorer([0.9], layout="late"), reference=Oracle(0.0))
+    log = ShadowLog.for_gate(gate, tmp_path / "t.sqlite3")
+    with pytest.raises(InvalidInputError, match="surrogate"):
+        log.record(gate.decide(["e"], claim="c"), ["e"], claim="c", id="c\ud800")
