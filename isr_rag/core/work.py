@@ -72,7 +72,8 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
         )
     elif not question is answer is claim is None:
         raise InvalidInputError("give a predicate, or question, answer and claim, not both")
-    reference = checked_reference(item.get("reference")) or default
+    reference = checked_reference(item.get("reference"))
+    reference = default if reference is None else reference  # one may be empty, and so false
     if reference is None:
         raise NoReferenceError(
             "a gate without a reference has nothing to trust: run `isr-rag calibrate` and take what it wrote "

@@ -91,7 +91,7 @@ def gate_of_round(gate: ISRGate, rounds: int, predicate: str, reference: Referen
     check_count("rounds", rounds, 1)
     if rounds == 1:
         return gate
-    share = share_of_round(reference or gate.reference, predicate, gate.h_star, rounds)
+    share = share_of_round(gate.reference if reference is None else reference, predicate, gate.h_star, rounds)
     return gate.in_loop(rounds) if share == gate.h_star else gate.with_h_star(share, reference=reference)
 
 

@@ -98,7 +98,7 @@ class ISRGate:
 
             named = f"there is no scorer {scorer!r}; there are {' and '.join(NAMES)}, or give one of isr_rag.scorers"
             require(scorer in NAMES, named)
-            reference = reference or shipped_reference(scorer)
+            reference = shipped_reference(scorer) if reference is None else reference
             scorer = load_scorer(scorer)
         if not isinstance(scorer, Scorer):
             raise InvalidTypeError(f"{type(scorer).__name__} is not a scorer: it needs identity, layout and score()")
@@ -158,7 +158,8 @@ class ISRGate:
 
         ConfigurationError if the target lies outside (0, 1) or can never be reached.
         """
-        return self._with(settings=replace(self.settings, h_star=h_star), reference=reference or self.reference)
+        reference = self.reference if reference is None else reference
+        return self._with(settings=replace(self.settings, h_star=h_star), reference=reference)
 
     def with_on_error(self, on_error: OnError) -> ISRGate:
         """The same gate with another policy, `raise` or `abstain`, for a scorer or reference that fails."""

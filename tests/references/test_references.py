@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from isr_rag import Action, Choice, ISRGate, Reason, Supported
+from isr_rag import Action, Choice, ISRGate, Reason, Supported, acquire
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.settings import Orderings, Settings
 from isr_rag.errors import ConfigurationError, ReferenceFailedError
@@ -192,3 +192,19 @@ def test_a_rate_over_cases_does_not_speak_for_one_case() -> None:
     assert Estimate(0.9, "labels", guarantee="selective").of_this_case == 0.0
     assert Estimate(0.9, "labels", guarantee="selective", pointwise=0.7).of_this_case == 0.7
     assert Estimate(0.9, "labels", guarantee="pointwise").of_this_case == 0.9
+
+
+def test_a_reference_that_is_false_counts_all_the_same() -> None:
+    """An empty table of verdicts is false, and no other reference may speak in its place."""
+
+    class Table(dict[str, float]):
+        needs_scores = False
+
+        def estimate(self, case: Case) -> Estimate:
+            return Estimate(self.get(case.predicate.query, 0.0), "table")
+
+    trusting = ISRGate(FixedScorer([0.99]), Oracle(1.0))
+    assert trusting.decide(["It rains."], reference=Table(), claim="It rains.").p_ref == 0.0
+    assert trusting.with_h_star(0.2, reference=Table()).decide(["It rains."], claim="It rains.").p_ref == 0.0
+    trail = acquire(trusting, lambda query, number, previous: ["It rains."], rounds=2, reference=Table(), claim="c")
+    assert trail.stop == "nothing_new" and trail.decision.p_ref == 0.0
