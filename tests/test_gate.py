@@ -419,6 +419,9 @@ class TestFailures:
         for wrong in ({"scorer": object()}, {"reference": 0.9}, {"reference": lambda case: 1.0}):
             with pytest.raises(InvalidTypeError):
                 gate(**wrong)
+        for layout in ("causal", "Full", None):  # what is not known must not pass for one that no order changes
+            with pytest.raises(ConfigurationError, match="layout"):
+                gate(scorer=FixedScorer([0.99, 0.01], layout=layout))  # type: ignore[arg-type]
 
     def test_without_a_reference_there_is_no_gate(self) -> None:
         one = ISRGate(scorer=FixedScorer([0.9]))

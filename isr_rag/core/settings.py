@@ -95,6 +95,7 @@ class Settings:
     rounds: int = 1
 
     def __post_init__(self) -> None:
+        require(self.layout in get_args(Layout), f"layout is one of {get_args(Layout)}, not {self.layout!r:.80}")
         inside = _is_number(self.h_star) and 0.0 < self.h_star < 1.0
         require(inside, f"h_star must lie in (0, 1), got {self.h_star!r}")
         if self.max_words is not None:
