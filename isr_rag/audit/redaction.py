@@ -18,12 +18,13 @@ from isr_rag.core.bounds import TOLERANCE, settled_by, weigh
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.settings import Settings
 
-_BULLET = re.compile(r"(?:>[ \t]?)*[ \t]*(?:[-*+]|\d{1,9}[.)])?")
-_ITEM = re.compile(r"(?:>[ \t]?)*(?:[ \t]|[-*+]\s|\d{1,9}[.)]\s)")
-_HEADING = re.compile(r"^#{1,6}(?=\s)")
+_BEGIN = re.compile(r"(?P<indent>[> \t]*)(?:(?P<item>[-*+]|\d{1,9}[.)])[> \t]+)*(?:(?P<h>#{1,6})\s+)?[*_~\"“‘(\[`]*")
+_BULLET = re.compile(r"(?:[-*+>#]|\d{1,9}[.)]|\s)*")
+_UNDERLINED = re.compile(r"[*_ \t]*\r?\n[> \t]*=+[ \t]*$", re.MULTILINE)
+_ORPHAN = re.compile(r"[> \t]*(?:>|=+|-+)")  # a line that nothing is left above
 _STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
-_INDENT = 200  # characters before a heading in which the beginning of its line is looked for
+_INDENT = 200  # characters of a line in which the marks before its words are looked for
 _SHOWN = 90  # characters of a statement on one line of a terminal
 
 
@@ -181,24 +182,32 @@ def _beside(answer: str, statements: Sequence[Statement], kept: Collection[int])
     """Headings and leads of lists under which nothing is kept, and sources that nothing kept refers to."""
     used = {marker.chunk for i in kept for marker in statements[i].markers if marker.text} - {None}
     found: list[int] = []
-    listed = kept_items = False  # whether a list follows, and something of it is kept
+    cited = False  # whether the sources that follow at once are kept
     # from the end: for each level, whether something is kept before the next heading of this level or a higher one
     below = [False] * 8
+    lists: list[tuple[float, bool]] = []  # lists that follow: how far in they stand, and whether an item is kept
+    starts = [0, *(match.end() for match in re.finditer("\n", answer))]
     for i in range(len(statements) - 1, -1, -1):
-        one, first = statements[i], statements[i].span[0]
-        line = answer[max(first - _INDENT, 0) : first].rpartition("\n")[2] + answer[first : one.span[1]][:1]
-        marks = _HEADING.match(line.lstrip()) if len(line) <= _INDENT else None
-        level = len(marks.group()) if marks else 7  # that of words that introduce a list
+        one, (first, last) = statements[i], statements[i].span
+        start = starts[bisect_right(starts, first) - 1]
+        begin = cast(re.Match[str], _BEGIN.match(answer, start, min(first, start + _INDENT)))
+        at = begin.end("indent") if begin["item"] is None else begin.start("item")
+        depth = len(answer[start:at].expandtabs(4)) - 0.5 * (begin["item"] is None)
+        title = one.kind is Kind.HEADING and not one.judged
+        level = len(begin["h"] or "") or (1 if title and _UNDERLINED.match(answer, last) else 7)  # 7: a list's lead
+        listed = inner = False
+        while lists and lists[-1][0] > depth:
+            listed, inner = level == 7, lists.pop()[1] or inner
+        named = one.kind is Kind.SOURCES and bool(used & {marker.chunk for marker in one.markers})
         if i in kept:
             below = [True] * 8
-        elif one.kind is Kind.HEADING and not (one.judged or (kept_items if level == 7 and listed else below[level])):
+        elif (title and not (inner if listed else below[level] or cited)) or (one.kind is Kind.SOURCES and not named):
             found.append(i)
-        if level < 7 or (one.kind is Kind.HEADING and not one.judged):
+        if level < 7 or title:
             below[level:] = [False] * (8 - level)
-        elif one.kind is Kind.SOURCES and not used & {marker.chunk for marker in one.markers}:
-            found.append(i)
-        listed = len(line) > _INDENT or bool(_ITEM.match(line))
-        kept_items = listed and (kept_items or i in kept)
+        # a lead is judged with the beginnings of the items, and with nothing else of them
+        lists.append((depth, inner or named or (i in kept and begin.end() == first)))
+        cited = named or (cited and one.kind is Kind.SOURCES)
     return found
 
 
@@ -221,20 +230,21 @@ def _text(answer: str, gone: list[tuple[int, int]], added: Mapping[int, str]) ->
             first -= 1
         mask[first:last] = b"\1" * (last - first)
     lines: list[str] = []
-    start, places = 0, sorted(added)
+    start, places, emptied = 0, sorted(added), False
     for line in answer.splitlines(keepends=True):
         part = mask[start : start + len(line)]
         here = places[bisect_right(places, start) : bisect_right(places, start + len(line))]
         more = {place - start: added[place] for place in here}
         start += len(line)
         if not any(part) and not more:
-            lines.append(line)
+            emptied = emptied and bool(_ORPHAN.fullmatch(line.rstrip()))
+            lines += [] if emptied else [line]
             continue
         inner = line.rstrip("\r\n")
         ending = line[len(inner) :]
         kept = (more.get(i, "") + ("" if part[i] else c) for i, c in enumerate(inner))
         left = _EMPTY_MARKS.sub("", "".join(kept) + more.get(len(inner), ""))
-        if _BULLET.fullmatch(_HEADING.sub("", left.lstrip()).strip(" \t")):
+        if emptied := bool(_BULLET.fullmatch(left)):
             continue
         indent = line[: len(line) - len(line.lstrip())]
         lines.append(indent + re.sub(r"(?<=\S)[ \t]{2,}(?=\S)", " ", left.lstrip()).rstrip() + ending)

@@ -383,3 +383,23 @@ def test_the_words_before_a_list_do_not_go_out_without_any_of_it() -> None:
     assert "Rome" not in audit(f"Facts about Rome:\n- {false}\n\n{true}").releasable().text
     kept = audit(f"Facts about it:\n- {false}\n- {true}\n\nFurther facts:\n\n{true}").releasable().text
     assert kept == f"Facts about it:\n- {true}\n\nFurther facts:\n\n{true}"
+
+
+FALSE, TRUE = "The Seine flows through Rome.", "Nobody says that the Loire is 1006 kilometres long."
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        (f"- Facts about Rome:\n  - {FALSE}\n- {TRUE}", f"- {TRUE}"),
+        (f"1. **Cost:**\n   - {FALSE}\n2. **Towns:**\n   - {FALSE}\n\n{TRUE}", TRUE),
+        (f"> Facts:\n>\n> - {FALSE}\n\n{TRUE}", TRUE),
+        (f"The Seine is deep because:\n\n- {FALSE} {TRUE}", f"- {TRUE}"),
+        (f"{TRUE} [2]\n\nSources:\n\n- [1] A\n- [2] B", f"{TRUE} [2]\n\nSources:\n\n- [2] B"),
+        (f"{TRUE} [2]\n\n## Rome\n\n{FALSE}\n\n## Sources\n\n[1] A\n[2] B", f"{TRUE} [2]\n\n## Sources\n\n[2] B"),
+        (f"{TRUE}\n\nRome\n====\n\n{FALSE}\n\nTowns\n===\n\n{TRUE}", f"{TRUE}\n\nTowns\n===\n\n{TRUE}"),
+        (f"{TRUE}\n\n## Rome ##\n\n- > - {FALSE}", TRUE),
+    ],
+)
+def test_titles_go_out_with_what_they_stand_over_and_with_nothing_else(answer: str, left: str) -> None:
+    assert audit(answer).releasable(0.3).text == left
