@@ -52,10 +52,15 @@ class Context:
     Attributes:
         question: the question; None where none was given.
         subject: what the last sentence was about; empty if unknown.
+        heading, lead: what the last sentence stands under, and what introduces the list that it is in.
     """
 
     question: str | None
     subject: str = ""
+    heading: str = ""
+    lead: str = ""
+    _introduced: str = ""  # the lead with its pronoun replaced, and the subject before the list
+    _before: str = ""
 
     def __post_init__(self) -> None:
         if self.question:
@@ -65,26 +70,39 @@ class Context:
 
     def asked(self, part: Part) -> Item:
         """The item to ask a gate about for the next statement: a claim, or the question with an answer."""
-        text = part.plain
-        words = len(text.split())
-        stated = may_state(part.lead) and kind_of(part.lead) is not Kind.GREETING
-        if part.item and part.lead and (stated or words <= _FRAGMENT or text[-1] not in ".!。"):
+        text, titled = part.plain, f": {part.heading}".endswith(f": {part.plain}")
+        words, whole = len(text.split()), text[-1] in ".!。"
+        self._enter(part)
+        if part.item and part.lead:
             self.note(text)
-            return {"claim": f"{self.resolved(part.lead)} {text}"}
+            stated = may_state(part.lead) and kind_of(part.lead) is not Kind.GREETING
+            if stated or words <= _FRAGMENT or not whole or _PRONOUN.match(text):
+                return {"claim": f"{self._introduced} {text}"}
         if self.question and not part.lead and words <= BARE_ANSWER and not VERB.search(text):
             return {"question": self.question, "answer": text.rstrip(",;:–—-! ")}
-        claim = self.resolved(text)
-        if text != part.heading:
-            self.note(claim)
-        if part.item and part.heading and len(text.split()) <= _FRAGMENT and text[-1] not in ".!。":
+        claim = text if titled else self.resolved(text)
+        if not titled:
+            self.note(text)
+        if part.item and part.heading and claim == text and words <= _FRAGMENT and not whole:
             claim = f"{part.heading}: {claim}"
         return {"claim": claim}
 
+    def _enter(self, part: Part) -> None:
+        """What a pronoun stands for is looked for under the same heading, and in the same list or before it."""
+        if part.heading != self.heading:
+            self.heading, self.subject, self.lead = part.heading, "", ""
+        if part.lead != self.lead:
+            self.subject = self._before = self._before if self.lead else self.subject
+            self._introduced, self.lead = self.resolved(part.lead), part.lead
+            self.subject = "" if part.lead else self.subject
+
     def resolved(self, text: str) -> str:
-        """The sentence with a leading pronoun replaced by the subject of the sentence before."""
+        """The sentence with a leading pronoun replaced by the subject of the one before, or after its title."""
         found = _PRONOUN.match(text)
-        if not self.subject or found is None or _EXPLETIVE.search(text[: found.end() + 60]):
+        if found is None or _EXPLETIVE.search(text[: found.end() + 60]):
             return text
+        if not self.subject:
+            return f"{self._introduced if self.lead else self.heading + ':' * bool(self.heading)} {text}".strip()
         name = self.subject
         if found["before"] and name.startswith(("The ", "A ", "An ")):
             name = name[0].lower() + name[1:]

@@ -27,6 +27,7 @@ LONGEST = 120
 BARE_ANSWER = 4
 """Words of the longest text that is read as a bare answer to the question."""
 
+_TITLES = 8 * LONGEST  # characters of the longest headings that are read with what they stand over
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
 _STRAY = re.compile(r"\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|^\s*#{1,6}\s+")
@@ -119,7 +120,7 @@ class Part:
         plain: its words without markdown and markers.
         markers: the citation markers in it.
         lead: the words that introduce the list it is an item of; empty elsewhere.
-        heading: the heading it is under; empty where there is none.
+        heading: the headings it is under, joined by colons; empty where there is none.
         item: whether it is the first sentence of a list item.
     """
 
@@ -140,6 +141,7 @@ class _Block:
     text: str
     places: tuple[int, ...]
     item: bool
+    level: int = 0  # of a heading
 
     def span(self, first: int, last: int) -> Span:
         return self.places[first], self.places[last - 1] + 1
@@ -148,7 +150,7 @@ class _Block:
 def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
     """The parts of an answer in their order; a yes or no before a sentence is one where something was `asked`."""
     parts: list[Part] = []
-    heading, lead, outer, sources = "", "", "", False
+    heading, lead, outer, sources, titles = "", "", "", False, dict[int, str]()
     for block in _blocks(answer):
         formula = block.kind is Kind.STATEMENT and _FORMULA.fullmatch(
             re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
@@ -156,14 +158,14 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
         kind = Kind.FORMULA if formula else block.kind
         if not block.item:
             lead = outer = ""
-        if kind is Kind.HEADING and _states(plain := plain_text(block.text)):
-            heading, sources, kind = plain if words(plain) <= LONGEST else "", False, Kind.STATEMENT
+        if kind is Kind.HEADING:
+            titles = {level: title for level, title in titles.items() if level < block.level}
+            titles[block.level] = plain = plain_text(block.text)
+            heading = ": ".join(titles.values())  # it is read with each item under it
+            heading, lead, sources = heading if len(heading) <= _TITLES else "", "", bool(_SOURCES.match(plain))
+            kind = Kind.STATEMENT if _states(plain) else kind
         if kind is not Kind.STATEMENT:
-            part = _whole(block, kind, markers)
-            parts.append(part)
-            if kind is Kind.HEADING:
-                heading = part.plain if words(part.plain) <= LONGEST else ""  # it is read with each item under it
-                lead, sources = "", bool(_SOURCES.match(part.plain))
+            parts.append(_whole(block, kind, markers))
             continue
         end = block.places[len(block.text.rstrip()) - 1]
         sources = sources or bool(_SOURCES.match(plain_text(block.text.split("\n", 1)[0])))
@@ -201,18 +203,18 @@ def _blocks(answer: str) -> Iterator[_Block]:
     found = [match for match in _LINE.finditer(answer) if match.group()]
     starts = [match.start() for match in found] or [0]
     lines = [SURROGATE.sub("\ufffd", match.group().rstrip("\r\n").replace("\0", "\ufffd")) for match in found]
-    depth, table, heading = 0, False, False
+    depth, table, level = 0, False, 0
     for token in _markdown().parse(SURROGATE.sub("\ufffd", answer)):
         if token.type in ("table_open", "table_close"):
             table = token.nesting == 1
         elif token.type in ("heading_open", "heading_close"):
-            heading = token.nesting == 1 and token.markup != "-"  # what is above a line may be any text
+            level = int(token.tag[1]) if token.nesting == 1 and token.markup != "-" else 0  # above a line is any text
         elif token.type in ("list_item_open", "list_item_close"):
             depth += token.nesting
         if token.map and token.type in _WHOLE:
             yield _block_of(_WHOLE[token.type], answer, starts, lines, *token.map)
         elif token.map and token.type == "inline" and not table and token.content.strip():
-            yield _inline(token, starts, lines, heading=heading, item=depth > 0)
+            yield _inline(token, starts, lines, level=level, item=depth > 0)
 
 
 def _block_of(kind: Kind, answer: str, starts: list[int], lines: list[str], first: int, last: int) -> _Block:
@@ -222,7 +224,7 @@ def _block_of(kind: Kind, answer: str, starts: list[int], lines: list[str], firs
     return _Block(kind, text, tuple(range(start, start + len(text))), item=False)
 
 
-def _inline(token: Any, starts: list[int], lines: list[str], *, heading: bool, item: bool) -> _Block:
+def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, item: bool) -> _Block:
     """A block of running text; each of its lines is found in the answer's line, after list and quote marks."""
     places: list[int] = []
     first, content = token.map[0], token.content
@@ -239,7 +241,7 @@ def _inline(token: Any, starts: list[int], lines: list[str], *, heading: bool, i
             continue
         start = starts[at] + max(found, 0) if at < len(lines) else (places[-1] + 1 if places else 0)
         places.extend(range(start, start + len(line)))
-    return _Block(Kind.HEADING if heading else Kind.STATEMENT, content, tuple(places), item)
+    return _Block(Kind.HEADING if level else Kind.STATEMENT, content, tuple(places), item, level)
 
 
 def _whole(block: _Block, kind: Kind, markers: Markers) -> Part:

@@ -99,7 +99,7 @@ class Pieces:
             for piece in self.pieces:
                 for first, last in self.sentences(piece) if piece.chunk == chunk else ():
                     found[first, last] = context.resolved(text[first:last])
-                    context.note(found[first, last])
+                    context.note(text[first:last])
             self._alone[chunk] = found
         return self._alone[chunk]
 

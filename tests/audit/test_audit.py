@@ -49,7 +49,26 @@ def test_a_pronoun_is_judged_as_what_it_stands_for() -> None:
     items = audit("Rivers:\n\n- The Seine is 777 kilometres long. It flows through Rome.\n\n").statements
     assert items[2].claim == "The Seine flows through Rome."
     headed = audit("## Key facts about the Seine and its long history\n\nIt flows through Rome.").statements
-    assert headed[1].claim == "It flows through Rome."
+    assert headed[1].claim == "Key facts about the Seine and its long history: It flows through Rome."
+
+
+def test_a_pronoun_does_not_stand_for_what_another_section_or_item_is_about() -> None:
+    seine = "The Seine is 777 kilometres long."
+    sections = audit(
+        f"# Rhine\n\n## Length\n\n{seine} It is old.\n\n# Loire\n\n## Length\n\nIt is short. Its mouth is wide."
+    )
+    listed = audit(
+        f"{seine}\n\nIt passes:\n\n- Paris\n- Rouen\n\nIt ends.\n\nThe Loire:\n\n- It flows through the town of Nantes."
+    )
+    assert [one.claim for one in (*sections.statements, *listed.statements) if one.claim not in ("", seine)] == [
+        "The Seine is old.",
+        "Loire: Length: It is short.",
+        "Loire: Length: Its mouth is wide.",
+        "The Seine passes: Paris",
+        "The Seine passes: Rouen",
+        "The Seine ends.",
+        "The Loire: It flows through the town of Nantes.",
+    ]
 
 
 def test_citations_name_the_sentence_that_carries_the_statement() -> None:
