@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,14 @@ from pytest_isr_rag.betting import highest_wealth, needed
 ALPHA = 0.05
 """Probability with which a pipeline that is no worse fails, over both comparisons."""
 
-_LETTER = r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
-"""What joins with its neighbour to a word or number, in scripts that put spaces between words."""
-_EDGE = rf"(?:(?<!{_LETTER})|(?!{_LETTER}))(?:(?<!\d[.,])|(?!\d))(?:(?<!\d)|(?![.,]\d))"
+_NUMBER = re.compile(r"(?:(?<![^\s(\[])[-−–]?\.?)?(?:\d{1,3}(?: \d{3})+(?!\d)|\d+)(?:[.,·'’_\u066b\u066c]\d+)*")
+"""A number with its sign and all its digits, which points, commas, apostrophes and spaces of thousands join."""
+
+_SPACELESS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\ufe00-\ufe0f\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+"""Scripts that put no spaces between words, and what selects a variant of a sign."""
 
 Pipeline = Callable[[str], str | None]
 """Answers a question; None where it abstains."""
@@ -36,9 +42,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def contains(answer: str, record: Mapping[str, Any]) -> bool:
-    """Whether an answer has one of the record's `answers` in it, as whole words and numbers in any case."""
-    wanted = (re.escape(str(one).casefold()) for one in record["answers"])
-    return any(re.search(f"{_EDGE}{one}{_EDGE}", answer.casefold()) for one in wanted)
+    """Whether an answer has one of the record's `answers` in it, as whole words and whole numbers in any case.
+
+    What a point, a comma, an apostrophe or the space of thousands joins is one number: `500` is not in "1 500", nor
+    `2` in "1,2,3". Spaces and lines may be broken otherwise, and accents written otherwise.
+    """
+    said = _plain(answer)
+    inside = {place for one in _NUMBER.finditer(said) for place in range(one.start() + 1, one.end())}
+    inside |= {i for i in range(1, len(said)) if _joins(said[i - 1]) and _joins(said[i])}
+    for wanted in map(_plain, map(str, record["answers"])):
+        start = said.find(wanted)
+        while start >= 0:
+            if start not in inside and start + len(wanted) not in inside:
+                return True
+            start = said.find(wanted, start + 1)
+    return False
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text.casefold()).split())
+
+
+def _joins(char: str) -> bool:
+    """Whether a character joins with its neighbour to a word, in scripts that put spaces between words."""
+    return (char.isalnum() or unicodedata.category(char) in ("Mn", "Mc")) and not _SPACELESS.match(char)
 
 
 @pytest.fixture
