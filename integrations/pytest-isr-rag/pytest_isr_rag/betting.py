@@ -15,18 +15,23 @@ def wealth(worse: int, better: int) -> float:
     """What a stake of 1 has become after so many questions that became worse and better."""
     n = worse + better
     tail = sum(math.comb(n + 1, k) for k in range(worse + 1))
-    return tail / ((n + 1) * math.comb(n, worse))
+    return _share(tail, (n + 1) * math.comb(n, worse))
 
 
 def highest_wealth(changes: Iterable[int]) -> float:
     """The highest wealth on the way through the questions, in their order: 1 worse, -1 better, 0 as before."""
-    worse = better = 0
-    highest = 1.0
-    for change in changes:
-        if change:
-            worse, better = worse + (change > 0), better + (change < 0)
-            highest = max(highest, wealth(worse, better))
+    highest, tail, ways, count = 1.0, 1, 1, {1: 0, -1: 0}
+    for n, change in enumerate(filter(None, changes), start=1):  # the sums of `wealth`, from those of the step before
+        count[change] += 1
+        ways = ways * n // count[change]
+        tail = 2 * tail + change * ways
+        highest = max(highest, _share(tail, (n + 1) * ways))
     return highest
+
+
+def _share(part: int, whole: int) -> float:
+    """Their quotient, which is too large for a float after about 1,000 questions that became worse."""
+    return part / whole if part.bit_length() - whole.bit_length() < 1000 else math.inf
 
 
 def needed(share: float, alpha: float, power: float = 0.8) -> int:

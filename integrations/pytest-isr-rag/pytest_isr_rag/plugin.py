@@ -147,7 +147,7 @@ def compare(before: Mapping[str, str], now: Mapping[str, str], alpha: float = AL
             which = [key for key, change in zip(order, changes, strict=True) if change > 0]
             reasons.append(
                 f"the pipeline {what} than the baseline: {outcome} in {sum(b for _, b in pairs)} of {len(pairs)} "
-                f"questions, before in {sum(a for a, _ in pairs)} (e-value {evidence:.0f}, {2.0 / alpha:.0f} needed). "
+                f"questions, before in {sum(a for a, _ in pairs)} (e-value {evidence:.3g}, {2.0 / alpha:.0f} needed). "
                 f"Newly {outcome}: {', '.join(which[:10])}{', …' if len(which) > 10 else ''}"
             )
     return reasons

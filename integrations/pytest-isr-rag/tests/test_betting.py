@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -16,6 +17,16 @@ def test_the_wealth_is_a_fair_game_while_nothing_got_worse() -> None:
             after = (wealth(worse + 1, better) + wealth(worse, better + 1)) / 2
             assert after == pytest.approx(wealth(worse, better))
     assert wealth(0, 0) == 1.0 and wealth(10, 0) > 100 and wealth(0, 10) < 0.2
+
+
+def test_the_highest_wealth_is_that_of_some_step_also_among_thousands_of_changes() -> None:
+    changes = [1, 1, 0, -1, 1, 1, 1, -1, -1, -1, 1]
+    steps = [changes[: i + 1] for i in range(len(changes))]
+    expected = max(wealth(step.count(1), step.count(-1)) for step in steps)
+    assert highest_wealth(changes) == pytest.approx(expected)
+    assert highest_wealth([1] * 5000) == math.inf and highest_wealth([-1, 1] * 2500) == 1.0
+    (reason,) = compare({str(i): "right" for i in range(300)}, {str(i): "wrong" for i in range(300)})
+    assert "(e-value 1.35e+88, 40 needed)" in reason
 
 
 @pytest.mark.parametrize(("size", "churn"), [(100, 0.05), (400, 0.2), (1000, 0.4)])
