@@ -84,18 +84,21 @@ def rag_regression(request: pytest.FixtureRequest) -> Callable[..., None]:
             pytest.fail("the baseline holds one pipeline per test: put the other in a test of its own", pytrace=False)
         records = read_questions(questions)
         update = bool(options.getoption("rag_update"))
-        stored: dict[str, dict[str, str]] = json.loads(baseline.read_text("utf-8")) if baseline.exists() else {}
+        stored: dict[str, dict[str, Any]] = json.loads(baseline.read_text("utf-8")) if baseline.exists() else {}
         before = stored.get(request.node.nodeid)
         if not (update or before):
             missing = f"{baseline} holds nothing of this test: run pytest --rag-update once, and commit it"
             pytest.fail(missing, pytrace=False)
+        in_order = json.dumps(sorted(records, key=lambda one: one["id"]), sort_keys=True)
+        asked = hashlib.sha256(in_order.encode()).hexdigest()
+        if not update and before and before.get("questions") != asked:
+            pytest.fail(f"{baseline} is of other questions: run pytest --rag-update and commit it", pytrace=False)
         found = {record["id"]: _outcome(pipeline(record["question"]), record, judge) for record in records}
         if update or not before:
-            baseline.write_text(json.dumps(stored | {request.node.nodeid: found}, indent=1) + "\n", "utf-8")
+            kept = {"questions": asked, "outcomes": found}
+            baseline.write_text(json.dumps(stored | {request.node.nodeid: kept}, indent=1) + "\n", "utf-8")
             return
-        if set(before) != set(found):
-            pytest.fail(f"{baseline} is of other questions: run pytest --rag-update and commit it", pytrace=False)
-        if reasons := compare(before, found):
+        if reasons := compare(before["outcomes"], found):
             pytest.fail("\n".join(reasons), pytrace=False)
 
     return check
@@ -111,8 +114,8 @@ def read_questions(path: Path) -> list[dict[str, Any]]:
         records = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
         if not records or len({str(one["id"]) for one in records}) < len(records):
             raise ValueError("it is empty, or two records share an id")
-        if any(isinstance(one["answers"], str) for one in records):
-            raise ValueError("answers is a list of texts, not a text")
+        if not all(isinstance(one["answers"], list) and all(map(_is_answer, one["answers"])) for one in records):
+            raise ValueError("answers is a list of texts or numbers")
         if any(not str(text).strip() for one in records for text in one["answers"]):
             raise ValueError("an answer is empty; a question without an answer has the list []")
         return [
@@ -121,6 +124,10 @@ def read_questions(path: Path) -> list[dict[str, Any]]:
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise pytest.UsageError(f"{path} has no lines of {{id, question, answers}}: {error!r}") from error
+
+
+def _is_answer(value: object) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
 def _outcome(answer: str | None, record: Mapping[str, Any], judge: Judge) -> str:

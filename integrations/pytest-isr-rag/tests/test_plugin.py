@@ -61,6 +61,21 @@ def test_a_second_pipeline_in_one_test_does_not_take_the_baseline_of_the_first(f
     found.stdout.fnmatch_lines(["*put the other in a test of its own*"])
 
 
+@pytest.mark.parametrize("changed", [{"question": "q00"}, {"answers": ["no"]}])
+def test_a_baseline_of_the_same_ids_with_other_questions_or_answers_is_not_compared_with(
+    folder: pytest.Pytester, changed: dict[str, object]
+) -> None:
+    run(folder, [], "--rag-update").assert_outcomes(passed=1)
+    path = folder.path.joinpath("rag_questions.jsonl")
+    lines = path.read_text("utf-8").split("\n")
+    path.write_text("\n".join(lines[::-1]), "utf-8")
+    run(folder, []).assert_outcomes(passed=1)  # their order is not theirs
+    path.write_text("\n".join([json.dumps(json.loads(lines[0]) | changed), *lines[1:]]), "utf-8")
+    other = run(folder, [])
+    other.assert_outcomes(failed=1)
+    other.stdout.fnmatch_lines(["*is of other questions*"])
+
+
 def test_the_header_says_what_the_questions_can_show(folder: pytest.Pytester) -> None:
     found = run(folder, [], "--rag-update", "-v")
     found.stdout.fnmatch_lines(["rag: 200 questions show a change for the worse of 10% of them *"])
@@ -73,9 +88,10 @@ def test_a_file_that_holds_no_questions_is_refused(folder: pytest.Pytester) -> N
 
 def test_an_answer_that_is_no_list_is_refused_and_lines_end_with_newlines_alone(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
-    path.write_text('{"id": 1, "question": "q", "answers": "English Channel"}\n', "utf-8")
-    with pytest.raises(pytest.UsageError, match="list of texts"):
-        read_questions(path)
+    for wrong in ('"English Channel"', "[null]", "[true]", '{"a": 1}', "[[5]]"):
+        path.write_text(f'{{"id": 1, "question": "q", "answers": {wrong}}}\n', "utf-8")
+        with pytest.raises(pytest.UsageError, match="list of texts or numbers"):
+            read_questions(path)
     path.write_text('{"id": 1, "question": "a\u2028b", "answers": ["x"]}\n', "utf-8")
     assert read_questions(path)[0]["question"] == "a\u2028b"
 
