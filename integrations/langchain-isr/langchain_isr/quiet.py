@@ -21,6 +21,7 @@ from langchain_core.callbacks import (
     UsageMetadataCallbackHandler,
 )
 from langchain_core.documents import Document
+from langchain_core.language_models import BaseLanguageModel
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableGenerator, RunnableLambda, ensure_config
 from langchain_core.runnables.config import var_child_runnable_config
@@ -148,7 +149,7 @@ def refuse_telling(draft: object) -> None:
             raise ConfigurationError(
                 "the draft keeps a history of what is undecided yet: put the history around the gate"
             )
-        prints = "debug" if "checkpointer" in own else "verbose" if "memory" in own else ""  # a graph, an old chain
+        prints = "debug" if "checkpointer" in own else "" if isinstance(part, BaseLanguageModel) else "verbose"
         if own.get(prints):
             raise ConfigurationError(f"{type(part).__name__} prints what is undecided yet: leave out {prints}=True")
         if "checkpointer" in own and own.get("store") is not None:

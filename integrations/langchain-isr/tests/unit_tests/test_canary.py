@@ -563,7 +563,8 @@ def test_a_draft_that_prints_is_refused() -> None:
     old = create_tool_calling_agent(speaks(), [clock], prompt)
     for prints in (True, False):
         executor = AgentExecutor(agent=old, tools=[clock], verbose=prints) | (lambda done: done["output"])
-        for draft in (executor, create_agent(speaks(), [], debug=prints) | TEXT):
+        told = clock.model_copy(update={"verbose": prints})  # a tool, which may draft too
+        for draft in (executor, create_agent(speaks(), [], debug=prints) | TEXT, told):
             with pytest.raises((ConfigurationError, ValidationError), match="prints") if prints else nullcontext():
                 ISRChain(draft=draft, after=ISRGate(gate=gate()))
     ISRChain(draft=PROMPTED | ScriptedModel(reply=lambda messages: SECRET, verbose=True), after=ISRGate(gate=gate()))
