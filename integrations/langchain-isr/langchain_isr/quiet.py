@@ -140,10 +140,10 @@ def refuse_telling(draft: object) -> None:
 
     Raises:
         ConfigurationError: for a `RunnableWithMessageHistory`, a chain with a memory, a graph with a store of its own,
-            what prints (`debug`, `verbose`), or handlers and listeners that are no tracers, of the draft itself or
-            anywhere inside it.
+            one with a checkpointer or a cache that a function calls, what prints (`debug`, `verbose`), or handlers and
+            listeners that are no tracers, of the draft itself or anywhere inside it.
     """
-    for part in _parts(draft, set()):
+    for part, called in _parts(draft, set()):
         own = vars(part)
         if isinstance(part, RunnableWithMessageHistory) or own.get("memory") is not None:  # of an old chain
             raise ConfigurationError(
@@ -157,6 +157,11 @@ def refuse_telling(draft: object) -> None:
                 "the draft keeps what is undecided yet in a store of its own: give that to a graph around the gate, "
                 "where the draft can read it"
             )
+        if called and "checkpointer" in own and (own["checkpointer"] or own.get("cache") is not None):
+            raise ConfigurationError(
+                "a function of the draft calls a graph with a checkpointer or a cache of its own, which on a thread of "
+                "its own keeps what is undecided yet: make it a step of the draft, or compile it without"
+            )
         callbacks = own.get("callbacks") or (own.get("config") or {}).get("callbacks") or []
         handlers = callbacks.handlers if isinstance(callbacks, BaseCallbackManager) else callbacks
         if len(_tracers(handlers)) < len(handlers) or own.get("config_factories"):
@@ -165,18 +170,22 @@ def refuse_telling(draft: object) -> None:
             )
 
 
-def _parts(value: Any, seen: set[int]) -> Iterator[Runnable[Any, Any]]:
-    """The runnables that a runnable or function is made of, as far as they can be found."""
-    if id(value) in seen:
+def _parts(value: Any, seen: set[tuple[int, bool]], called: bool = False) -> Iterator[tuple[Runnable[Any, Any], bool]]:
+    """The runnables that a runnable or function is made of, as far as they can be found; whether a function calls them.
+
+    What a function calls it may call with a configuration of its own.
+    """
+    if (id(value), called) in seen:
         return
-    seen.add(id(value))
+    seen.add((id(value), called))
     inner: Any = ()
+    functions: Any = ()
     if isinstance(value, Runnable):
-        yield value
+        yield value, called
         inner = [*vars(value).values()]
         if isinstance(value, (RunnableLambda, RunnableGenerator)):
             with suppress(ValueError):  # a variable of a closure that is not set yet
-                inner += [part for own in inner if callable(own) for part in RunnableLambda(own).deps]
+                functions = [part for own in inner if callable(own) for part in RunnableLambda(own).deps]
     elif isinstance(value, (list, tuple)):
         inner = value
     elif isinstance(value, dict):
@@ -184,14 +193,15 @@ def _parts(value: Any, seen: set[int]) -> Iterator[Runnable[Any, Any]]:
     elif "bound" in getattr(value, "__dict__", ()):  # a node of a graph
         inner = [value.bound]
     elif isinstance(value, partial):
-        inner = [value.func, *value.args, *value.keywords.values()]
+        functions = [value.func, *value.args, *value.keywords.values()]
     elif callable(value) and not isinstance(value, type):  # a function, a method with its object, an object
         held = getattr(value, "__self__", value) if isinstance(value, MethodType) else value
-        inner = [held] if isinstance(held, Runnable) else [*getattr(held, "__dict__", {}).values()]
-        inner += [part for cell in getattr(value, "__closure__", None) or () for part in _content(cell)]
-    for part in inner:
-        if not isinstance(part, _PLAIN):
-            yield from _parts(part, seen)
+        functions = [held] if isinstance(held, Runnable) else [*getattr(held, "__dict__", {}).values()]
+        functions += [part for cell in getattr(value, "__closure__", None) or () for part in _content(cell)]
+    for parts, by_function in ((inner, called), (functions, True)):
+        for part in parts:
+            if not isinstance(part, _PLAIN):
+                yield from _parts(part, seen, by_function)
 
 
 def _content(cell: CellType) -> list[Any]:

@@ -438,6 +438,23 @@ def test_a_draft_with_a_store_of_its_own_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", sorted(HOSTS))
+@pytest.mark.parametrize("keeps", ["a checkpointer", "a cache"])
+def test_a_function_that_calls_a_graph_on_a_thread_of_its_own_leaves_nothing_there(host: str, keeps: str) -> None:
+    watch = Watch()
+    settings: Any = {"cache": watch.cache, "cache_policy": CachePolicy()}
+    graph = inner(watch.savers[1]) if keeps == "a checkpointer" else inner(**settings)
+
+    def called(state: Any) -> str:
+        return str(graph.invoke({"question": state["question"]}, {"configurable": {"thread_id": "own"}})["text"])
+
+    with pytest.raises((ConfigurationError, ValidationError), match="compile it without"):
+        watch.stream(HOSTS[host](watch, RunnableLambda(called), FATES["abstains"]), ASKED)
+    bound = graph.with_config(configurable={"thread_id": "own"}) | TEXT
+    watch.stream(HOSTS[host](watch, bound, FATES["abstains"]), ASKED)
+    assert watch.clean() and "cannot answer" in watch.text()
+
+
+@pytest.mark.parametrize("host", sorted(HOSTS))
 def test_what_langgraph_logs_of_a_draft_that_is_tried_again_does_not_quote_it(
     host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
