@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 from langchain.agents.middleware import ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.messages.tool import tool_call
 from langchain_core.runnables import ensure_config
 from langgraph.types import Command
 from pydantic import TypeAdapter, ValidationError
@@ -347,11 +348,12 @@ def _rebuilt(response: ModelResponse[Any], judged: str) -> ModelResponse[Any]:
         return ModelResponse([cast(AIMessage, replaced(said[-1], judged, {}))])
     plain: Any = json.loads(judged)
     made: list[BaseMessage] = []
+    done = {message.tool_call_id for message in response.result if isinstance(message, ToolMessage)}
     for message in response.result:
         if isinstance(message, ToolMessage):
             made.append(ToolMessage(judged, name=message.name, tool_call_id=message.tool_call_id))
         elif isinstance(message, AIMessage):
-            calls = [ToolCall(name=c["name"], id=c["id"], args=plain) for c in message.tool_calls]
+            calls = [tool_call(name=c["name"], id=c["id"], args=plain) for c in message.tool_calls if c["id"] in done]
             anew = cast(AIMessage, replaced(message, "" if calls else judged, {}))
             made.append(anew.model_copy(update={"tool_calls": calls}))
     draft = response.structured_response

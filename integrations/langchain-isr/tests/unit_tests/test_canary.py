@@ -798,6 +798,19 @@ def test_a_structured_answer_is_made_anew_from_what_was_judged(strategy: str, sc
     assert watch.clean(done, judged, getattr(answer, "thoughts", ""))
 
 
+def test_a_call_beside_a_structured_answer_is_neither_made_nor_kept() -> None:
+    calls = [ToolCall(name=name, args={"name": "Seine"}, id=name) for name in ("Plain", SECRET, "clock")]
+    watch = Watch()
+    agent = an_agent(
+        speaking(AIMessage("", tool_calls=calls)), ISRMiddleware(gate()), response_format=ToolStrategy(Plain)
+    )
+    watch.run(agent, SAID)
+    done = agent.invoke(SAID)
+    assert watch.clean(done) and done["structured_response"] == Plain("Seine")
+    (call,) = [call for message in done["messages"][2:] for call in getattr(message, "tool_calls", [])]
+    assert (call["name"], call["type"]) == ("Plain", "tool_call")
+
+
 @pytest.mark.parametrize("schema, args", [(Metres, {"length": 777}), (Split, {"names": SECRET})])
 @pytest.mark.filterwarnings("error")
 def test_a_structured_answer_that_its_json_would_change_is_an_error_that_does_not_quote_it(
