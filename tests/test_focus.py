@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, strategies as st
@@ -10,10 +10,12 @@ from hypothesis import given, strategies as st
 from isr_rag import Decision, ISRGate
 from isr_rag.core.decision import Focus
 from isr_rag.core.evidence import Chunk, choose, words
+from isr_rag.core.exact import missing_numbers
 from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import PromptTooLongError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
+from tests.complexity.growth import peak
 
 
 def focus(chunks: list[Chunk], query: str, budget: int) -> tuple[tuple[Chunk, ...], Focus | None]:
@@ -23,6 +25,20 @@ def focus(chunks: list[Chunk], query: str, budget: int) -> tuple[tuple[Chunk, ..
 
 FILLER = "Weather was discussed at length by everyone. Nothing else happened on that day. "
 LONG = FILLER * 5 + "Kepler published the harmonic law in 1619. " + FILLER * 5
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda chunks: choose(chunks, "anything", 50),
+        lambda chunks: missing_numbers("There are 17 km.", chunks, None),
+    ],
+    ids=["choosing", "numbers"],
+)
+def test_many_words_take_little_memory_beside_their_text(step: Callable[[list[Chunk]], object]) -> None:
+    step([Chunk("A way of 17 km. " * 20)])  # first imports
+    text = "ab " * 100_000
+    assert peak(lambda: step([Chunk(text)])) < 15 * len(text)
 
 
 def test_short_evidence_is_read_whole() -> None:

@@ -39,7 +39,7 @@ _SQUARE = (
 _CONTROL_TOKENS = re.compile(
     r"<(?=\|[^<>|\n]{1,64}\|>)"  # ChatML, Llama 3, Phi, Qwen, Cohere: <|im_start|>
     r"|<(?=｜[^<>｜\n]{1,64}｜>)"  # DeepSeek: <｜User｜>
-    rf"|<(?=/?(?!(?:{_HTML})/?>)[^\s<>/@.][^\s<>@./]{{0,63}}>)"  # Gemma, StarCoder, Nemotron: <start_of_turn>
+    rf"|<(?=/?[^\s<>@./]{{1,64}}>)(?!/?(?:{_HTML})/?>)"  # Gemma, StarCoder, Nemotron: <start_of_turn>
     r"|<(?=</?SYS>>)"  # Llama 2: <<SYS>>
     rf"|\[(?=/?(?:{_SQUARE})\])"  # Mistral, GLM, BERT: [/INST]
     r"|\[(?=\|[^\[\]|\n]{1,64}\|\])"  # EXAONE: [|user|]
@@ -259,7 +259,7 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
 
 
 def _size(chunk: Chunk) -> int:
-    return len(_WORD.findall(f"{chunk.text.replace('…', '')} {chunk.title or ''}"))
+    return words(f"{chunk.text.replace('…', '')} {chunk.title or ''}")
 
 
 def first_words(text: str, most: int) -> str:

@@ -40,11 +40,11 @@ _MONTHS = {name: i for i in range(1, 13) for name in (calendar.month_name[i], ca
 _MONTH = rf"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
 _DATE = re.compile(
-    rf"\b(?P<d1>{_DAY})(?: day)? (?:of )?(?P<m1>{_MONTH})(?:,? (?P<y1>\d{{4}})\b)?"
+    rf"(?=[\dA-Z])(?:\b(?P<d1>{_DAY})(?: day)? (?:of )?(?P<m1>{_MONTH})(?:,? (?P<y1>\d{{4}})\b)?"
     rf"|\b(?P<m2>{_MONTH}) (?:the )?(?P<d2>{_DAY})(?!:)(?:,? (?P<y2>\d{{4}})\b)?"
     rf"|\b(?P<m3>{_MONTH}),? (?:of )?(?P<y3>\d{{4}})\b"
     r"|(?<!\d)(?P<y4>[12]\d{3})(?P<_>[-/.]?)(?P<m4>0?[1-9]|1[0-2])(?P=_)(?P<d4>[0-3]?\d)(?!\d)"
-    r"|\b(?P<y5>[12]\d{3})-(?P<m5>0[1-9]|1[0-2])\b"
+    r"|\b(?P<y5>[12]\d{3})-(?P<m5>0[1-9]|1[0-2])\b)"
 )
 _VALUE = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)+|\d+"
 _NUMBER = re.compile(rf"(?<![\w.,:/-])(?P<value>{_VALUE})(?P<tail>(?:(?:st|nd|rd|th)s?|['’]?s)\b)?")
@@ -76,7 +76,7 @@ _FRACTION = r"\b(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"
 _SCALED = rf"(?<![\w.])(?<![\d,],)(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b)[ -]?({'|'.join(_SCALES)})\b"
 _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}\b)"), ","),
-    (re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s+"), " "),
+    (re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s{2,}|[^\S ]"), " "),
     (re.compile(r"(\d?) ?([¼½¾⅐-⅞])"), lambda m: f"{int(m[1] or 0) + unicodedata.numeric(m[2]):.4g}"),
     (re.compile(_FRACTION), lambda m: f"{float(m[1] or 0) + int(m[2]) / int(m[3]):.4g}"),
     (re.compile(r"\b(?:hundreds|thousands|[a-z]*illions|dozens|tens|scores)\b", re.I), "many"),
