@@ -17,6 +17,7 @@ import isr_rag
 from isr_rag import Action, Choice, Custom, Decision, ISRGate, Reason, Refuted, Sufficient, Supported
 from isr_rag.core import bounds
 from isr_rag.core.bounds import weigh
+from isr_rag.core.evidence import Chunk
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.core.settings import Case, Convention, Estimate, Orderings, Rule, Settings
@@ -205,6 +206,18 @@ class TestPredicates:
     def test_a_custom_target_is_the_column_of_g(self) -> None:
         predicate = Custom("n", "t", "ask", labels=("no", "yes"), target=1)
         assert gate([0.2]).decide(EVIDENCE, predicate=predicate).q_bar == pytest.approx(0.8)
+
+    @pytest.mark.parametrize("target", [-1, 2, "1"])
+    def test_a_target_that_no_label_has_is_refused(self, target: Any) -> None:
+        class Own:
+            template, query = "own/1", "c"
+
+            def render(self, chunks: Sequence[Chunk], *, topic_first: bool = True) -> Prompt:
+                return Supported(claim="c").render(chunks, topic_first=topic_first)
+
+        Own.target = target  # type: ignore[attr-defined]
+        with pytest.raises(ConfigurationError, match="target"):
+            gate([0.02]).decide(EVIDENCE, predicate=Own())  # type: ignore[arg-type]
 
 
 class TestNoEvidence:

@@ -19,7 +19,7 @@ from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.predicates import Predicate, Supported, predicate_for
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import TOPIC_LAST, Scorer, ScoreRequest, Scores
-from isr_rag.core.settings import Case, CloseReference, Estimate, Reference, Settings, consult
+from isr_rag.core.settings import Case, CloseReference, Estimate, Reference, Settings, consult, require
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError, ScorerError
 
 Values = tuple[float, ...]
@@ -175,6 +175,9 @@ class Work:
             self.decision = self.decided(Reason.NO_EVIDENCE)
             return
         self.prompt: Prompt = self.predicate.render(reading.chunks, topic_first=self.settings.layout not in TOPIC_LAST)
+        target, labels = self.predicate.target, len(self.prompt.labels)
+        known = target is None or target in range(labels)
+        require(known, f"the predicate {self.predicate.template} has the target {target!r}, of {labels} labels")
         if self.settings.invariant:
             self.orderings = (tuple(range(n)),)
         else:
