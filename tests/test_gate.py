@@ -328,6 +328,8 @@ class TestFailures:
             Scores(np.full((6, 2), 0.7), 6),
             Scores(np.full((6, 2), -np.inf), 6),
             Scores(np.full((6, 2), np.inf), 6),
+            Scores([["a", "b"]] * 6, 6),  # type: ignore[arg-type]
+            Scores(np.log(np.full((6, 2), 0.5)), None),  # type: ignore[arg-type]
             "nonsense",
             [],
             RuntimeError("lost the device"),
@@ -393,7 +395,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         "setting",
         [
-            *({"h_star": value} for value in (0, 1, -0.1, 1.5, float("nan"), "0.05", None, True)),
+            *({"h_star": value} for value in (0, 1, -0.1, 1.5, float("nan"), "0.05", None, True, 10**400)),
             {"orderings": "uniform"},
             {"rule": "paper"},
             {"on_error": "ignore"},
@@ -501,7 +503,7 @@ def test_what_a_reference_says_is_taken_as_plain_python() -> None:
             self._said = said
 
         def estimate(self, case: Case) -> Estimate:
-            return Estimate(0.99, "mine", **self._said)
+            return Estimate(0.99, **{"source": "mine", **self._said})
 
     sure = FixedScorer([0.99])
     decision = ISRGate(sure, Says(guaranteed=np.bool_(False))).decide(["It rains."], claim="It rains.")
@@ -510,6 +512,13 @@ def test_what_a_reference_says_is_taken_as_plain_python() -> None:
     assert type(exact.to_dict()["threshold_reached"]) in (bool, type(None))
     with pytest.raises(ReferenceFailedError, match="not a probability"):
         ISRGate(sure, Says(pointwise=7.0)).decide(["It rains."], claim="It rains.")
+    quiet = ISRGate(sure, Says(source=None, remark=None)).decide(["It rains."], claim="It rains.")
+    assert quiet.answered and Decision.from_json(quiet.to_json()) == quiet
+    for odd in (np.array([True, False]), 10**400):
+        with pytest.raises(ReferenceFailedError):
+            ISRGate(sure, Says(guaranteed=odd, pointwise=odd)).decide(["It rains."], claim="It rains.")
+    outside = ISRGate(sure, Says(outside=np.bool_(True))).decide(["It rains."], claim="It rains.")
+    assert outside.reason is Reason.OUTSIDE_CALIBRATION
 
 
 def test_a_refutation_that_holds_is_told_as_one_and_targets_may_be_numbers_of_numpy() -> None:

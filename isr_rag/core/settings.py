@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import FAMILIES, Family
@@ -20,6 +20,7 @@ from isr_rag.errors import ConfigurationError, ISRError, ReferenceFailedError
 Convention = Literal["safe", "paper"]
 OnError = Literal["raise", "abstain"]
 MaxWords = int | Literal["auto"] | None
+_TEXTS = ("source", "guarantee", "outside", "remark")  # of an estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(value < math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,25 +261,26 @@ def checked_calibration(calibration: object) -> None:
 
 
 def consult(reference: Reference, case: Case) -> Estimate:
-    """A reference's estimate, checked: whatever else it raises or returns becomes a ReferenceFailedError."""
+    """A reference's estimate in plain values: whatever else it raises or returns becomes a ReferenceFailedError."""
     name = type(reference).__name__
     try:
         given = cast(object, reference.estimate(case))
+        if not isinstance(given, Estimate):
+            raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is not an Estimate")
+        p_ref = probability(given.p_ref, name)
+        if (target := cast(object, given.target)) is not None:
+            labels = len(case.predicate.render(case.chunks[:1]).labels)
+            if not (type(target) is int and 0 <= target < labels):
+                raise ReferenceFailedError(f"the reference {name} names the label {target!r}, of {labels}")
+        guaranteed = None if given.guaranteed is None else bool(given.guaranteed)  # numpy's False is not False
+        pointwise = None if given.pointwise is None else probability(given.pointwise, f"{name} (pointwise)")
+        lowest = None if given.lowest_h_star is None else probability(given.lowest_h_star, f"{name} (lowest_h_star)")
+        texts: dict[str, Any] = {one: str(getattr(given, one) or "") for one in _TEXTS}
+        return replace(given, p_ref=p_ref, guaranteed=guaranteed, pointwise=pointwise, lowest_h_star=lowest, **texts)
     except ISRError:
         raise
     except Exception as error:
-        raise ReferenceFailedError(f"the reference {name} raised {type(error).__name__}: {error}") from error
-    if not isinstance(given, Estimate):
-        raise ReferenceFailedError(f"the reference {name} returned {given!r}, which is not an Estimate")
-    p_ref = probability(given.p_ref, name)
-    if (target := cast(object, given.target)) is not None:
-        labels = len(case.predicate.render(case.chunks[:1]).labels)
-        if not (type(target) is int and 0 <= target < labels):
-            raise ReferenceFailedError(f"the reference {name} names the label {target!r}, of {labels}")
-    guaranteed = None if given.guaranteed is None else bool(given.guaranteed)  # numpy's False is not False
-    pointwise = None if given.pointwise is None else probability(given.pointwise, f"{name} (pointwise)")
-    lowest = None if given.lowest_h_star is None else probability(given.lowest_h_star, f"{name} (lowest_h_star)")
-    return replace(given, p_ref=p_ref, guaranteed=guaranteed, pointwise=pointwise, lowest_h_star=lowest)
+        raise ReferenceFailedError(f"the reference {name} failed with {type(error).__name__}: {error}") from error
 
 
 def target_of(predicate: Predicate, estimate: Estimate) -> int:
@@ -294,8 +296,8 @@ def probability(value: object, source: str) -> float:
     """A value as a float in [0, 1]; ReferenceFailedError for anything else, NaN included."""
     try:
         number = float(value)  # type: ignore[arg-type]  # numbers of any library; the except below names the rest
-    except (TypeError, ValueError) as error:
-        raise ReferenceFailedError(f"{source} returned {value!r}, which is not a number") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ReferenceFailedError(f"{source} returned {value!r:.80}, which is not a number") from error
     if not 0.0 <= number <= 1.0:  # also False for NaN
         raise ReferenceFailedError(f"{source} returned {number!r}, which is not a probability in [0, 1]")
     return number

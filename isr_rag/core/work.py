@@ -129,8 +129,11 @@ class _Rows:
         self.passes = 0
 
     def add(self, request: ScoreRequest, scores: Scores) -> None:
-        low, high = checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
-        self.low, self.high, self.passes = self.low + low, self.high + high, self.passes + int(scores.passes)
+        try:
+            low, high = checked_probabilities(scores, len(request.orderings), len(request.prompt.labels))
+            self.low, self.high, self.passes = self.low + low, self.high + high, self.passes + int(scores.passes)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ScorerError(f"the scorer returned something that is not a number: {error}") from error
 
     def of(self, target: int | None) -> tuple[Values, Values]:
         """Both ends of a label's probability for each ordering; no high ends where all are exact, nothing for an open
