@@ -391,6 +391,14 @@ class TestFailures:
             with pytest.raises((InvalidInputError, InvalidTypeError)) as caught:
                 gate().decide_batch([{"evidence": EVIDENCE, "claim": "c"}, bad])  # type: ignore[list-item]
             assert "item 1 of" in "".join(caught.value.__notes__)
+        answers = ({"evidence": EVIDENCE, "answer": answer} for answer in ("The Seine is a river.", " "))
+        with pytest.raises(InvalidInputError) as caught:
+            gate().audit_batch(answers)  # type: ignore[arg-type]
+        assert caught.value.__notes__ == ["in item 1 of the batch of 2"]
+
+    def test_items_may_come_one_by_one(self) -> None:
+        claims = ({"evidence": EVIDENCE, "claim": claim} for claim in "ab")
+        assert len(gate().decide_batch(claims)) == 2  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         "setting",

@@ -26,6 +26,7 @@ from isr_rag.audit.markers import Markers
 from isr_rag.audit.pieces import Pieces
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.audit.statement import Kind
+from isr_rag.core.algorithm import noted
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks
 from isr_rag.core.exact import quotations
@@ -86,7 +87,10 @@ class Audits:
         else:
             calibration.check_belongs(settings.scorer, settings.max_words)
         self._citations = citations
-        self.answers = [OpenAudit(settings, reference, item, calibration) for item in items]
+        self.answers: list[OpenAudit] = []
+        for position, item in enumerate(items := list(items)):
+            with noted(position, len(items)):
+                self.answers.append(OpenAudit(settings, reference, item, calibration))
         self._asked: list[tuple[Inquiry, Question]] = []
 
     @property

@@ -71,7 +71,7 @@ def decide(work: Work) -> Decision | None:
 
 
 @contextmanager
-def _noted(position: int, size: int) -> Generator[None, None, None]:
+def noted(position: int, size: int) -> Generator[None, None, None]:
     """Add to an error that is raised inside which item of a batch it is about."""
     try:
         yield
@@ -84,8 +84,8 @@ def _noted(position: int, size: int) -> Generator[None, None, None]:
 def read_items(items: Sequence[Item | Mapping[str, Any]], default: Reference | None) -> list[CheckedItem]:
     """Check the items of one call; as `read_item`, an ISRError for the first bad one, with a note of its position."""
     checked: list[CheckedItem] = []
-    for position, item in enumerate(items):
-        with _noted(position, len(items)):
+    for position, item in enumerate(items := list(items)):
+        with noted(position, len(items)):
             checked.append(read_item(item, default))
     return checked
 
@@ -109,7 +109,7 @@ def decide_all(works: Sequence[Work], results: Sequence[ScoresOrError], on_error
     remaining = iter(results)
     for position, work in enumerate(works):
         if work.decision is None:
-            with _noted(position, len(works)):
+            with noted(position, len(works)):
                 _decide_one(work, [next(remaining) for _ in work.requests], on_error)
 
 
