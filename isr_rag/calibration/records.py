@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+import numpy as np
 
 from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
@@ -13,7 +15,7 @@ from isr_rag.calibration.errors import CalibrationError
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRecord:
-    """One labelled item, scored.
+    """One labelled item, scored; CalibrationError for chunks or alone out of range.
 
     Attributes:
         id: names the item; unique within its predicate.
@@ -42,6 +44,16 @@ class CalibrationRecord:
     language: str | None = None
     alone: float | None = None
     q_high: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        plain = {one.name: v.item() for one in fields(self) if isinstance(v := getattr(self, one.name), np.generic)}
+        label = plain.get("label", self.label)
+        for name, value in {**plain, "label": int(label) if label in (0, 1) else label}.items():
+            object.__setattr__(self, name, value)  # what a file can hold
+        if not (self.chunks is None or (isinstance(self.chunks, int) and self.chunks >= 1)):
+            raise CalibrationError(f"item {self.id!r}: chunks must be a whole number from 1 on, not {self.chunks!r}")
+        if not (self.alone is None or 0.0 <= self.alone <= 1.0):
+            raise CalibrationError(f"item {self.id!r}: alone must lie in [0, 1], not {self.alone!r}")
 
 
 def check_records(items: Sequence[CalibrationRecord], training: TrainingHashes | None) -> None:

@@ -240,3 +240,16 @@ def test_few_long_items_do_not_stretch_the_range_of_chunks(long: list[int], last
 def test_few_labels_are_said() -> None:
     with pytest.warns(CalibrationWarning, match="fewer than 50 of a class"):
         fit(records(80))
+
+
+def test_records_may_hold_numbers_of_any_library(tmp_path: Path) -> None:
+    plain = [replace(record, chunks=3, alone=record.q_bar, group=None) for record in records(300)]
+    odd = [
+        replace(one, id=np.str_(one.id), label=label(one.label), q_bar=np.float64(one.q_bar), chunks=np.int64(3))
+        for one, label in zip(plain, [np.int64, np.bool_, float, bool] * 75, strict=True)
+    ]
+    fitted = fit(odd)
+    assert fitted == fit(plain) == CalibrationArtefact.load(fitted.save(tmp_path / "calibration.json"))
+    for wrong in ({"chunks": 0}, {"chunks": 2.5}, {"alone": 5.0}, {"alone": float("nan")}):
+        with pytest.raises(CalibrationError, match=next(iter(wrong))):
+            replace(plain[0], **wrong)  # type: ignore[arg-type]
