@@ -67,7 +67,8 @@ def read_reply(reply: object) -> FirstToken:
     usage = said.get("usage")
     count = usage.get("input_tokens" if "output" in said else "prompt_tokens") if isinstance(usage, Mapping) else None
     known = isinstance(count, int) and not isinstance(count, bool) and count >= 0
-    return FirstToken(tuple(c for c in listed if c.logprob > _MASKED) or (chosen,), count if known else None)
+    top = tuple(listed) if any(c.logprob > _MASKED for c in listed) else (chosen,)
+    return FirstToken(top, count if known else None)
 
 
 def _of_completion(reply: Mapping[str, Any]) -> object:
@@ -133,22 +134,33 @@ def plain(token: str) -> str:
 def mass_bounds(first: FirstToken, labels: Labels, asked: int) -> Bounds:
     """Lowest and highest probability of each label, not renormalised, from a list of `asked` candidates.
 
-    A label's listed texts are summed. Each unlisted one adds at most the probability of the least probable listed token
-    (if the list has as many different entries as were asked for), and together at most what the listed tokens leave of
-    1. A text that is listed twice counts once for the lowest probability, twice for the highest.
+    A label's listed texts are summed. Each unlisted one adds at most the least probability among the `asked` most
+    probable entries (a token may be listed beside them for having been drawn; 1 where fewer differ, or one is masked),
+    and together at most what the listed tokens leave of 1. A text that is listed twice counts once for the lowest
+    probability, twice for the highest. It holds for all values that were rounded to those of the list.
     """
     listed: defaultdict[str, list[float]] = defaultdict(list)
-    for text, logprob in first.top:
+    known = [candidate for candidate in first.top if candidate.logprob > _MASKED]
+    for text, logprob in known:
         listed[text].append(math.exp(logprob))
-    different = [max(found) for found in listed.values()]
-    left = max(0.0, 1.0 - sum(different)) + _ROUNDING
-    unlisted = min(different) if len(different) >= asked else 1.0
+    error = math.exp(_error([candidate.logprob for candidate in known]))
+    left = max(0.0, 1.0 - sum(map(max, listed.values())) / error) + _ROUNDING
+    unlisted = 1.0
+    if len(known) == len(first.top) and len(listed) >= asked:
+        unlisted = error * math.exp(sorted((candidate.logprob for candidate in known), reverse=True)[asked - 1])
     low, high = np.zeros(len(labels)), np.zeros(len(labels))
     for i, texts in enumerate(labels):
         found = [listed[text] for text in texts if text in listed]
-        low[i] = sum(map(max, found))
-        high[i] = sum(map(sum, found)) + min((len(texts) - len(found)) * unlisted, left)
+        low[i] = sum(map(max, found)) / error
+        high[i] = error * sum(map(sum, found)) + min((len(texts) - len(found)) * unlisted, left)
     return low, high
+
+
+def _error(values: Sequence[float]) -> float:
+    """The largest error, in nats, of values with as few decimals or bits (bfloat16, float16); 0 for whole floats."""
+    decimals = [0.5 / 10**n for n in range(1, 6) if all(round(x, n) == x for x in values)]
+    bits = [2.0**-n for n in (8, 11) if all((math.frexp(x)[0] * 2**n).is_integer() for x in values)]
+    return max([0.0, *decimals, *(share * -min(values, default=0.0) for share in bits)])
 
 
 def renormalise(low: NDArray[np.float64], high: NDArray[np.float64]) -> Bounds:

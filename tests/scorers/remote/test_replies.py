@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,41 @@ def chat(top: dict[str, float]) -> dict[str, Any]:
 YES_NO = (("1", " 1"), ("0", " 0"))
 
 
-@given(st.lists(st.floats(-12.0, 3.0), min_size=6, max_size=12), st.integers(1, 12), st.permutations(range(6)))
-def test_bounds_hold_the_truth_for_every_list_length(logits: list[float], k: int, places: list[int]) -> None:
+def bfloat16(value: float) -> float:
+    """A number rounded as a server that computes in bfloat16 rounds it."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(mantissa * 256), exponent - 8)
+
+
+AS_SENT: dict[str, Callable[[float], float]] = {
+    "whole": float,
+    "2 decimals": lambda value: round(value, 2),
+    "3 decimals": lambda value: round(value, 3),
+    "bfloat16": bfloat16,
+}
+
+
+@given(
+    st.lists(st.floats(-12.0, 3.0), min_size=6, max_size=12),
+    st.integers(1, 12),
+    st.sampled_from(list(AS_SENT)),
+    st.integers(0, 11),
+    st.integers(0, 2),
+    st.sets(st.integers(0, 11), max_size=3),
+)
+def test_bounds_hold_the_truth_for_every_list(
+    logits: list[float], k: int, form: str, drawn: int, short: int, masked: set[int]
+) -> None:
     texts = ["1", " 1", "0", " 0", "The", "\n", *(f"t{i}" for i in range(len(logits) - 6))]
     values = np.array(logits) - np.logaddexp.reduce(logits)
     truth = {text: float(values[i]) for i, text in enumerate(texts)}
-    top = dict(sorted(truth.items(), key=lambda pair: -pair[1])[:k])
+    probable = sorted(texts, key=truth.__getitem__, reverse=True)
+    listed = dict.fromkeys(probable[: max(1, k - short)])
+    if not short:  # the one that was drawn is listed beside the most probable
+        listed[texts[drawn % len(texts)]] = None
+    top = {text: -9999.0 if i in masked else AS_SENT[form](truth[text]) for i, text in enumerate(listed)}
+    if sum(map(math.exp, top.values())) > 1.02 or max(top.values()) == -9999.0:
+        return  # no list that is read
     low, high = mass_bounds(read_reply(completion(top)), YES_NO, k)
     masses = [math.exp(truth["1"]) + math.exp(truth[" 1"]), math.exp(truth["0"]) + math.exp(truth[" 0"])]
     assert (low <= np.array(masses) + 1e-9).all() and (np.array(masses) <= high + 1e-9).all()
@@ -44,6 +74,12 @@ def test_bounds_hold_the_truth_for_every_list_length(logits: list[float], k: int
         share = masses[0] / sum(masses)
         assert least[0] - 1e-9 <= share <= most[0] + 1e-9
         assert least[1] - 1e-9 <= 1.0 - share <= most[1] + 1e-9
+
+
+def test_a_token_listed_for_having_been_drawn_bounds_no_other() -> None:
+    first = read_reply(completion({"1": math.log(0.4), "0": math.log(0.35), "x": math.log(0.001)}))
+    _, high = mass_bounds(first, (("1",), ("0", " 0")), 2)  # " 0" may have the rest
+    assert high[1] == pytest.approx(0.35 + 0.249, abs=1e-5)
 
 
 def test_both_styles_of_reply_say_the_same() -> None:
