@@ -7,15 +7,16 @@ import json
 import socket
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from isr_rag import ISRGate
-from isr_rag.errors import InvalidInputError, ISRError
-from isr_rag.gate.adapters import drafting, unquoted, unread
+from isr_rag import ISRGate, Reason
+from isr_rag.errors import InvalidInputError, ISRError, ReferenceFailedError, ScorerError
+from isr_rag.gate.adapters import asked, drafting, unquoted, unread
 from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
 
@@ -123,6 +124,19 @@ def test_a_draft_in_any_script_and_with_escapes(draft: str, form: Callable[[str]
         raise ValueError(f"cannot read {form(draft)}")
 
     assert "cannot read" not in str(deciding(quoting, draft))
+
+
+@pytest.mark.parametrize("kind", [ScorerError, ReferenceFailedError, RuntimeError])
+def test_a_failure_that_leads_to_an_abstention_is_told_without_the_draft(kind: type[Exception]) -> None:
+    def quoting(case: Case) -> float:
+        raise kind(f"cannot read {DRAFT}")
+
+    gate = ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(quoting), h_star=0.2, on_error="abstain")
+    decision = gate.decide(["The Seine flows through Paris."], question="Which river flows?", answer=DRAFT)
+    assert DRAFT not in asked(decision, "Which river flows?", DRAFT).detail
+    failed = replace(decision, reason=Reason.RETRIEVER_FAILED, detail=f"the retriever raised ValueError: {DRAFT}")
+    assert asked(failed, "Which river flows?", DRAFT).detail == "the retriever raised ValueError"
+    assert asked(failed, "Which river flows?").detail == failed.detail  # before a draft was made
 
 
 def test_what_quotes_no_draft_is_said() -> None:

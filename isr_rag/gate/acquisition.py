@@ -216,8 +216,7 @@ class _Loop:
         if self.round > 0 and len(self._evidence) == before:
             self.stop = "nothing_new"
             return None
-        more = self.round + 1 < self._rounds
-        return Item(**self._asked, evidence=list(self._evidence.values()), can_acquire=more)
+        return Item(**self._asked, evidence=list(self._evidence.values()), can_acquire=self.round + 1 < self._rounds)
 
     def decided(self, decision: Decision) -> None:
         """Note a decision, and whether the loop ends with it."""

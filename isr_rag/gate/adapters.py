@@ -144,9 +144,14 @@ def not_alone(gate: ISRGate, question: str, answer: str | None = None) -> Decisi
 
 def asked(decision: Decision, question: str, draft: str | None = None) -> Decision:
     """A decision as an adapter hands it on: with its question; of a failure, which may quote the draft, the kind."""
-    failed = draft is not None and decision.reason in (Reason.SCORER_FAILED, Reason.REFERENCE_FAILED)
+    failed = draft is not None and decision.reason.value.endswith("_failed")
     detail = decision.detail.split(": ", 1)[0] if failed else decision.detail
-    return replace(decision, question=question, detail=detail)
+    return replace(decision, question=question, detail="" if failed and _quotes(detail, draft) else detail)
+
+
+def _quotes(said: str, *drafts: str | None) -> bool:
+    told, words = said.casefold(), [w for draft in drafts if draft for w in _QUOTED.findall(draft) or draft.split()]
+    return any(form(word).strip("'\"").casefold() in told for word in words for form in (str, ascii, json.dumps))
 
 
 @contextmanager
@@ -159,9 +164,7 @@ def unquoted(*drafts: str | None) -> Generator[None, None, None]:
         for one in came:
             inner = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
             came += [other for other in inner if other is not None and other not in came]
-        said = " ".join(f"{one} {one.args} {vars(one)}" for one in came).casefold()
-        words = [word for draft in drafts if draft for word in _QUOTED.findall(draft) or draft.split()]
-        if any(form(word).strip("'\"").casefold() in said for word in words for form in (str, ascii, json.dumps)):
+        if _quotes(" ".join(f"{one} {one.args} {vars(one)}" for one in came), *drafts):
             _raise_alone(_silent(error))
         raise
     except BaseException as error:
@@ -205,10 +208,8 @@ def drafting(*frameworks: str) -> Generator[None, None, None]:
     token = _drafting.set(True)
     try:
         yield
-    except Exception as error:
-        _raise_alone(unread(error))
     except BaseException as error:
-        _raise_alone(_stopped(error))
+        _raise_alone(unread(error) if isinstance(error, Exception) else _stopped(error))
     finally:
         _drafting.reset(token)
 

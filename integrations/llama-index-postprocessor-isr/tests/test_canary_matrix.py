@@ -28,7 +28,7 @@ from llama_index.core.workflow import Context, Event, JsonSerializer, StartEvent
 from llama_parts import DraftingLLM, ScriptedLLM, TopKRetriever, fixed, node, recorded
 from pydantic import BaseModel, Field, field_validator
 
-from isr_rag.errors import InvalidInputError, ISRError
+from isr_rag.errors import InvalidInputError, ISRError, RetrieverFailedError
 from isr_rag.references import Case
 from llama_index.postprocessor.isr import (
     AbstainedError,
@@ -307,6 +307,23 @@ def test_no_failure_and_no_audit_of_one_quotes_the_draft(policy: Any, audit: boo
     else:
         answered = queried(engine, run)
         assert not holds_canary(str(answered), answered.metadata, answered.source_nodes)
+
+
+@pytest.mark.parametrize("run", ["query", "aquery"])
+@pytest.mark.parametrize("kind", [RuntimeError, RetrieverFailedError])
+def test_a_search_for_support_of_a_draft_that_fails_does_not_quote_it(run: str, kind: type[Exception]) -> None:
+    def find(query: str, number: int) -> Any:
+        if number:
+            raise kind(f"nothing for {query!r}")
+        return NODES
+
+    synthesizer = get_response_synthesizer(llm=DraftingLLM(write=lambda prompt: SECRET))
+    drafts = RetrieverQueryEngine(TopKRetriever(find), synthesizer)
+    engine = ISRQueryEngine(drafts, gate=fixed(0.0, on_error="abstain"), place="after", rounds=2, message=MESSAGE)
+    with recorded() as (events, _):
+        answered = queried(engine, run)
+    assert answered.metadata["isr"]["reason"] == "retriever_failed"
+    assert not holds_canary(str(answered), answered.metadata, *_of_the_gate(events.events))
 
 
 def breaking(error: Exception) -> Any:
