@@ -326,6 +326,23 @@ def test_a_search_for_support_of_a_draft_that_fails_does_not_quote_it(run: str, 
     assert not holds_canary(str(answered), answered.metadata, *_of_the_gate(events.events))
 
 
+@pytest.mark.parametrize("run", ["query", "aquery"])
+def test_what_a_search_for_support_of_a_draft_logs_does_not_quote_it(
+    run: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def find(query: str, number: int) -> Any:
+        logging.getLogger("llama_index.core").info("> Starting query: %s", query)
+        return [node(f"The Seine flows through Rouen, {number}.", str(number))]
+
+    synthesizer = get_response_synthesizer(llm=DraftingLLM(write=lambda prompt: SECRET))
+    drafts = RetrieverQueryEngine(TopKRetriever(find), synthesizer)
+    engine = ISRQueryEngine(drafts, gate=fixed(0.0), place="after", rounds=2, message=MESSAGE)
+    with caplog.at_level(logging.INFO):
+        assert str(queried(engine, run)) == MESSAGE
+    assert f"> Starting query: {QUESTION}" in caplog.text and "may quote a draft" in caplog.text
+    assert not holds_canary(caplog.text)
+
+
 def breaking(error: Exception) -> Any:
     yield SECRET
     raise error

@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from isr_rag import Decision, ISRGate, aacquire, acquire
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.adapters import asked, not_alone, unquoted
+from isr_rag.gate.adapters import asked, drafting, not_alone, unquoted
 from llama_index.postprocessor.isr.events import ISRDecisionEvent
 
 dispatcher = get_dispatcher(__name__)
@@ -79,7 +80,9 @@ def gather(
         return decided((refused,), nodes, question)
 
     def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
-        return _keep(nodes, fetch(query, number, previous))
+        with _quiet(answer):
+            found = attempt(lambda: fetch(query, number, previous))
+        return _keep(nodes, found)
 
     with unquoted(answer):
         trail = acquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
@@ -95,7 +98,9 @@ async def agather(
         return decided((refused,), nodes, question)
 
     async def retrieve(query: str, number: int, previous: Decision | None) -> Sequence[Chunk]:
-        return _keep(nodes, await fetch(query, number, previous))
+        with _quiet(answer):
+            found = await aattempt(fetch(query, number, previous))
+        return _keep(nodes, found)
 
     with unquoted(answer):
         trail = await aacquire(gate, retrieve, question=question, answer=answer, rounds=rounds)
@@ -118,8 +123,31 @@ def decided(
     return Gathered(decisions, nodes)
 
 
-def _keep(nodes: Nodes, found: Sequence[NodeWithScore]) -> list[Chunk]:
+def attempt(call: Callable[[], Nodes]) -> Nodes | Exception:
+    """What a retrieval gives, or what it raises."""
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+async def aattempt(call: Awaitable[Nodes]) -> Nodes | Exception:
+    """As `attempt`, awaited."""
+    try:
+        return await call
+    except Exception as error:
+        return error
+
+
+def _quiet(draft: str | None) -> AbstractContextManager[None]:
+    """While support of a draft is searched for, by its words, LlamaIndex logs none of them."""
+    return nullcontext() if draft is None else drafting("llama_index", "workflows")
+
+
+def _keep(nodes: Nodes, found: Sequence[NodeWithScore] | Exception) -> list[Chunk]:
     """Add nodes whose text is new to the LLM (ids repeat); equal nodes of one round are all kept."""
+    if isinstance(found, Exception):
+        raise found
     there = Counter(map(chunk_of, nodes))
     for node in found:
         chunk = chunk_of(node)

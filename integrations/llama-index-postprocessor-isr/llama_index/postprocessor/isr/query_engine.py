@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any, Literal
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -30,8 +30,10 @@ from llama_index.postprocessor.isr.evidence import (
     Nodes,
     Rewrite,
     Widening,
+    aattempt,
     agather,
     aretrieve,
+    attempt,
     can_retrieve,
     chunk_of,
     copied,
@@ -153,7 +155,7 @@ class ISRQueryEngine(BaseQueryEngine):
         rounds = EngineRounds(self._engine, self._widening, query_bundle)
         first: Nodes = []
         if can_retrieve(self._engine):
-            found_first = _attempt(lambda: self._engine.retrieve(query_bundle))
+            found_first = attempt(lambda: self._engine.retrieve(query_bundle))
             if not isinstance(found_first, list) or not found_first:  # nothing to draft from: the gate's policy decides
                 nothing = gather(self._gate, _given(found_first), question=question)
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
@@ -206,7 +208,7 @@ class ISRQueryEngine(BaseQueryEngine):
         rounds = EngineRounds(self._engine, self._widening, query_bundle)
         first: Nodes = []
         if can_retrieve(self._engine):
-            found_first = await _aattempt(aretrieve(self._engine, query_bundle))
+            found_first = await aattempt(aretrieve(self._engine, query_bundle))
             if not isinstance(found_first, list) or not found_first:
                 nothing = await agather(self._gate, _agiven(found_first), question=question)
                 return self._abstain(nothing, AsyncStreamingResponse if self._streams() else Response)
@@ -315,20 +317,6 @@ async def _aaudit(gate: ISRGate, question: str, draft: Response, nodes: Nodes) -
     """As `_audit`, without blocking the event loop."""
     with unquoted(draft.response):
         return await gate.aaudit(**_asked(question, draft, nodes)) if draft.response else None
-
-
-def _attempt(call: Callable[[], Nodes]) -> Nodes | Exception:
-    try:
-        return call()
-    except Exception as error:
-        return error
-
-
-async def _aattempt(call: Awaitable[Nodes]) -> Nodes | Exception:
-    try:
-        return await call
-    except Exception as error:
-        return error
 
 
 def _given(first: Nodes | Exception) -> Fetch:
