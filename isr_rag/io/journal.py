@@ -40,7 +40,7 @@ class Journal:
         try:
             with self._told():
                 self._begin(settings, force)
-                self.done = {int(number) for (number,) in self._db.execute("SELECT number FROM batches")}
+                self.done: set[int] = {number for (number,) in self._db.execute("SELECT number FROM batches")}
         except BaseException:
             self._db.close()
             raise
@@ -101,13 +101,13 @@ class Journal:
         """Raise errors of SQLite as those of this package and of the system."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the second of what SQLite says of a damaged file
             code = getattr(error, "sqlite_errorcode", None)  # not there for text that is not UTF-8
             if code == sqlite3.SQLITE_BUSY:
                 said = f"another process is writing {self._path}: wait until it is done, or give another output"
                 raise OutputError(said) from error
-            if code == sqlite3.SQLITE_NOTADB:
-                said = f"{self._path} is no journal of this version: delete it, or give another output"
+            if code == sqlite3.SQLITE_NOTADB or isinstance(error, UnicodeDecodeError):
+                said = f"{self._path} is no journal of this version, or damaged: delete it, or give another output"
                 raise OutputError(said) from error
             number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
             said = f"{os.strerror(number)} ({error}); what was decided before is kept"
