@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -90,13 +90,45 @@ def reply(raw: bytes) -> None:
     try:
         plain: Any = json.loads(raw)
     except (ValueError, RecursionError):
-        return
+        plain = _reply_of(iter(raw))
     try:
         low, high = mass_bounds(read_reply(plain), [["1", " 1"], ["0", " 0"]], 5)
         least, most = renormalise(low, high)
     except ISRError:
         return
     assert ((least >= 0.0) & (least <= most + 1e-9) & (most <= 1.0)).all()
+
+
+_ODD: list[Any] = [None, True, "", "1", "Ġ1", 0, -9999.0, 0.5, -1e308, 10**400, float("nan"), float("-inf"), [], {}]
+
+
+def _reply_of(said: Iterator[int]) -> Any:
+    """A reply in one of the three forms as the bytes say; odd values stand wherever one of them is a multiple of 16."""
+
+    def or_odd(value: Any) -> Any:
+        odd = next(said, 1)
+        return value if odd % 16 else _ODD[odd // 16 % len(_ODD)]
+
+    def logprob() -> Any:
+        return or_odd(round(-next(said, 0) / 16, next(said, 0) % 4))
+
+    def token() -> Any:
+        return or_odd(["1", "0", " 1", " 0", "Ġ1", "▁0", "one", "\n"][next(said, 0) % 8])
+
+    form, pairs = next(said, 0), [(token(), logprob()) for _ in range(next(said, 0) % 8)]
+    listed = [or_odd({"token": text, "logprob": value}) for text, value in pairs]
+    content = or_odd([or_odd({"token": token(), "logprob": logprob(), "top_logprobs": or_odd(listed)})])
+    if form % 3 == 0:
+        part = or_odd({"type": or_odd("output_text"), "logprobs": content})
+        message = {"type": or_odd("message"), "content": or_odd([part])}
+        return or_odd({"output": or_odd([or_odd(message)]), "status": or_odd("completed")})
+    if form % 3 == 1:
+        logprobs = {"content": content}
+    else:
+        top = or_odd({text: value for text, value in pairs if isinstance(text, str)})
+        logprobs = {"tokens": or_odd([token()]), "token_logprobs": or_odd([logprob()]), "top_logprobs": or_odd([top])}
+    choice = {"finish_reason": or_odd("length"), "logprobs": or_odd(logprobs)}
+    return {"choices": or_odd([or_odd(choice)]), "usage": or_odd({"prompt_tokens": or_odd(3)}), "error": or_odd(None)}
 
 
 def journal(raw: bytes) -> None:
