@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NotRequired, cast
 
 from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from typing_extensions import TypedDict
 
 from isr_rag import Decision
@@ -90,7 +90,7 @@ class AgentRun:
     def of(cls, state: Mapping[str, Any], tools: frozenset[str] | None) -> AgentRun:
         """The run that a state describes."""
         # A thread that was interrupted before the middleware was there goes on without a beginning.
-        begun = cast(Begun, state.get("isr_run") or begin(state["messages"]))
+        begun = cast(Begun, state.get("isr_run") or begin(state["messages"], tools))
         found = cast(list[Found], list((state.get("isr_found") or {}).values()))
         rounds = {0: list(begun["given"])} if begun["given"] else {}
         for one in found:
@@ -144,14 +144,15 @@ class AgentRun:
         return {KEY: self.decisions, "isr_documents": self.documents, "isr_run": begun}
 
 
-def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
+def begin(messages: Sequence[BaseMessage], tools: frozenset[str] | None, last: Begun | None = None) -> Begun:
     """What a run that starts with these messages answers: the last message of the user.
 
-    Results of tools that came along with the question count as found in this run. An earlier turn of which no state is
-    known counts as one in which evidence was sought.
+    Results of tools that find evidence count as found in this run where they came along with the question; a result of
+    which nothing says whose it is counts as sought. So does an earlier turn of which no state is known.
 
     Args:
         messages: all messages of the thread.
+        tools: names of the tools that find evidence; None for all but `PLANS`.
         last: what the last run of the thread began with.
 
     Raises:
@@ -162,7 +163,13 @@ def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
         raise InvalidInputError("the agent was asked nothing: its messages hold no HumanMessage")
     # A question that is put again takes its first place, before the messages of earlier runs.
     came_along = messages[asked[-1] + 1 :] if isinstance(messages[-1], ToolMessage) else []
-    results = [message for message in came_along if isinstance(message, ToolMessage) and message.name != PLANS]
+    calls = [call for message in messages if isinstance(message, AIMessage) for call in message.tool_calls]
+    named = {call["id"]: call["name"] for call in calls}
+
+    def by(message: ToolMessage) -> str | None:
+        return message.name or named.get(message.tool_call_id)
+
+    results = [one for one in came_along if isinstance(one, ToolMessage) and finds_evidence(tools, by(one) or "")]
     given = [document for message in results for document in documents_of(message)]
     question = str(messages[asked[-1]].text)
     lost = last is not None and bool(last.get("open") or last.get("lost"))
@@ -170,7 +177,8 @@ def begin(messages: Sequence[BaseMessage], last: Begun | None = None) -> Begun:
         sought = bool(last["sought"] or last["searches"])
     else:  # nothing says what was sought in earlier turns, whose messages of tools may be gone
         sought = any(not isinstance(message, SystemMessage) for message in messages[: asked[-1]])
-    sought = sought or any(isinstance(message, ToolMessage) for message in messages)
+    found = [by(message) for message in messages if isinstance(message, ToolMessage)]
+    sought = sought or any(tool is None or finds_evidence(tools, tool) for tool in found)
     follows_up, searches = len(asked) > 1, int(bool(results))
     return Begun(
         question=question, follows_up=follows_up, given=given, searches=searches, sought=sought, open=True, lost=lost

@@ -141,7 +141,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
     def before_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
         """Start the run afresh: no decisions, the evidence of earlier runs, the last human message as the question."""
-        begun, kept = begin(state["messages"], state.get("isr_run")), state.get("isr_documents") or []
+        begun = begin(state["messages"], self.evidence_tools, state.get("isr_run"))
+        kept = state.get("isr_documents") or []
         return {"isr": [], "isr_kept": kept, "isr_run": begun, "isr_found": None}
 
     async def abefore_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:

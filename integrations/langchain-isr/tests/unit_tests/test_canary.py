@@ -1028,6 +1028,28 @@ def test_a_chat_of_which_only_words_were_kept_is_judged(without: Any) -> None:
         assert clean(an_agent(lambda messages: SECRET, gated).invoke({"messages": messages})["messages"][-1])
 
 
+@pytest.mark.parametrize("name", ["clock", None])
+@pytest.mark.parametrize("when", ["before", "after", "both"])
+def test_what_another_tool_said_is_no_evidence_although_it_came_along(name: Any, when: Any) -> None:
+    call = AIMessage("", tool_calls=[ToolCall(name="clock", args={"zone": "x"}, id="c")])
+    said = [HumanMessage(QUESTION), call, ToolMessage("The Garonne.", name=name, tool_call_id="c")]
+    for tools, action in ((["search"], "abstain"), (["search", "clock"], "answer"), (None, "answer")):
+        agent = an_agent(lambda messages: SECRET, ISRMiddleware(gate(1), when=when, tools=tools))
+        done = agent.invoke({"messages": said})
+        assert done["isr"][-1]["action"] == action and len(done["isr_documents"]) == (action == "answer")
+
+
+def test_a_call_of_another_tool_is_no_search() -> None:
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        call = ToolCall(name="clock", args={"zone": "x"}, id="c")
+        return AIMessage("", tool_calls=[call]) if messages[-1].text == "What is the time?" else "Hello!"
+
+    gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
+    agent, config = an_agent(reply, gated, checkpointer=InMemorySaver()), Watch().config()
+    for said in ("Hello!", "What is the time?", "Hello!"):
+        assert agent.invoke({"messages": [HumanMessage(said)]}, config)["messages"][-1].text == "Hello!"
+
+
 @pytest.mark.parametrize("when", ["before", "after", "both"])
 @pytest.mark.parametrize("keep", [2, 6, 20])
 @pytest.mark.parametrize("without", ["pass", "abstain"])
