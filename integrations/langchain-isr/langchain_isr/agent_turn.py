@@ -58,6 +58,11 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 
+_OF_THE_PROVIDER = re.compile(
+    r"citation|server_tool\w*|(?!(?:invalid_|custom_)?tool_call|tool_use|function_call)\w*(?:search|tool|_call|_result)\w*"
+)
+"""Types of what a message holds of searches that a provider made; calls of the agent's own tools are none."""
+
 _MALFORMED = 3
 """Attempts at structured output before the agent abstains."""
 
@@ -146,9 +151,7 @@ class Turns:
             if decision is not None and not enough:
                 request = _said(request, [HumanMessage(SEARCH_AGAIN)])
         quiet = self.when != "before" or not enough
-        response = yield from self._drafted(request, quiet)
-        if _searched(response):
-            run.has_searched()
+        response = yield from self._drafted(request, run, quiet)
         ungated = self.without_evidence == "pass" and not run.sought
         if _calls(response):
             return (yield from self._passed_on(request, run, response, quiet))
@@ -187,10 +190,14 @@ class Turns:
             begun["condensed"] = condensed or run.question
         run.question, run.begun = begun["condensed"], begun
 
-    def _drafted(self, request: ModelRequest[Any], quiet: bool) -> Generator[Draft, Any, ModelResponse[Any]]:
+    def _drafted(
+        self, request: ModelRequest[Any], run: AgentRun, quiet: bool
+    ) -> Generator[Draft, Any, ModelResponse[Any]]:
         """The model's response; malformed structured output is asked for again in here, where it is not seen."""
         for _ in range(_MALFORMED):
             response = cast(ModelResponse[Any], (yield Draft(request, quiet)))
+            if _searched(response):
+                run.has_searched()
             errors = [message for message in response.result if isinstance(message, ToolMessage)]
             if not quiet or response.structured_response is not None or not errors:
                 return response
@@ -212,7 +219,7 @@ class Turns:
         if decision.action is Action.ABSTAIN:
             return self._abstention(run, decision)
         again = _said(request, [AIMessage(draft), HumanMessage(NOT_SUPPORTED)])
-        response = yield from self._drafted(again, True)
+        response = yield from self._drafted(again, run, True)
         if not _calls(response):
             return self._abstention(run, decision)
         return (yield from self._passed_on(request, run, response, True))
@@ -312,9 +319,13 @@ def _can_search(request: ModelRequest[Any]) -> bool:
 
 
 def _searched(response: ModelResponse[Any]) -> bool:
-    """Whether the provider called tools of its own, such as a search of the web."""
+    """Whether the provider called tools of its own, such as a search of the web, or cites what it found."""
     said = [message for message in response.result if isinstance(message, AIMessage)]
-    return any(str(block["type"]).startswith("server_tool") for message in said for block in message.content_blocks)
+    blocks = [cast(dict[str, Any], block) for message in said for block in message.content_blocks]
+    kinds = [str(block["type"]) for block in blocks]
+    kinds += [str((block.get("value") or {}).get("type")) for block in blocks if block["type"] == "non_standard"]
+    kinds += [str(note.get("type")) for block in blocks for note in block.get("annotations") or []]
+    return any(_OF_THE_PROVIDER.fullmatch(kind) for kind in kinds)
 
 
 def _text(response: ModelResponse[Any]) -> str:

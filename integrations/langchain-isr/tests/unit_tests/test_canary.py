@@ -1120,16 +1120,46 @@ def test_once_evidence_was_sought_later_turns_are_judged_too(found: str, thread:
     assert clean(second) and second["isr"][-1]["action"] == "abstain"
 
 
-def test_a_search_of_the_provider_counts_as_one() -> None:
-    call = {"type": "server_tool_call", "name": "web_search", "args": {"query": "x"}, "id": "s"}
-    result = {"type": "server_tool_result", "tool_call_id": "s", "status": "success", "output": "x"}
-    said = AIMessage([call, result, {"type": "text", "text": SECRET}])  # type: ignore[list-item]
+SEARCHED: dict[str, Any] = {
+    "a call": {"type": "server_tool_call", "name": "web_search", "args": {"query": "x"}, "id": "s"},
+    "a result": {"type": "server_tool_result", "tool_call_id": "s", "status": "success", "output": "x"},
+    "a call of another kind": {"type": "web_search_call", "id": "s"},
+    "a result of another kind": {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+    "a citation": {"type": "text", "text": "", "annotations": [{"type": "citation", "url": "https://example.org"}]},
+}
+
+
+@pytest.mark.parametrize("how", sorted(SEARCHED))
+def test_a_search_of_the_provider_counts_as_one(how: str) -> None:
+    said = AIMessage([SEARCHED[how], {"type": "text", "text": SECRET}])
     gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
     replies = iter([said, *[SECRET] * 9])
     agent = an_agent(lambda messages: next(replies), gated, checkpointer=InMemorySaver())
     config = Watch().config()
     for _ in range(2):  # in a later turn too
         assert clean(agent.invoke(SAID, config)["messages"][-1])
+
+
+def test_what_a_model_thinks_is_no_search() -> None:
+    thought: Any = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "refusal", "refusal": "No."}]
+    thought += [
+        {"type": "tool_use", "id": "c", "name": "clock", "input": {}},
+        {"type": "function_call", "name": "clock"},
+    ]
+    gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
+    said = AIMessage([*thought, {"type": "text", "text": "Hello!"}])
+    assert an_agent(lambda messages: said, gated).invoke(SAID)["messages"][-1].text == "Hello!"
+
+
+def test_a_search_beside_a_structured_answer_that_cannot_be_read_counts_as_one() -> None:
+    replies = iter([{"nom": "x"}, *[{"name": SECRET}] * 9])
+
+    def reply(messages: list[BaseMessage]) -> AIMessage:
+        args = next(replies)
+        return AIMessage([SEARCHED["a call"]] * ("nom" in args), tool_calls=[ToolCall(name="Plain", args=args, id="p")])
+
+    gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
+    assert clean(an_agent(reply, gated, response_format=ToolStrategy(Plain)).invoke(SAID))
 
 
 def test_a_search_of_the_provider_counts_although_its_run_raised() -> None:
