@@ -20,7 +20,7 @@ from langgraph.types import Command
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.adapters import MESSAGE, Place, asked, at_each_round, gate_for
-from langchain_isr.agent_run import Begun, Found, begin, finds_evidence, found_by, merged
+from langchain_isr.agent_run import AgentRun, Begun, Found, begin, finds_evidence, found_by, merged
 from langchain_isr.agent_turn import (
     AskForQuestion,
     Audit,
@@ -141,9 +141,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
     def before_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
         """Start the run afresh: no decisions, the evidence of earlier runs, the last human message as the question."""
-        begun = begin(state["messages"], self.evidence_tools, state.get("isr_run"))
-        kept = state.get("isr_documents") or []
-        return {"isr": [], "isr_kept": kept, "isr_run": begun, "isr_found": None}
+        last = AgentRun.of(state, self.evidence_tools) if state.get("isr_run") else None
+        begun = begin(state["messages"], self.evidence_tools, last.begun if last else None)
+        return {"isr": [], "isr_kept": last.documents if last else [], "isr_run": begun, "isr_found": None}
 
     async def abefore_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
         """As `before_agent`."""

@@ -63,7 +63,7 @@ from typing_extensions import TypedDict
 from yaml import YAMLError
 
 from isr_rag import ISRGate as CoreGate
-from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError
 from isr_rag.gate.adapters import unread
 from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
@@ -1048,6 +1048,26 @@ def test_a_call_of_another_tool_is_no_search() -> None:
     agent, config = an_agent(reply, gated, checkpointer=InMemorySaver()), Watch().config()
     for said in ("Hello!", "What is the time?", "Hello!"):
         assert agent.invoke({"messages": [HumanMessage(said)]}, config)["messages"][-1].text == "Hello!"
+
+
+@pytest.mark.parametrize("ended", ["message", "raise", "an error"])
+def test_what_a_run_found_is_kept_however_it_ended(ended: Any) -> None:
+    seen: list[int] = []
+
+    def judge(case: Case) -> float:
+        seen.append(len(case.chunks))
+        return 1 / 0 if ended == "an error" and len(seen) == 1 else float(len(seen) > 1)
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        return searching("rivers") if messages[-1].text == QUESTION else "The Seine."
+
+    policy: Any = "raise" if ended == "raise" else "message"
+    gated = ISRMiddleware(gate(judge), tools=["search"], condense=lambda messages: QUESTION, on_abstain=policy)
+    agent, config = an_agent(reply, gated, checkpointer=InMemorySaver()), Watch().config()
+    with nullcontext() if ended == "message" else pytest.raises(ISRError):
+        agent.invoke(SAID, config)
+    done = agent.invoke({"messages": [HumanMessage("Which one, then?")]}, config)
+    assert done["messages"][-1].text == "The Seine." and seen == [2, 2] and len(done["isr_documents"]) == 2
 
 
 @pytest.mark.parametrize("when", ["before", "after", "both"])
