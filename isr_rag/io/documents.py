@@ -140,8 +140,8 @@ def _limit(seconds: int) -> None:
 
         for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
             resource.setrlimit(kind, (0, 0))
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds + 1, hard))
+        hard, most = resource.getrlimit(resource.RLIMIT_CPU)[1], math.ceil(time.process_time()) + seconds + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (min(most, hard % 2**64), hard))  # -1 is no limit
 
 
 def _limit_memory(kind: str, most: int) -> None:
@@ -156,7 +156,7 @@ def _limit_memory(kind: str, most: int) -> None:
         import_module(_PACKAGES[kind])
     with suppress(OSError):
         taken = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + most, hard))
+        resource.setrlimit(resource.RLIMIT_AS, (min(taken + most, hard % 2**64), hard))
 
 
 def _answer(kind: str, raw: bytes, memory: int = MEMORY) -> dict[str, Any]:

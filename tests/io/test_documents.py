@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 import zlib
@@ -115,6 +116,17 @@ def test_a_reader_that_was_ended_before_its_process_began_reads_nothing() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
+def test_limits_of_whoever_starts_the_process_are_kept() -> None:
+    """A shell may allow less processor time, or memory, than a document."""
+    program = (
+        "import resource, sys; from isr_rag.io.documents import DocumentReader\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (40, 40))\n"
+        f"with DocumentReader() as reader: assert reader.read('HTML', {PAGE!r})[1] == 'Rivers'"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_the_process_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISR_RAG_API_KEY", "secret")
     with DocumentReader() as reader:
