@@ -83,7 +83,7 @@ def check_file(
     """
 
     def work(batches: Batches) -> Finished:
-        return ((number, decide_lines(gate, batch)) for number, batch in batches)
+        return ((number, decide_lines(gate, number, batch)) for number, batch in batches)
 
     return run(Items(source), target, repr(gate), work, progress=progress, force=force)
 
@@ -104,7 +104,7 @@ def audit_file(
         return [*gate.audit_batch(items)]
 
     def work(batches: Batches) -> Finished:
-        return ((number, _records(gate, batch, audit, "audit")) for number, batch in batches)
+        return ((number, _records(gate, number, batch, audit, "audit")) for number, batch in batches)
 
     settings = f"audit {gate!r}"
     return run(Items(source), target, settings, work, field="audit", progress=progress, force=force)
@@ -171,8 +171,8 @@ def _line(record: Record) -> str:
     return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def decide_lines(gate: ISRGate, batch: Sequence[RawLine]) -> list[Record]:
-    """The records of a batch: a decision for each line, or its error.
+def decide_lines(gate: ISRGate, number: int, batch: Sequence[RawLine]) -> list[Record]:
+    """The records of a batch, numbered from 0: a decision for each line, or its error.
 
     ISRError if the scorer fails at a line and at a simple item, or the reference or the gate at every line.
     """
@@ -184,15 +184,14 @@ def decide_lines(gate: ISRGate, batch: Sequence[RawLine]) -> list[Record]:
         decisions = patient.decide_batch(items)
         return [raised[one.reason](one.detail) if one.reason in raised else one for one in decisions]
 
-    return _records(gate, batch, decide, "decision")
+    return _records(gate, number, batch, decide, "decision")
 
 
-def _records(gate: ISRGate, batch: Sequence[RawLine], judge: Judge, field: str) -> list[Record]:
-    lines = [parse(number, text) for number, text in batch]
+def _records(gate: ISRGate, number: int, batch: Sequence[RawLine], judge: Judge, field: str) -> list[Record]:
+    lines = [parse(place, text) for place, text in batch]
     outcomes = _judge([line for line in lines if line.error is None], judge)
     # A batch in which all fail says little where it is short and others came before it.
-    telling = len(outcomes) >= BATCH or (bool(batch) and batch[0][0] == 1)
-    _stop_unless_lines_are_bad(gate, outcomes, telling=telling)
+    _stop_unless_lines_are_bad(gate, outcomes, telling=len(outcomes) >= BATCH or number == 0)
     remaining = iter(outcomes)
     records: list[Record] = []
     for line in lines:

@@ -86,7 +86,7 @@ class Worker:
 
     def work(self, task: tuple[int, list[RawLine]]) -> tuple[str, int, list[Record]]:
         """Decide about one batch."""
-        return self.describe(), task[0], decide_lines(self._gate, task[1])
+        return self.describe(), task[0], decide_lines(self._gate, *task)
 
 
 class Pool:

@@ -254,8 +254,10 @@ def test_an_item_that_the_reference_fails_at_is_an_error_line_and_a_dead_referen
     scorer = FixedScorer([0.97])
     choosy = ISRGate(scorer=scorer, reference=Oracle(lambda case: 1 / (case.predicate.query != "claim 7")))
     assert check_file(choosy, source, target).bad == 1
-    with pytest.raises(ReferenceFailedError):
-        check_file(ISRGate(scorer=scorer, reference=Oracle(lambda case: 1 / 0)), source, target, force=True)
+    dead = ISRGate(scorer=scorer, reference=Oracle(lambda case: 1 / 0))
+    for texts in (lines(BATCH), ["", *lines(3)]):  # an empty line counts for no item
+        with pytest.raises(ReferenceFailedError):
+            check_file(dead, write(source, texts), target, force=True)
 
 
 @pytest.mark.parametrize(
