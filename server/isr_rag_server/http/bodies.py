@@ -54,7 +54,7 @@ class Bodies:
 
     def take(self, client: str, size: int) -> bool:
         """Hold bytes for a client; returns whether there is room for them."""
-        most = self._limits.bodies
+        most = max(self._limits.bodies, self._limits.body)  # else no body of the allowed length would ever have room
         if self._held.total() + size > most or self._held[client] + size > max(most // 2, self._limits.body):
             return False
         self._held[client] += size

@@ -23,8 +23,8 @@ class Limits:
     Attributes:
         body: bytes of a request's body, and of its evidence where that is named by hashes.
         bodies: bytes of all bodies together that are held at a time, those of responses that nobody has taken yet
-            among them, not counting the first 64 KiB of each; one client has half of them at most. A client that
-            holds nothing else gets its response, however long that is.
+            among them, not counting the first 64 KiB of each; at least `body`. One client has half of them at most. A
+            client that holds nothing else gets its response, however long that is.
         chunks: chunks of evidence in a request.
         text: characters of a claim, a question or an answer.
         statements: statements of an answer that is audited.

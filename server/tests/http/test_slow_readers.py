@@ -14,6 +14,7 @@ from server.tests.http import worlds
 
 from isr_rag_server.http import Limits, Settings
 from isr_rag_server.http.app import application
+from isr_rag_server.http.bodies import Bodies
 from isr_rag_server.http.service import Service
 
 MEGABYTE = 2**20
@@ -57,6 +58,12 @@ class Reader:
             self.taken += len(message["body"])
         else:
             self.problem += message["body"]
+
+
+def test_a_body_of_the_allowed_length_always_has_room() -> None:
+    """Also where the operator allows more for one (`--max-body`) than all together have by default."""
+    bodies = Bodies(Limits(body=64 * MEGABYTE))
+    assert bodies.take("10.0.0.1", 64 * MEGABYTE) and not bodies.take("10.0.0.2", 1)
 
 
 def test_what_waits_for_one_client_is_limited_and_given_back() -> None:
