@@ -226,11 +226,9 @@ class Service:
         if len(evidence) > most:
             raise Problem("too-many-chunks", f"{len(evidence)} chunks of evidence; {most} are allowed: retrieve fewer")
         chunks = [self._chunk(item, place) for place, item in enumerate(evidence)]
-        size = sum(len(chunk.text) + len(chunk.title or "") for chunk in chunks)
+        size = sum(len(f"{chunk.title or ''}{chunk.text}".encode(errors="replace")) for chunk in chunks)
         if size > (allowed := self.settings.limits.body):  # a hash is short, whatever it names
-            raise Problem(
-                "too-long", f"the evidence has {size:,} characters; {allowed:,} are allowed: name fewer chunks"
-            )
+            raise Problem("too-long", f"the evidence has {size:,} bytes; {allowed:,} are allowed: name fewer chunks")
         return chunks
 
     def _chunk(self, item: EvidenceItem, place: int) -> Chunk:

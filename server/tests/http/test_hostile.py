@@ -115,10 +115,12 @@ def test_few_wrong_arguments_are_told_and_many_are_not(server: Server) -> None:
     assert status == 422 and len(json.loads(answer)["errors"]) == 20
 
 
-def test_a_hash_cannot_stand_for_more_than_could_be_sent(server: Server) -> None:
-    status, answer = server.ask("POST", "/v1/index", {"evidence": ["a " * (MEGABYTE // 2)]})
+@pytest.mark.parametrize(("text", "times"), [("a " * (MEGABYTE // 2), 150), ("😀" * (MEGABYTE // 4), 5)])
+def test_a_hash_cannot_stand_for_more_than_could_be_sent(server: Server, text: str, times: int) -> None:
+    body = json.dumps({"evidence": [text]}, ensure_ascii=False).encode()
+    status, answer = server.ask("POST", "/v1/index", body)
     assert status == 200
-    named = [{"sha256": json.loads(answer)["sha256"][0]}] * 150
+    named = [{"sha256": json.loads(answer)["sha256"][0]}] * times
     with cost(server) as found:
         assert server.ask("POST", "/v1/decide", {"claim": "c", "evidence": named})[0] == 422
         assert server.ask("POST", "/v1/audit", {"answer": "It is so.", "evidence": named})[0] == 422
