@@ -41,7 +41,7 @@ def collect(
     progress: Callable[[int], None] = lambda done: None,
     on_bad: Callable[[str, InvalidInputError], None] | None = None,
 ) -> int:
-    """Score items with a gate and keep what it found; items whose id is there already are passed over.
+    """Score items with a gate and keep what it found; items whose id is there already, or comes again, are passed over.
 
     Args:
         gate: whose scores are collected; its reference is not asked.
@@ -63,7 +63,11 @@ def collect(
     new = done = 0
     source = iter(items)
     while batch := list(islice(source, BATCH)):
-        fresh = [item for item in batch if str(item["id"]) not in known]
+        fresh: list[Mapping[str, Any]] = []
+        for item in batch:
+            if str(item["id"]) not in known:
+                known.add(str(item["id"]))
+                fresh.append(item)
         asked = [{k: v for k, v in item.items() if k not in ("id", "group")} | without for item in fresh]
         try:
             decided = list(zip(fresh, gate.decide_batch(asked), strict=True))
@@ -80,7 +84,6 @@ def collect(
             (decision, item["evidence"], {name: item.get(name) for name in _TEXTS}, str(item["id"]), item.get("group"))
             for item, decision in decided
         )
-        known.update(str(item["id"]) for item in fresh)
         done += len(batch)
         progress(done)
     return new

@@ -58,6 +58,14 @@ def test_a_file_of_labelled_items_can_be_collected(run, monkeypatch, tmp_path: P
     assert '"label"' not in run("calibrate", "next", log, "--count", "1", "--h-star", "0.2")[1]
 
 
+def test_an_id_that_comes_twice_is_kept_once(run, traffic: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Next to each other or far apart: an item whose id is there already is passed over."""
+    again = json.dumps({"id": 0, "claim": "claim 7.", "evidence": ["e"]}) + "\n"
+    traffic.write_text(again.replace("7", "0") + again + traffic.read_text("utf-8") + again, "utf-8")
+    code, _, err = run("calibrate", "collect", "--items", traffic, "--into", tmp_path / "t.sqlite3")
+    assert (code, "150 new decisions, 0 bad lines" in err) == (0, True), err
+
+
 def test_from_traffic_to_a_gate_that_answers(run, traffic: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     log, out = tmp_path / "traffic.sqlite3", tmp_path / "calibration"
     code, _, err = run("calibrate", "collect", "--items", traffic, "--into", log)
