@@ -15,6 +15,7 @@ from rich.prompt import Prompt
 
 from isr_rag.cli.options import ReadingOptions, input_file, output_file, with_option_groups
 from isr_rag.cli.terminal import EXIT_LINES, columns, console, note, say, tell
+from isr_rag_server.commands.reporting import not_an_input
 
 if TYPE_CHECKING:
     from isr_rag_server.labels import Plan, ShadowLog
@@ -121,6 +122,7 @@ def draw(
     from isr_rag._util.files import write_atomically
     from isr_rag_server.labels import assess
 
+    not_an_input(out, log)
     opened, plan = _opened(log, predicate, h_star, delta)
     standing = assess(opened, plan, count=count)
     wanted = {case.id: case for case in opened.cases(plan.predicate, texts_of=standing.next)}

@@ -44,8 +44,7 @@ def report(
 
     for path in out:
         output_file(path)
-        if path.exists() and path.samefile(log):
-            raise typer.BadParameter(f"--out {path} is the log itself")
+        not_an_input(path, log, labels)
     read = read_log(log, labels)
     found = report_of(read, windows=windows)
     for path in out:
@@ -54,6 +53,13 @@ def report(
         note(line)
     answered = found.answered
     tell(f"{found.decisions:,} decisions, {answered.count:,} answered; {found.bad_lines} bad lines")
+
+
+def not_an_input(out: Path | None, *inputs: Path | None) -> None:
+    """Refuse an output that would overwrite what is read; a typer.BadParameter."""
+    for given in inputs:
+        if out is not None and given is not None and out.exists() and given.exists() and out.samefile(given):
+            raise typer.BadParameter(f"--out {out} is what is read itself: name another file")
 
 
 def compare(

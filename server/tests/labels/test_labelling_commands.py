@@ -56,6 +56,8 @@ def test_a_file_of_labelled_items_can_be_collected(run, monkeypatch, tmp_path: P
     code, _, err = run("calibrate", "collect", "--items", labelled, "--into", log)
     assert (code, f"{len(items)} new decisions, 0 bad lines" in err) == (0, True), err
     assert '"label"' not in run("calibrate", "next", log, "--count", "1", "--h-star", "0.2")[1]
+    code, _, err = run("calibrate", "next", log, "--out", log)
+    assert (code, "read itself" in err) == (2, True)
 
 
 def test_an_id_that_comes_twice_is_kept_once(run, traffic: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -155,8 +155,10 @@ def test_the_command_writes_both(tmp_path: Path) -> None:
     done = typer.CliRunner().invoke(app, ["report", str(log), *outs])
     assert done.exit_code == 0 and "2 decisions, 1 answered; 1 bad lines" in done.output
     assert (tmp_path / "r.html").stat().st_size > 3000 and (tmp_path / "r.json").exists()
-    refused = typer.CliRunner().invoke(app, ["report", str(log), "--out", str(log)])
-    assert refused.exit_code == 2 and "log itself" in refused.output
+    labels = write(tmp_path / "labels.jsonl", [{"id": 0, "label": 1}])
+    for out in (log, labels):
+        refused = typer.CliRunner().invoke(app, ["report", str(log), "--labels", str(labels), "--out", str(out)])
+        assert refused.exit_code == 2 and "read itself" in refused.output and out.read_text("utf-8").startswith("{")
 
 
 def test_a_label_counts_once_for_the_last_decision_with_its_id(tmp_path: Path) -> None:
