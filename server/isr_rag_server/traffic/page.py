@@ -224,7 +224,8 @@ def _risks(risks: Sequence[Risk]) -> str:
     )  # fmt: skip
     note = (
         "<p class=faint>The interval for any time holds however often this report is made; that of Wilson for one "
-        "look. Both are about answers like the labelled ones: label answers drawn at random.</p>"
+        "look. Both are about answers like the labelled ones: label answers drawn at random. What was not answered "
+        "though it holds shows only where decisions that were not answered are labelled as often as answers.</p>"
     )
     return (
         f"<table><thead><tr>{head}</tr></thead>{''.join(rows)}</table>{note}<div class=charts>{''.join(charts)}</div>"

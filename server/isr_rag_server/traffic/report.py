@@ -70,7 +70,8 @@ class Risk:
         wilson: rate of wrong ones with its Wilson interval, for a single inspection; None without labels.
         anytime: interval that holds at all rounds together.
         verdict: `above` or `within` where that interval lies on one side of h*, else `open`.
-        missed: of the labelled ones that hold, the share that was not answered; None without such labels.
+        missed: of the labelled ones that hold, the share that was not answered, which is that of all where both kinds
+            were labelled alike; None where none holds, or only answers have labels.
         curve: after how many labelled answers, the rate and the anytime-valid interval.
     """
 
@@ -245,6 +246,7 @@ def _risk(h_star: float, records: Sequence[Record]) -> Risk:
     labels = [record.label for record in answered if record.label is not None]
     wrong = labels.count(False)
     low, high = anytime_interval(wrong, len(labels))
+    refused = any(record.label is not None and not record.decision.answered for record in records)
     holding = [record.decision.answered for record in records if record.label]
     return Risk(
         h_star,
@@ -255,7 +257,7 @@ def _risk(h_star: float, records: Sequence[Record]) -> Risk:
         share(wrong, len(labels)) if labels else None,
         (low, high),
         "above" if low > h_star else "within" if high <= h_star else "open",
-        share(holding.count(False), len(holding)) if holding else None,
+        share(holding.count(False), len(holding)) if holding and refused else None,
         tuple(_risk_curve(labels)),
     )
 

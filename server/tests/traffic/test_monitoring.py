@@ -65,6 +65,8 @@ def test_labels_tell_the_risk_so_far(tmp_path: Path) -> None:
     assert risk.anytime[0] < risk.wilson.low < risk.wilson.high < risk.anytime[1]
     assert risk.missed is not None and risk.missed.count == 40 and risk.missed.of == 340
     assert risk.curve[-1][0] == 400
+    answers = write(tmp_path / "answers.jsonl", [{"id": i, "label": 1} for i in range(400)])
+    assert report_of(read_log(log, answers)).risks[0].missed is None  # which labels of answers say nothing about
     right = write(tmp_path / "right.jsonl", [{"id": i, "label": True} for i in range(440)])
     assert report_of(read_log(log, right)).risks[0].verdict == "within"
 
