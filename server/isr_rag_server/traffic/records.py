@@ -109,6 +109,9 @@ def _record(line: str) -> tuple[str | int | None, Record]:
     if not 0.0 <= decision.seconds < _ENDLESS:
         raise ValueError(f"a decision cannot take {decision.seconds!r} seconds")
     identifier = plain.get("id")
+    for count in (decision.passes, 0 if decision.focus is None else decision.focus.words_read):
+        if not 0 <= count < _ENDLESS:
+            raise ValueError(f"a decision cannot take {count!r:.40} passes or words")
     if identifier is not None and (isinstance(identifier, bool) or not isinstance(identifier, (str, int))):
         raise ValueError("an id is a string or an integer")
     label = None if plain.get("label") is None else _label(plain["label"])
@@ -147,7 +150,9 @@ def _time(value: object) -> float | None:
         return None
     if isinstance(value, str):
         moment = datetime.datetime.fromisoformat(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ENDLESS:
+        value = (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+        if value < _ENDLESS:
+            return value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ENDLESS:
         return float(value)
     raise ValueError(f"a time is ISO 8601 or seconds since 1970, not {value!r}")
