@@ -257,7 +257,10 @@ def _read_labels(path: Path) -> dict[str, int | None]:
     from isr_rag.errors import InvalidInputError
 
     found: dict[str, int | None] = {}
-    text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
+    try:
+        text = (sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from isr_rag._util.files import write_atomically
-from isr_rag._util.text import printable
+from isr_rag._util.text import printable, well_formed
 from isr_rag_server.traffic.report import Report, Risk, Share, Shift, Window
 
 _WIDTH, _HEIGHT = 560.0, 230.0
@@ -44,7 +44,8 @@ def write_report(report: Report, path: Path) -> None:
         OSError: if it cannot be written.
     """
     if path.suffix.lower() == ".json":
-        write_atomically(path, json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(path, well_formed(text) + "\n")
     else:
         write_atomically(path, page(report))
 

@@ -94,7 +94,8 @@ def _lines(path: Path) -> list[tuple[int, str]]:
         text = path.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from error
-    return [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    lines = enumerate(text.removeprefix("\ufeff").split("\n"), start=1)
+    return [(number, line) for number, line in lines if line.strip()]
 
 
 def _record(line: str) -> tuple[str | int | None, Record]:
@@ -108,10 +109,10 @@ def _record(line: str) -> tuple[str | int | None, Record]:
             raise ValueError(f"{name} is a probability, not {value!r}")
     if not 0.0 <= decision.seconds < _ENDLESS:
         raise ValueError(f"a decision cannot take {decision.seconds!r} seconds")
-    identifier = plain.get("id")
     for count in (decision.passes, 0 if decision.focus is None else decision.focus.words_read):
         if not 0 <= count < _ENDLESS:
             raise ValueError(f"a decision cannot take {count!r:.40} passes or words")
+    identifier = plain.get("id")
     if identifier is not None and (isinstance(identifier, bool) or not isinstance(identifier, (str, int))):
         raise ValueError("an id is a string or an integer")
     label = None if plain.get("label") is None else _label(plain["label"])

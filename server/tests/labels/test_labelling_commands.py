@@ -68,6 +68,15 @@ def test_an_id_that_comes_twice_is_kept_once(run, traffic: Path, tmp_path: Path)
     assert (code, "150 new decisions, 0 bad lines" in err) == (0, True), err
 
 
+@pytest.mark.parametrize("text", [b'\xef\xbb\xbf{"id": "0", "label": 1}\n', b'{"id": "0\xff"}\n'])
+def test_labels_are_utf8_with_or_without_a_mark(run, traffic: Path, tmp_path: Path, text: bytes) -> None:  # type: ignore[no-untyped-def]
+    log, labels = tmp_path / "traffic.sqlite3", tmp_path / "labels.jsonl"
+    run("calibrate", "collect", "--items", traffic, "--into", log)
+    labels.write_bytes(text)
+    code, _, err = run("calibrate", "label", log, "--labels", labels, "--h-star", "0.2")
+    assert (code, "1 labels read" in err) == (0, True) or (code, "not UTF-8 text" in err) == (1, True), err
+
+
 def test_from_traffic_to_a_gate_that_answers(run, traffic: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     log, out = tmp_path / "traffic.sqlite3", tmp_path / "calibration"
     code, _, err = run("calibrate", "collect", "--items", traffic, "--into", log)

@@ -148,6 +148,21 @@ def test_what_is_no_log_or_no_label_is_refused(tmp_path: Path) -> None:
             read_log(log, write(tmp_path / "labels.jsonl", [bad]))
 
 
+def test_a_byte_order_mark_is_no_bad_line(tmp_path: Path) -> None:
+    log, labels = (tmp_path / f"{name}.jsonl" for name in ("log", "labels"))
+    write(log, ["\ufeff" + json.dumps(rows([0.95])[0])])
+    write(labels, ["\ufeff" + json.dumps({"id": 0, "label": 1})])
+    read = read_log(log, labels)
+    assert (read.bad, [record.label for record in read.records]) == (0, [True])
+
+
+def test_half_a_character_in_a_log_is_reported(tmp_path: Path) -> None:
+    line = rows([0.95])[0]
+    line["decision"]["predicate"] = "p\ud800"
+    write_report(report_of(read_log(write(tmp_path / "log.jsonl", [line]))), tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text("utf-8"))["predicates"] == {"p\ufffd": 1}
+
+
 def test_the_command_writes_both(tmp_path: Path) -> None:
     typer = pytest.importorskip("typer.testing")
     from isr_rag.cli.app import app
