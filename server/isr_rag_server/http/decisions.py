@@ -33,6 +33,7 @@ def _parts(content: Any) -> list[str]:
         if kind in ("input_text", "output_text") and isinstance(part.get("text"), str):
             found.append(part["text"])
         elif kind == "input_json" and isinstance(part.get("data"), (dict, list)):
+            _refuse_drafts(part["data"])
             found.append(_written(part["data"]))
         else:
             raise ValueError(
@@ -53,6 +54,20 @@ def _said(item: Any) -> list[str]:
     raise ValueError(
         "evidence is a message of type message whose role is user, system or developer, or a tool's output"
     )
+
+
+def _refuse_drafts(value: Any) -> None:
+    """ValueError for JSON that holds a message of a model: what it said is no evidence, however it is wrapped."""
+    inside = [value]
+    while inside:
+        one = inside.pop()
+        if isinstance(one, dict):
+            speaker = one.get("role", one.get("type"))
+            if speaker in ("assistant", "model", "ai") and ("content" in one or "parts" in one):
+                raise ValueError(f"what an assistant said is no evidence: leave messages of role {speaker} out")
+            inside += one.values()
+        elif isinstance(one, list):
+            inside += one
 
 
 def _written(value: Any) -> str:
@@ -125,6 +140,7 @@ class DecisionsRequest(BaseModel):
         named = isinstance(self.questions, dict)
         if (self.state is not None, self.input is not None) != (named, not named):
             raise ValueError("give `state` with questions by name, or `input` with a list of questions")
+        _refuse_drafts(self.state)
         if isinstance(self.input, list):
             texts = [text for item in self.input for text in _said(item)]
         elif isinstance(self.state, dict):

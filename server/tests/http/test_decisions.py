@@ -125,6 +125,24 @@ def test_what_an_assistant_said_is_no_evidence() -> None:
         assert reply.status_code == 422 and why in reply.text
 
 
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        ([{"role": "user", "content": "Where?"}, {"role": "assistant", "content": SURE}], 422),
+        ({"messages": [{"type": "ai", "content": SURE}]}, 422),
+        ({"contents": [{"role": "model", "parts": [{"text": SURE}]}]}, 422),
+        ([{"role": "user", "content": SURE}], 200),
+        ({"staff": [{"name": "Ann", "role": "assistant"}]}, 200),
+    ],
+)
+def test_a_state_holds_nothing_that_an_assistant_said(state: Any, status: int) -> None:
+    reply = post({**noul(a=SURE), "state": state}, PATH)
+    assert reply.status_code == status and ("no evidence" in reply.text) == (status == 422)
+    data = {"type": "message", "role": "user", "content": [{"type": "input_json", "data": state}]}
+    listed = {"input": [data], "questions": [{"type": "predicate", "instructions": SURE}]}
+    assert post(listed, PATH).status_code == status
+
+
 def test_criteria_are_part_of_the_question() -> None:
     questions = {"a": {"type": "noul", "instructions": "Status?", "criteria": {"true": "refused", "false": None}}}
     read = DecisionsRequest.model_validate({"state": STATE, "questions": questions})
