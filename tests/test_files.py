@@ -50,3 +50,9 @@ def test_numbers_that_json_cannot_hold_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         write_json(tmp_path / "file.json", {"a": float("nan")})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_as_long_as_the_system_allows_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / f"{'漢' * 83}.json"  # 254 bytes
+    write_json(path, {})
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]

@@ -16,7 +16,7 @@ def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
     Text, in one piece or several, is written as UTF-8 with its line ends as they are. After an error nothing is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}")
+    temporary = path.with_name(f".{path.name[:50]}.{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
             if isinstance(content, bytes):

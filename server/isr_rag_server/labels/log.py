@@ -337,7 +337,7 @@ class ShadowLog:
 
     def _make(self, scored_by: ScoredBy, keep: Keep) -> None:
         """Make the file, whole or not at all, for its owner alone."""
-        temporary = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
+        temporary = self.path.with_name(f".{self.path.name[:50]}.{uuid.uuid4().hex}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
