@@ -182,15 +182,17 @@ def write_release(log: ShadowLog, plan: Plan, path: Path, *, h_stars: Sequence[f
     """Write what is released for `isr_rag.references.ReleasedCut`, for each target where something is.
 
     Returns:
-        Whether anything is released; if not, an earlier release there is withdrawn: its file is removed.
+        Whether anything is released; if not, an earlier release there for this gate and predicate is withdrawn: its
+        file is removed.
     """
     found = release(log, [assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})])
     if found is not None:
         found.save(path)
     elif path.is_file():
-        with suppress(CalibrationError):  # another calibration, which stays
-            Release.load(path)
-            path.unlink()
+        with suppress(CalibrationError):  # another kind of calibration, which stays
+            earlier = Release.load(path)
+            if (earlier.scored_by, earlier.predicate) == (log.scored_by, plan.predicate):
+                path.unlink()
     return found is not None
 
 

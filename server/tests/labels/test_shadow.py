@@ -7,6 +7,7 @@ import math
 import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -386,7 +387,9 @@ def test_what_is_no_longer_released_is_withdrawn(labelled: tuple[World, ShadowLo
     plan = plan_cuts(log, CLAIM)
     log.label({id: 1 for id in assess(log, plan, count=400).next})
     assert write_release(log, plan, tmp_path / "c.json") and (tmp_path / "c.json").exists()
+    replace(Release.load(tmp_path / "c.json"), predicate="sufficient/1").save(tmp_path / "other.json")
     log.label({id: 0 for id in log.labels()})
+    assert not write_release(log, plan, tmp_path / "other.json") and (tmp_path / "other.json").exists()
     assert not write_release(log, plan, tmp_path / "c.json") and not (tmp_path / "c.json").exists()
     (tmp_path / "c.json").write_text('{"format": "another calibration"}', "utf-8")
     assert not write_release(log, plan, tmp_path / "c.json") and (tmp_path / "c.json").exists()
