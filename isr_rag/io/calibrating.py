@@ -18,6 +18,7 @@ from isr_rag._util.text import in_markdown, well_formed
 from isr_rag.calibration.card import calibration_card, card_text
 from isr_rag.calibration.checks import FEW_OF_A_CLASS, REFUSED_OF_A_CLASS, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
+from isr_rag.calibration.ltt import LearnThenTest
 from isr_rag.calibration.records import CalibrationRecord
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import lowest_target
@@ -61,8 +62,9 @@ def calibrate_reader(
     Returns:
         What the card says first: where it was measured, the cost, and the line that builds the gate.
     """
-    refuse_duplicates(str(item["id"]) for item in items)
+    LearnThenTest(*target)  # refuses what is out of range, before anything is scored
     known = {str(item["id"]): (item, *text) for item, text in zip(items, check_labelled(items), strict=True)}
+    refuse_duplicates(str(item["id"]) for item in items)
     order = sorted(items, key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
     wanted = order[: len(order) if limit is None else BATCH * math.ceil(limit / BATCH)]
     asked = (

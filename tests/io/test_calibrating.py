@@ -121,6 +121,10 @@ def test_a_predicate_with_too_few_items_is_left_out_and_named(tmp_path: Path) ->
         calibrate_reader(overlap(), {"model": "overlap"}, [question], tmp_path / "few")
     with pytest.raises(CalibrationError, match="raise the limit"):
         calibrate_reader(overlap(), {"model": "overlap"}, items(), tmp_path / "few", limit=12)
+    with pytest.raises(CalibrationError, match="h_star"):
+        calibrate_reader(overlap(), {"model": "overlap"}, items(), tmp_path / "few", target=(2.0, 0.1))
+    with pytest.raises(CalibrationError, match="needs an id"):
+        calibrate_reader(overlap(), {"model": "overlap"}, [{"label": 1}], tmp_path / "few")
     assert not (tmp_path / "few").exists()  # before anything is scored
 
 
