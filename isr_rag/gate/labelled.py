@@ -54,7 +54,7 @@ def score_labelled(gate: ISRGate, items: Sequence[Mapping[str, Any]]) -> list[Ca
             if decision.q_bar is None:
                 raise CalibrationError(f"nothing of item {item['id']!r} fits the model: leave it out")
             text, evidence = texts[len(records)]
-            named = {name: str(item[name]) for name in ("group", "source") if item.get(name) is not None}
+            named = {name: str(item[name]) for name in ("group", "source") if item.get(name) not in (None, "")}
             records.append(
                 CalibrationRecord(
                     id=str(item["id"]),

@@ -19,7 +19,7 @@ from isr_rag.calibration.card import calibration_card, card_text
 from isr_rag.calibration.checks import FEW_OF_A_CLASS, REFUSED_OF_A_CLASS, refuse_duplicates
 from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.ltt import LearnThenTest
-from isr_rag.calibration.records import CalibrationRecord
+from isr_rag.calibration.records import CalibrationRecord, groups_of
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import lowest_target
 from isr_rag.gate import ISRGate
@@ -49,7 +49,7 @@ def calibrate_reader(
     The items are scored in a fixed random order. What was scored stays in `scores.part`, so a run that was stopped,
     or that had a `limit`, is continued by the next one; whatever was scored is fitted on. The folder gets
     `calibration.json`, `reader.json`, `card.md`, `card.json` and `scores.jsonl`. A predicate with fewer than 10
-    items of a class is left out; where one has under 50, no threshold for `target` is looked for.
+    items of a class is left out; where one has under 50 groups of a class, no threshold for `target` is looked for.
 
     Gate, items and errors are those of `isr_rag.gate.labelled.score_labelled`, `force` and `progress` those of
     `isr_rag.io.check_file`.
@@ -90,13 +90,17 @@ def calibrate_reader(
     records: list[CalibrationRecord] = []
     for row in rows:
         item, text, evidence = known[row["id"]]
-        own: dict[str, Any] = {n: well_formed(str(item[n])) for n in ("group", "source") if item.get(n) is not None}
+        named = {name: item[name] for name in ("group", "source") if item.get(name) not in (None, "")}
+        own: dict[str, Any] = {name: well_formed(str(value)) for name, value in named.items()}
         own |= {name: row[name] for name in _SCORED} | {name: tuple(row[name]) for name in ("q", "q_high")}
         records.append(CalibrationRecord(**own, label=int(item["label"]), text=text, language=" ".join(evidence)))
     fewest = _fewest((record.predicate, record.label) for record in records)
     enough = [name for name, count in fewest.items() if count >= REFUSED_OF_A_CLASS]
     by_predicate = {name: [record for record in records if record.predicate == name] for name in enough}
-    thin = min(fewest[name] for name in enough) < FEW_OF_A_CLASS
+    grouped = _fewest(
+        row[:2] for row in {(r.predicate, r.label, g) for r, g in zip(records, groups_of(records), strict=True)}
+    )
+    thin = min(grouped[name] for name in enough) < FEW_OF_A_CLASS
     artefact = calibrate(gate, [r for r in records if r.predicate in enough], targets=() if thin else (target,))
     kinds = {name: well_formed(str(item["kind"])) for name, (item, *_) in known.items() if item.get("kind") is not None}
     cards: dict[str, Any] = {}
@@ -124,6 +128,8 @@ def calibrate_reader(
     reader.save(out)
     head = _head(rows, out, max(artefact.predicates[name].ceiling() for name in enough))
     left = "".join(f"\nLeft out, with too few items of a class: {name}." for name in fewest if name not in enough)
+    if thin:
+        left += f"\nNo threshold for delta was looked for, with under {FEW_OF_A_CLASS} groups of a class."
     write_json(out / "card.json", {"scorer": gate.scorer.identity, "predicates": cards})
     texts = (
         card_text(card, name) + "".join(f"\n{in_markdown(reason)}\n" for reason in card["thresholds"])

@@ -128,6 +128,15 @@ def test_a_predicate_with_too_few_items_is_left_out_and_named(tmp_path: Path) ->
     assert not (tmp_path / "few").exists()  # before anything is scored
 
 
+def test_labels_of_one_group_are_no_reason_to_look_for_a_threshold(tmp_path: Path) -> None:
+    """The false items are all about one page, which is either planned with or tested on."""
+    page = [{**item, "group": "" if item["label"] else "page"} for item in items()]
+    said = calibrate_reader(overlap(), {"model": "overlap"}, page, tmp_path)
+    assert "No threshold for delta was looked for, with under 50 groups of a class." in said
+    card = json.loads((tmp_path / "card.json").read_text("utf-8"))["predicates"]["supported-claim/1"]
+    assert card["groups"] == 1 + sum(item["label"] for item in items()) and not card["thresholds"]
+
+
 @pytest.mark.parametrize("name", ["reader.json", "calibration.json"])
 def test_altered_and_missing_files_are_refused(calibrated: Path, tmp_path: Path, name: str) -> None:
     for file in ("reader.json", "calibration.json"):
