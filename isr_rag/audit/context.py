@@ -111,6 +111,11 @@ class Context:
         own = f"{name}'s" if found["own"].lower() in _POSSESSIVE else name
         return f"{found['before']}{own}{text[found.end() :]}"
 
+    def pointed(self, text: str) -> tuple[str, ...]:
+        """How a sentence begins up to a leading pronoun, with what it stands for and as it is; nothing without one."""
+        found = _PRONOUN.match(text)
+        return (self.resolved(text)[: found.end() - len(text) or None], found.group()) if found else ()
+
     def note(self, claim: str) -> None:
         """Remember what a sentence is about."""
         if _NO_SUBJECT.match(claim):

@@ -12,10 +12,12 @@ from typing import Any, cast
 
 from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
+from isr_rag.audit.context import Context
 from isr_rag.audit.cutting import YES_OR_NO
 from isr_rag.audit.statement import Kind, MarkerStatus, Statement, Verdict
 from isr_rag.core.bounds import TOLERANCE, settled_by, weigh
 from isr_rag.core.decision import Action, Decision, Reason
+from isr_rag.core.evidence import one_line
 from isr_rag.core.settings import Settings
 
 _BEGIN = re.compile(r"(?P<indent>[> \t]*)(?:(?P<item>[-*+]|\d{1,9}[.)])[> \t]+)*(?:(?P<h>#{1,6})\s+)?[*_~\"“‘(\[`]*")
@@ -23,7 +25,14 @@ _BULLET = re.compile(r"(?:[-*+>#]|\d{1,9}[.)]|\s)*")
 _UNDERLINED = re.compile(r"[*_ \t]*\r?\n[> \t]*=+[ \t]*$", re.MULTILINE)
 _ORPHAN = re.compile(r"[> \t]*(?:>|=+|-+)")  # a line that nothing is left above
 _STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
+_BACK = re.compile(  # what begins with these refers to what is said before
+    r"(?:\w+,?\s+){0,3}?(?:this|these|those|such|otherwise|therefore|thus|hence|consequently|accordingly)\b|"
+    r"(?:(?:and|but|so|for|in|by|after|before|since|because of|despite|with|from|to|at|on)\s+)?that\b|"
+    r"(?:both|neither|nor|so|if (?:so|not)|as a (?:result|consequence)|the (?:former|latter|same))\b",
+    re.IGNORECASE,
+)
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
+_NO_LEVEL = 7  # that of words that are no heading, such as the lead of a list
 _INDENT = 200  # characters of a line in which the marks before its words are looked for
 _SHOWN = 90  # characters of a statement on one line of a terminal
 
@@ -72,19 +81,28 @@ class Redaction:
 
 
 def redact(
-    answer: str, statements: Sequence[Statement], budget: Budget, h_star: float, *, cite: bool = False
+    answer: str,
+    statements: Sequence[Statement],
+    budget: Budget,
+    h_star: float,
+    *,
+    question: str | None = None,
+    cite: bool = False,
 ) -> Redaction:
     """The part of an audited answer that may go out; see `AnswerAudit.releasable`."""
     Settings(h_star=h_star)  # checks it
     threshold, kept = budget.threshold(h_star), kept_of(statements, budget, h_star)
-    alone = {i for i in kept if YES_OR_NO.fullmatch(statements[i].text) and i + 1 not in kept}
-    kept -= alone
+    places = _placed(answer, statements)
+    adrift = _adrift(statements, places, kept, question)
+    kept -= adrift
+    adrift |= {i for i in kept if YES_OR_NO.fullmatch(statements[i].text) and i + 1 not in kept}
+    kept -= adrift
     left_out = [
         LeftOut(i, one.text, _reason(one, h_star, threshold))
         for i, one in enumerate(statements)
-        if one.states_something and i not in kept | alone
+        if one.states_something and i not in kept | adrift
     ]
-    beside = [*alone, *_beside(answer, statements, kept)]
+    beside = [*adrift, *_beside(statements, places, kept)]
     left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in beside]
     left_out.sort(key=lambda one: one.statement)
     uncited = [
@@ -178,35 +196,77 @@ def _reason(one: Statement, h_star: float, threshold: float | None) -> str:
     return f"its risk {risk:.3f} no longer fits into the budget of {h_star:g}"
 
 
-def _beside(answer: str, statements: Sequence[Statement], kept: Collection[int]) -> list[int]:
+def _placed(answer: str, statements: Sequence[Statement]) -> list[tuple[int, float, bool]]:
+    """Of each part the level of the heading that it is, how far in its line stands, and whether it begins the line."""
+    starts = [0, *(match.end() for match in re.finditer("\n", answer))]
+    places: list[tuple[int, float, bool]] = []
+    for first, last in (one.span for one in statements):
+        start = starts[bisect_right(starts, first) - 1]
+        begin = cast(re.Match[str], _BEGIN.match(answer, start, min(first, start + _INDENT)))
+        at = begin.end("indent") if begin["item"] is None else begin.start("item")
+        depth = len(answer[start:at].expandtabs(4)) - 0.5 * (begin["item"] is None)
+        level = len(begin["h"] or "") or (1 if _UNDERLINED.match(answer, last) else _NO_LEVEL)
+        places.append((level, depth, begin.end() == first))
+    return places
+
+
+def _adrift(
+    statements: Sequence[Statement],
+    places: Sequence[tuple[int, float, bool]],
+    kept: Collection[int],
+    question: str | None,
+) -> set[int]:
+    """Kept statements that begin by pointing to what is left out: they would be read as said of something else."""
+    context, found, gone = Context(question), set[int](), set[str]()
+    before, follows, inside = "", True, False  # the subject before a list, whether the part before stays, in a list
+    for i, (one, (level, depth, _)) in enumerate(zip(statements, places, strict=True)):
+        if inside is not (inside := depth >= 0):
+            before, context.subject = (context.subject, "") if inside else ("", before)
+        text = re.sub(r"[*_~`]|^\W+", "", one.text)
+        if i in kept:
+            named, parts = context.pointed(text), one.claim.split(": ")
+            titles = (
+                ": ".join(parts[a:b]) for a in range(len(parts) - 1) for b in range(a + 1, min(a + 4, len(parts)))
+            )
+            moved = named and not any(re.search(rf"\b{re.escape(name)}(?!\w)", one.claim) for name in named)
+            if moved or not (follows or _BACK.match(text) is None) or not gone.isdisjoint(titles):
+                found.add(i)
+        stays = (i in kept and i not in found) or not one.states_something
+        if level < _NO_LEVEL and stays:
+            context.subject = ""
+        elif one.judged and stays and not (question and one.claim.startswith(one_line(question))):
+            context.note(text)
+        elif one.judged and not stays:
+            gone.add(one.claim)
+        follows = follows if one.kind in (Kind.GREETING, Kind.MARKS, Kind.QUESTION) else stays
+    return found
+
+
+def _beside(
+    statements: Sequence[Statement], places: Sequence[tuple[int, float, bool]], kept: Collection[int]
+) -> list[int]:
     """Headings and leads of lists under which nothing is kept, and sources that nothing kept refers to."""
     used = {marker.chunk for i in kept for marker in statements[i].markers if marker.text} - {None}
     found: list[int] = []
     cited = False  # whether the sources that follow at once are kept
     # from the end: for each level, whether something is kept before the next heading of this level or a higher one
-    below = [False] * 8
+    below = [False] * (_NO_LEVEL + 1)
     lists: list[tuple[float, bool]] = []  # lists that follow: how far in they stand, and whether an item is kept
-    starts = [0, *(match.end() for match in re.finditer("\n", answer))]
     for i in range(len(statements) - 1, -1, -1):
-        one, (first, last) = statements[i], statements[i].span
-        start = starts[bisect_right(starts, first) - 1]
-        begin = cast(re.Match[str], _BEGIN.match(answer, start, min(first, start + _INDENT)))
-        at = begin.end("indent") if begin["item"] is None else begin.start("item")
-        depth = len(answer[start:at].expandtabs(4)) - 0.5 * (begin["item"] is None)
+        one, (level, depth, begins) = statements[i], places[i]
         title = one.kind is Kind.HEADING and not one.judged
-        level = len(begin["h"] or "") or (1 if title and _UNDERLINED.match(answer, last) else 7)  # 7: a list's lead
         listed = inner = False
         while lists and lists[-1][0] > depth:
-            listed, inner = level == 7, lists.pop()[1] or inner
+            listed, inner = level == _NO_LEVEL, lists.pop()[1] or inner
         named = one.kind is Kind.SOURCES and bool(used & {marker.chunk for marker in one.markers})
         if i in kept:
-            below = [True] * 8
+            below = [True] * len(below)
         elif (title and not (inner if listed else below[level] or cited)) or (one.kind is Kind.SOURCES and not named):
             found.append(i)
-        if level < 7 or title:
-            below[level:] = [False] * (8 - level)
+        if level < _NO_LEVEL or title:
+            below[level:] = [False] * (len(below) - level)
         # a lead is judged with the beginnings of the items, and with nothing else of them
-        lists.append((depth, inner or named or (i in kept and begin.end() == first)))
+        lists.append((depth, inner or named or (i in kept and begins)))
         cited = named or (cited and one.kind is Kind.SOURCES)
     return found
 

@@ -119,7 +119,7 @@ class AnswerAudit:
             ConfigurationError: if h_star lies outside (0, 1).
         """
         target = self.h_star if h_star is None else h_star
-        return redact(self.answer, self.statements, self.budget, target, cite=cite)
+        return redact(self.answer, self.statements, self.budget, target, question=self.question, cite=cite)
 
     def masked(self) -> AnswerAudit:
         """The audit without the words of what may not go out, for metadata, events and logs.

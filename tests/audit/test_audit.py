@@ -422,3 +422,21 @@ FALSE, TRUE = "The Seine flows through Rome.", "Nobody says that the Loire is 10
 )
 def test_titles_go_out_with_what_they_stand_over_and_with_nothing_else(answer: str, left: str) -> None:
     assert audit(answer).releasable(0.3).text == left
+
+
+BASEL, LONG_LOIRE = "The Rhine flows through Basel.", "The Loire is 1006 kilometres long."
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        (f"{BASEL} The Loire is deep. It flows through Nantes.", BASEL),
+        (f"The Loire is deep. In Basel, it flows. {BASEL}", BASEL),
+        (f"{LONG_LOIRE} It is deep. It flows through Nantes.", f"{LONG_LOIRE} It flows through Nantes."),
+        (f"{LONG_LOIRE} The Seine is deep. That Loire is long.", LONG_LOIRE),
+        (f"{LONG_LOIRE} That Loire is long.", f"{LONG_LOIRE} That Loire is long."),
+    ],
+)
+def test_nothing_goes_out_that_points_to_what_does_not(answer: str, left: str) -> None:
+    evidence = (*RIVERS, "Of the Loire and its many tributaries: That Loire is long. In Basel the Loire flows.")
+    assert gate(h_star=0.3).audit(answer=answer, evidence=evidence).releasable().text == left
