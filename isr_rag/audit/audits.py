@@ -20,7 +20,7 @@ from typing import Any, TypedDict
 from isr_rag._util.text import Span
 from isr_rag.audit.calibration import AuditCalibration, Budget, calibration_of
 from isr_rag.audit.context import Context
-from isr_rag.audit.cutting import cut, is_latin
+from isr_rag.audit.cutting import affirms, cut, is_latin
 from isr_rag.audit.inquiry import Inquiry, Question, unjudged
 from isr_rag.audit.markers import Markers
 from isr_rag.audit.pieces import Pieces
@@ -139,7 +139,7 @@ class OpenAudit:
         self.inquiries: dict[int, Inquiry] = {}
         stated = 0
         for i, part in enumerate(self._parts):
-            if part.kind is not Kind.STATEMENT:
+            if part.kind is not Kind.STATEMENT and not affirms(part.plain, self._question):
                 continue
             if stated >= MOST:
                 self._kinds[i] = Kind.OVER_LIMIT
@@ -147,7 +147,9 @@ class OpenAudit:
                 self._kinds[i] = Kind.SCRIPT
             else:
                 stated += 1
-                asked = context.asked(part)
+                before = self._parts[i - 1] if i else part
+                asks = before.kind is Kind.QUESTION or (before.kind is Kind.HEADING and not part.item)
+                asked = context.asked(part, before.plain if asks and before.plain != part.heading else "")
                 self.inquiries[i] = Inquiry(
                     part,
                     asked,

@@ -68,8 +68,11 @@ class Context:
             if len(set(names)) == 1:
                 self.subject = names[0]
 
-    def asked(self, part: Part) -> Item:
-        """The item to ask a gate about for the next statement: a claim, or the question with an answer."""
+    def asked(self, part: Part, before: str = "") -> Item:
+        """The item to ask a gate about for the next statement: a claim, or the question with an answer.
+
+        `before` is a question or a lead right before it, which is what a bare answer then belongs to.
+        """
         text, titled = part.plain, f": {part.heading}".endswith(f": {part.plain}")
         words, whole = len(text.split()), text[-1] in ".!。"
         self._enter(part)
@@ -78,8 +81,11 @@ class Context:
             stated = may_state(part.lead) and kind_of(part.lead) is not Kind.GREETING
             if stated or words <= _FRAGMENT or not whole or _PRONOUN.match(text):
                 return {"claim": f"{self._introduced} {text}"}
-        if self.question and not part.lead and words <= BARE_ANSWER and not VERB.search(text):
-            return {"question": self.question, "answer": text.rstrip(",;:–—-! ")}
+        title = before or ("" if titled else part.heading)
+        question = title if title.endswith("?") else self.question
+        if question and not part.lead and words <= BARE_ANSWER and not VERB.search(text):
+            named = "" if title in ("", question) else f"{title.rstrip(':')}: "
+            return {"question": question, "answer": named + text.rstrip(",;:–—-! ")}
         claim = text if titled else self.resolved(text)
         if not titled:
             self.note(text)

@@ -30,7 +30,7 @@ BARE_ANSWER = 4
 _TITLES = 8 * LONGEST  # characters of the longest headings that are read with what they stand over
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
-_STRAY = re.compile(r"\*{1,3}|~~|(?<!\w)_{1,3}|_{1,3}(?!\w)|^\s*#{1,6}\s+")
+_STRAY = re.compile(r"\*{1,3}|(?<!\w)_{1,3}|_{1,3}(?!\w)|^\s*#{1,6}\s+")
 _FORMULA = re.compile(r"\$\$.*\$\$|\\\[.*\\\]|\\begin\{.*\\end\{\w+\*?\}", re.DOTALL)
 _SOURCES = re.compile(
     r"^\W*(?:sources?|references?|citations?|bibliography|footnotes|further reading)\W*$", re.IGNORECASE
@@ -96,6 +96,12 @@ _ASKING = re.compile(
     re.IGNORECASE,
 )
 """How a question begins; one that begins otherwise may state something ("It never opened, right?")."""
+_AFFIRMED = re.compile(rf"\W*{_YES}\W*", re.IGNORECASE)
+_YES_OR_NO_ASKED = re.compile(
+    r"(?:^|[,;:.!?]\s+)\W*(?:(?:so|and|but|then)\s+)?(?:is|are|was|were|did|do|does|can|could|would|will|shall|should|may|"
+    r"might|must|has|have|had|am)(?:n['’]t)?\b(?!\s+you\b)",
+    re.IGNORECASE,
+)
 YES_OR_NO = re.compile(
     r"[\s*_]*(?:(?:yes|no|nope|yeah)[*_]*\s*(?:[,;:!–—]|-(?=\s))|(?:correct|incorrect|right|wrong|true|false)[*_]*[,;!])"
     r"[\s*_]*",
@@ -104,9 +110,7 @@ YES_OR_NO = re.compile(
 _WHOLE = {"table_open": Kind.TABLE, "fence": Kind.CODE, "html_block": Kind.HTML}
 """Tokens of markdown-it whose lines are not cut further."""
 
-_TAG = re.compile(
-    r"</?(?:br|b|i|u|s|em|strong|sup|sub|mark|small|code|kbd|del|ins|q|cite|p|div|span)\s*/?>", re.IGNORECASE
-)
+_TAG = re.compile(r"</?(?:br|b|i|u|em|strong|sup|sub|mark|small|code|kbd|ins|q|cite|p|div|span)\s*/?>", re.IGNORECASE)
 """Tags that show nothing by themselves."""
 
 _LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ]")
@@ -203,7 +207,7 @@ def _blocks(answer: str) -> Iterator[_Block]:
     found = [match for match in _LINE.finditer(answer) if match.group()]
     starts = [match.start() for match in found] or [0]
     lines = [SURROGATE.sub("\ufffd", match.group().rstrip("\r\n").replace("\0", "\ufffd")) for match in found]
-    depth, table, level = 0, False, 0
+    depth, table, level, number = 0, False, 0, ""
     for token in _markdown().parse(SURROGATE.sub("\ufffd", answer)):
         if token.type in ("table_open", "table_close"):
             table = token.nesting == 1
@@ -211,9 +215,13 @@ def _blocks(answer: str) -> Iterator[_Block]:
             level = int(token.tag[1]) if token.nesting == 1 and token.markup != "-" else 0  # above a line is any text
         elif token.type in ("list_item_open", "list_item_close"):
             depth += token.nesting
+            number = f"{token.info}{token.markup} " if len(token.info) > 2 else ""  # no list is so long: a year
         if token.map and token.type in _WHOLE:
             yield _block_of(_WHOLE[token.type], answer, starts, lines, *token.map)
         elif token.map and token.type == "inline" and not table and token.content.strip():
+            if number and number + token.content.split("\n", 1)[0] in lines[token.map[0]]:
+                token.content = number + token.content
+            number = ""
             yield _inline(token, starts, lines, level=level, item=depth > 0)
 
 
@@ -292,7 +300,7 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers, *, asked:
                 break
             begins = min(one.end, end)
         inside = before > 0 and start < found[before - 1].end
-        if spans and (inside or not _WORDY.search(text[begins:end])):
+        if spans and (inside or not _WORDY.search(text[begins:end]) or not _WORDY.search(text, *spans[-1])):
             spans[-1][1] = end
         elif spans and begins > start:
             spans[-1][1] = begins
@@ -345,6 +353,11 @@ def _refuses(plain: str) -> bool:
     turned = any(words(one) > (2 if _TURN.match(one) else 3) or may_state(one.rstrip(".! ")) for _, one in told)
     stated = any(_factual(one if i == 0 else f"- {one}") for i, one in told)
     return bool(_REFUSAL.search(plain)) and len(told) < len(clauses) and not turned and not stated
+
+
+def affirms(plain: str, question: str | None) -> bool:
+    """Whether a word of assent ("Absolutely!") says yes to a question, and not only that it will be answered."""
+    return bool(question and _YES_OR_NO_ASKED.search(question) and _AFFIRMED.fullmatch(plain))
 
 
 def is_latin(plain: str) -> bool:

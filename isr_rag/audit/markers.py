@@ -17,7 +17,7 @@ from isr_rag.core.evidence import Chunk, one_line
 _WORDS = (
     r"(?:source|sources|doc|docs|document|documents|passage|passages|chunk|ref|refs|reference|context|citation|cite)"
 )
-_LIST = r"\d{1,4}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,4})*"
+_LIST = r"\d{1,3}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,3})*"  # one of four digits is a year
 _NUMBERED = re.compile(
     rf"\[\^?\s*(?:{_WORDS}[\s_:#.-]*)?(?P<square>{_LIST})(?:†[\w.-]{{0,40}})?\s*\](?:\((?:\w+:/|[#/])[^()\s]*\)|(?!\())"
     rf"|【\s*(?:{_WORDS}[\s_:#.-]*)?(?P<thick>{_LIST})(?::\d+)?(?:†(?:[\w.:/-]{{0,40}}|[^】\n]{{0,60}}\.\w{{2,4}}))?\s*】"

@@ -440,3 +440,22 @@ BASEL, LONG_LOIRE = "The Rhine flows through Basel.", "The Loire is 1006 kilomet
 def test_nothing_goes_out_that_points_to_what_does_not(answer: str, left: str) -> None:
     evidence = (*RIVERS, "Of the Loire and its many tributaries: That Loire is long. In Basel the Loire flows.")
     assert gate(h_star=0.3).audit(answer=answer, evidence=evidence).releasable().text == left
+
+
+@pytest.mark.parametrize(
+    ("answer", "claims"),
+    [
+        ("Does it end? No.", ["Does it end? No."]),
+        ("## Does it end?\n\nYes.", ["Does it end? Yes."]),
+        ("## Short ones\n\n- The Seine", ["Is it long? Short ones: The Seine"]),
+        ("Short ones:\n\nThe Seine", ["Is it long? Short ones: The Seine"]),
+        ("Absolutely! It flows.", ["Is it long? Absolutely", "It flows."]),
+        ("1951. It flows.\n2. Yes.", ["Is it long? 1951.", "It flows.", "Is it long? Yes."]),
+        ("It was dug in [1951].", ["It was dug in [1951]."]),
+        ("It is <del>not</del> ~~so~~ long.", ["It is <del>not</del> ~~so~~ long."]),
+        ("![The Seine](a.png) flows.", ["Is it long? The Seine flows."]),
+    ],
+)
+def test_what_is_judged_is_what_is_read(answer: str, claims: list[str]) -> None:
+    assert [one.claim for one in audit(answer, question="Is it long?").statements if one.judged] == claims
+    assert audit("Sure! It flows.", question="Can you say if it flows?").statements[0].kind is Kind.GREETING
