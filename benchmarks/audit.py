@@ -64,7 +64,7 @@ def measure(gate: ISRGate, scorer: Any, statements: int, chunks: int) -> dict[st
     """One audit with nothing kept from before."""
     evidence, sentences = real_evidence(chunks)
     answer = real_answer(sentences, statements)
-    scorer.states = StateCache(memory=embedded.STATES_MEMORY)
+    scorer.states = StateCache()
     before, wall, processor = scorer.engine.computed_tokens, time.perf_counter(), time.process_time()
     audit = gate.audit(answer=answer, evidence=evidence)
     row = {

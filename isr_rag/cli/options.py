@@ -79,27 +79,24 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
 Force = Annotated[
     bool, typer.Option(help="Replace a finished output, and drop what a run with other settings had begun.")
 ]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="A model of transformers: Hub name, folder or .gguf file. standard (the default): the model of this "
-        "package. permuted: the same, reading the chunks in their order. base: its base model. bm25, overlap: "
-        "baselines. With --server: the name it is served under."
-    ),
-]
-Server = Annotated[str | None, typer.Option("--server", help="URL of an OpenAI-compatible server.")]
-Tokenizer = Annotated[
-    str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerOptions:
     """Options that choose a model and how it is loaded."""
 
-    model: Model = None
-    server: Server = None
-    tokenizer: Tokenizer = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model of transformers: Hub name, folder or .gguf file. standard (the default): the model of this "
+            "package. permuted: the same, reading the chunks in their order. base: its base model. bm25, overlap: "
+            "baselines. With --server: the name it is served under."
+        ),
+    ] = None
+    server: Annotated[str | None, typer.Option("--server", help="URL of an OpenAI-compatible server.")] = None
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
+    ] = None
     cross_encoder: Annotated[str | None, typer.Option(help="A fact-checking cross-encoder: Hub name or folder.")] = None
     decisions: Annotated[str | None, typer.Option(help="URL of a decision model; --model is then its name.")] = None
     device: Annotated[

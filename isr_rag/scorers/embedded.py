@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 FOCUS_WORDS = 600
 """Words of evidence the adjudicator reads by default: a few seconds on two CPU cores."""
 
-STATES_MEMORY = 2**28
-"""Bytes of chunk states kept in memory (256 MB): some 10,900 tokens of evidence (25 kB per token)."""
-
 PRECISION = "bfloat16-or-float32"
 """What its linear layers compute in, as the scorer's identity says; one calibration holds for both."""
 
@@ -133,7 +130,7 @@ def embedded_scorer(
 
     Args:
         adapter: folder of an adapter trained on the same base model; by default that of this package.
-        keep_states: keep the states of chunks for further questions, up to `STATES_MEMORY` bytes. Without, the last
+        keep_states: keep the states of chunks for further questions, up to 256 MB of them. Without, the last
             bits of a score do not depend on what was asked before.
         in_a_row: read the chunks one after the other, as language models do, so that their order matters; by default
             as the adapter was trained, which for that of this package is side by side.
@@ -142,12 +139,10 @@ def embedded_scorer(
     Raises:
         ModelNotFoundError: if it is not set up; the message names the command.
         ModelCorruptError: if its files have changed, or the adapter belongs to another model.
+        MemoryBudgetError: if memory does not suffice for it.
         MissingDependencyError: if a package of the extra "local" is missing.
     """
-    with (
-        _loading,
-        needed_for("the adjudicator", "local"),
-    ):  # without the lock, threads that come together would each load it
+    with _loading, needed_for("the adjudicator", "local"):  # threads that come together would each load it
         return _load(adapter or adjudicators.STANDARD.directory, keep_states, device, in_a_row)
 
 
@@ -165,7 +160,7 @@ def base_scorer(*, device: str = "auto", dtype: str = "auto", quantization: Quan
 
 @lru_cache(maxsize=2)
 def _load(adapter: Path, keep_states: bool, device: str, in_a_row: bool) -> LocalScorer:
-    from isr_rag.scorers.local.loading import as_device, torch  # first: it says what to install where torch is missing
+    from isr_rag.scorers.local.loading import as_device, fitting, torch  # first: it says what to install without torch
 
     wanted = adjudicators.STANDARD
     from isr_rag.scorers.local.encoding import PromptEncoder
@@ -181,20 +176,21 @@ def _load(adapter: Path, keep_states: bool, device: str, in_a_row: bool) -> Loca
     config, stored = read_state(directory)
     dtype = torch.bfloat16 if computes_bfloat16() else torch.float32
     weights = MergedWeights(stored, change, wanted.sha256)
-    network = LeanNetwork(config, weights, dtype) if place.type == "cpu" else HubNetwork.of(config, weights, place)
-    del stored, weights
-    give_back_freed_memory()
     layout = "row" if in_a_row else change.layout
-    scorer = LocalScorer(
-        network,
-        PromptEncoder(FastTokenizer(directory)),
-        # Named by the hashes of its two files: merged weights differ in their last bits between processors.
-        name=f"{wanted.base}/{wanted.sha256[:12]}/{change.fingerprint[:12]}/{PRECISION}",
-        layout=layout,
-        window=int(config["max_position_embeddings"]),
-        focus_words=FOCUS_WORDS,
-        states=StateCache(memory=STATES_MEMORY) if keep_states and layout == "late" else None,
-    )
+    with fitting(wanted.name):
+        network = LeanNetwork(config, weights, dtype) if place.type == "cpu" else HubNetwork.of(config, weights, place)
+        del stored, weights
+        give_back_freed_memory()
+        scorer = LocalScorer(
+            network,
+            PromptEncoder(FastTokenizer(directory)),
+            # Named by the hashes of its two files: merged weights differ in their last bits between processors.
+            name=f"{wanted.base}/{wanted.sha256[:12]}/{change.fingerprint[:12]}/{PRECISION}",
+            layout=layout,
+            window=int(config["max_position_embeddings"]),
+            focus_words=FOCUS_WORDS,
+            states=StateCache() if keep_states and layout == "late" else None,
+        )
     # In float32 every device gives the CPU's scores up to their noise: one calibration holds for all of them.
     scorer.identity = scorer.identity.replace(f"/{place.type}/", "/cpu/")
     return scorer

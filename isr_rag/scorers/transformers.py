@@ -10,7 +10,7 @@ from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.engine import PROBE, Network, same
 from isr_rag.scorers.local.hub_network import HubNetwork
 from isr_rag.scorers.local.lean import LeanNetwork, is_written_out
-from isr_rag.scorers.local.loading import Quantization, is_quantized, load_model, torch, weights_fingerprint
+from isr_rag.scorers.local.loading import Quantization, fitting, is_quantized, load_model, torch, weights_fingerprint
 from isr_rag.scorers.local.scorer import LocalScorer
 
 if TYPE_CHECKING:
@@ -76,15 +76,16 @@ class TransformersScorer(LocalScorer):
         quantized = is_quantized(loaded.config)
         dtype = str(loaded.dtype).removeprefix("torch.")
         precision = "-".join(filter(None, (quantization or ("quantized" if quantized else None), dtype)))
-        weights = weights_fingerprint(loaded, tokenizer)  # before a first pass, in which bitsandbytes repacks them
-        super().__init__(
-            _network(loaded, place, owned=isinstance(model, (str, Path)) and not quantized),
-            PromptEncoder(tokenizer, chat=chat),
-            name=f"{found}/{weights}/{precision}",
-            memory=memory,
-            batch_tokens=batch_tokens,
-            window=window or int(getattr(config, "max_position_embeddings", 0)) or None,
-        )
+        with fitting(found):
+            weights = weights_fingerprint(loaded, tokenizer)  # before a first pass, in which bitsandbytes repacks them
+            super().__init__(
+                _network(loaded, place, owned=isinstance(model, (str, Path)) and not quantized),
+                PromptEncoder(tokenizer, chat=chat),
+                name=f"{found}/{weights}/{precision}",
+                memory=memory,
+                batch_tokens=batch_tokens,
+                window=window or int(getattr(config, "max_position_embeddings", 0)) or None,
+            )
 
 
 def _network(loaded: PreTrainedModel, place: torch.device, *, owned: bool) -> Network:

@@ -32,6 +32,10 @@ Quantization = Literal["nf4", "int8"]
 
 W = TypeVar("W")
 R = TypeVar("R")
+_FORKED = (
+    "a fork cannot use its parent's CUDA device: load the model in the new process, or start it with "
+    'multiprocessing.get_context("spawn")'
+)
 _NO_MEMORY = re.compile(  # the last is bitsandbytes', of a model whose parts would lie outside the GPUs
     r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|cublasCreate\(handle\)|can't allocate memory|enough GPU RAM"
 )
@@ -66,12 +70,7 @@ def as_device(name: str) -> torch.device:
 def begin_after_fork(device: torch.device) -> str:
     """Make torch usable in a fork; why a model on this device is not, if it is not."""
     torch.set_num_threads(1)  # a fork has none of the threads that shared the sums, and would wait for them
-    if device.type != "cuda":
-        return ""
-    return (
-        "a fork cannot use its parent's CUDA device: load the model in the new process, or start it with "
-        'multiprocessing.get_context("spawn")'
-    )
+    return _FORKED if device.type == "cuda" else ""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -96,32 +95,38 @@ def in_halves(work: list[W], read: Callable[[list[W]], list[R]], what: Callable[
 
 
 @contextmanager
+def fitting(model: str) -> Generator[None, None, None]:
+    """Say what to do where a device has no room for a model, or is that of a process which this one was forked from."""
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise MemoryBudgetError(
+                f"the model {model!r} does not fit into memory: use a smaller dtype, quantization, another device, or "
+                f'several GPUs (device="all"): {error}'
+            ) from error
+        if "in forked subprocess" in str(error):
+            raise ScorerError(_FORKED) from error
+        raise
+
+
+@contextmanager
 def loading(model: str) -> Generator[None, None, None]:
     """Turn what loading raises into typed errors that say what to do."""
     try:
-        with needed_for(f"loading {model}", "local"):
+        with needed_for(f"loading {model}", "local"), fitting(model):
             yield
     except ISRError:
         raise
-    except OSError as error:
-        if Path(model).exists() and isinstance(error.__context__, ValueError):  # a configuration that is not JSON
-            raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
-        raise ModelNotFoundError(
-            f"the model {model!r} is neither a folder nor a file here, nor could it be fetched from the Hub: {error}"
-        ) from error
     except Exception as error:  # every reader of a damaged file raises its own kind
-        if is_out_of_memory(error):
-            raise _does_not_fit(model, str(error)) from error
+        invalid = Path(model).exists() and isinstance(error.__context__, ValueError)  # a configuration that is not JSON
+        if isinstance(error, OSError) and not invalid:
+            raise ModelNotFoundError(
+                f"the model {model!r} is neither a folder nor a file here, nor did it come from the Hub: {error}"
+            ) from error
         if "custom code" in str(error):
             raise ConfigurationError(f"{model!r} is a model with code of its own, which is never run") from error
         raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
-
-
-def _does_not_fit(model: str, why: str) -> MemoryBudgetError:
-    return MemoryBudgetError(
-        f"the model {model!r} does not fit into memory: use a smaller dtype, quantization, another device, or several "
-        f'GPUs (device="all"): {why}'
-    )
 
 
 def load_model(
@@ -155,7 +160,8 @@ def load_model(
     # Transformers would ask the user about code; on `main` it also finds safetensors that are only proposed.
     known: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
     place = as_device("auto" if device == "all" else device)
-    precision = resolve_dtype(dtype, place)
+    with fitting(model):
+        precision = resolve_dtype(dtype, place)
     weights: dict[str, Any] = {"dtype": precision, **(extra or {"use_safetensors": True})}  # never a pickle
     placed: str | dict[str, str] = "auto" if device == "all" else {"": str(place)}
     if device == "all" and importlib.util.find_spec("accelerate") is None:
@@ -189,7 +195,7 @@ def load_model(
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
             raise ModelCorruptError(f"{model!r}, as {kind.__name__}, lacks the weights {', '.join(missing[:5])}")
         if place.type == "cuda" and {"cpu", "disk"} & set(map(str, getattr(loaded, "hf_device_map", {}).values())):
-            raise _does_not_fit(model, "a part of it would lie outside the GPUs")
+            raise torch.OutOfMemoryError("a part of it would lie outside the GPUs")
         return loaded if "device_map" in weights else loaded.to(place), tokenizer
 
 

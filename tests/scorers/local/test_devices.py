@@ -20,7 +20,8 @@ transformers = pytest.importorskip("transformers")
 from isr_rag import Chunk, Supported, TransformersScorer  # noqa: E402
 from isr_rag.core.scorer import ScoreRequest  # noqa: E402
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, ScorerError  # noqa: E402
-from isr_rag.scorers.local import loading  # noqa: E402
+from isr_rag.scorers import embedded  # noqa: E402
+from isr_rag.scorers.local import lean, loading  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
 from isr_rag.scorers.local.lean import LeanNetwork  # noqa: E402
@@ -245,6 +246,42 @@ def test_no_room_while_loading_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", full)
     with pytest.raises(MemoryBudgetError, match="does not fit into memory"):
         TransformersScorer(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("place", [(HubNetwork, "padded"), (LeanNetwork, "__init__")])
+def test_no_room_for_the_first_pass_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch, place: Any) -> None:  # noqa: F811
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(*place, full)
+    with pytest.raises(MemoryBudgetError, match="does not fit into memory"):
+        TransformersScorer(folder, device="cpu")
+
+
+def test_no_room_for_the_judge_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(embedded, "verify", lambda: None)
+    monkeypatch.setattr(embedded, "MergedWeights", lambda *_: {})
+    monkeypatch.setattr(lean, "read_state", lambda _: ({}, {}))
+    monkeypatch.setattr(LeanNetwork, "__init__", full)
+    with pytest.raises(MemoryBudgetError, match="'standard' does not fit into memory"):
+        embedded._load.__wrapped__(embedded.adjudicators.STANDARD.directory, True, "cpu", False)
+
+
+def test_a_fork_that_loads_onto_its_parents_device_is_told_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forked(*_: object, **__: object) -> None:
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, ...")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", forked)
+    with pytest.raises(ScorerError, match="spawn"):
+        TransformersScorer(tmp_path)
+    with pytest.raises(ScorerError, match="spawn"), loading.loading("a model"):
+        forked()
 
 
 @pytest.mark.parametrize(("native", "expected"), [(True, torch.bfloat16), (False, torch.float16)])
