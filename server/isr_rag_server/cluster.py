@@ -18,6 +18,7 @@ from isr_rag.gate import ISRGate
 from isr_rag.io.items import Items, RawLine
 from isr_rag.io.journal import Record
 from isr_rag.io.run import Batches, Finished, ItemProgress, Summary, decide_lines, run
+from isr_rag.scorers.adjudicators import BASELINES, NAMES
 from isr_rag.scorers.machine import usable_cores
 
 Value = TypeVar("Value")
@@ -142,6 +143,21 @@ def shares(resources: dict[str, float], workers: int | None, gpus: bool) -> tupl
     if not 1 <= size <= cpus:
         raise ConfigurationError(f"{size} workers need a CPU each; the cluster has {cpus}")
     return size, min(1.0, cards / size)
+
+
+def on_gpus(
+    *,
+    model: str | None = None,
+    server: str | None = None,
+    decisions: str | None = None,
+    cross_encoder: str | None = None,
+    device: str = "auto",
+    **_: object,
+) -> bool:
+    """Whether what `isr_rag.scorers.load.load_scorer` loads by these is computed on a GPU, where there is one."""
+    if server is not None or decisions is not None or (model in BASELINES and cross_encoder is None):
+        return False
+    return device != "cpu" if device != "auto" else cross_encoder is not None or model not in (None, *NAMES)
 
 
 def on_one_thread(make: Callable[[], Value]) -> Value:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,10 +21,13 @@ from server.tests import noting
 
 import isr_lab
 import isr_rag.cli
+import isr_rag_server.cluster
 from isr_rag import Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, ScorerError
+from isr_rag.gate.reader import Reader
 from isr_rag.io import check_file
 from isr_rag.io.items import BATCH
+from isr_rag.io.run import Summary
 from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import is_ready
 from isr_rag.testing import FixedScorer
@@ -209,6 +213,57 @@ def test_gpus_are_used_where_the_cluster_has_them(
     resources: dict[str, float], workers: int | None, gpus: bool, expected: tuple[int, float]
 ) -> None:
     assert shares(resources, workers, gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], False),
+        (["--device", "cuda"], True),
+        (["--model", "permuted"], False),
+        (["--model", "bm25"], False),
+        (["--model", "m"], True),
+        (["--model", "m", "--device", "cpu"], False),
+        (["--cross-encoder", "m"], True),
+        (["--model", "m", "--server", "http://a"], False),
+        (["--model", "m", "--decisions", "http://a"], False),
+    ],
+)
+def test_a_worker_gets_a_gpu_for_what_it_loads_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: bool
+) -> None:
+    asked: list[bool] = []
+
+    def check(*_: object, gpus: bool, **__: object) -> Summary:
+        asked.append(gpus)
+        return Summary(0, 0, 0, 0, {})
+
+    monkeypatch.setattr(isr_rag_server.cluster, "check_file_on_ray", check)
+    (tmp_path / "in.jsonl").write_text("")
+    monkeypatch.setattr(
+        sys, "argv", ["isr-rag", "ray", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out"), *options]
+    )
+    with pytest.raises(SystemExit):
+        isr_rag.cli.main()
+    assert asked == [expected]
+
+
+def test_a_calibrated_reader_gets_a_gpu_as_its_model_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def check(*_: object, gpus: bool, **__: object) -> Summary:
+        asked.append(gpus)
+        return Summary(0, 0, 0, 0, {})
+
+    monkeypatch.setattr(isr_rag_server.cluster, "check_file_on_ray", check)
+    monkeypatch.setattr(Reader, "load", lambda folder: (SimpleNamespace(scorer={"cross_encoder": "m"}), None))
+    for name in ("in.jsonl", "reader.json"):
+        (tmp_path / name).write_text("")
+    command = ["isr-rag", "ray", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", [*command, "--calibration", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        isr_rag.cli.main()
+    assert asked == [True]
 
 
 @pytest.fixture

@@ -50,9 +50,9 @@ def contrast(
 
     The set measures: nothing may be trained on it, and nothing chosen by it.
     """
-    embedded = options.server is None and options.model is None
+    embedded = not any((options.model, options.server, options.cross_encoder, options.decisions))
     if adapter is not None and not embedded:
-        raise typer.BadParameter("--adapter is one of the embedded model: give neither --model nor --server")
+        raise typer.BadParameter("--adapter is one of the embedded model: name no other reader")
     from isr_lab.contrast import ask, figures, load_denials, load_documents, report
     from isr_lab.experiments.report import markdown
     from isr_rag import ISRGate

@@ -85,14 +85,13 @@ def _command(names: list[str]) -> Callable[..., None]:
     ) -> None:
         if workers is not None and engine != "ray":
             raise typer.BadParameter("--workers are those of --engine ray")
-        if adapter is not None and (options.model not in (None, *NAMES) or options.server is not None):
-            raise typer.BadParameter(f"--adapter goes with --model {' or '.join(NAMES)}, and without --server")
+        others = (options.server, options.cross_encoder, options.decisions)
+        if adapter is not None and (options.model not in (None, *NAMES) or any(others)):
+            raise typer.BadParameter(f"--adapter goes with --model {' or '.join(NAMES)}, and with no other reader")
         make_scorer = partial(experiment_scorer, adapter=adapter, **asdict(options))
         settings = {name: value for name, value in {"limit": limit, "seed": seed, "m": m}.items() if value is not None}
         items = _items(slices or [])
-        asked = options.model not in (None, *NAMES) if options.device == "auto" else options.device != "cpu"
-        gpus = asked and not options.server
-        with _engine(make_scorer, on_ray=engine == "ray", workers=workers, gpus=gpus) as scorer:
+        with _engine(make_scorer, on_ray=engine == "ray", workers=workers, options=options) as scorer:
             run_one = partial(_run, scorer=scorer, items=items, out=out, outcomes=outcomes, alone=len(names) == 1)
             failed = [name for name in names if not run_one(name, settings)]
         if len(names) > 1:
@@ -138,14 +137,15 @@ def _items(slices: list[Path]) -> list[SliceItem]:
 
 @contextmanager
 def _engine(
-    make_scorer: MakeScorer, *, on_ray: bool, workers: int | None, gpus: bool
+    make_scorer: MakeScorer, *, on_ray: bool, workers: int | None, options: ScorerOptions
 ) -> Generator[Scorer | TrialScorer]:
     if not on_ray:
         yield make_scorer()
         return
     from isr_lab.experiments.cluster import RayEngine
+    from isr_rag_server.cluster import on_gpus
 
-    with RayEngine(make_scorer, workers=workers, gpus=gpus) as engine:
+    with RayEngine(make_scorer, workers=workers, gpus=on_gpus(**asdict(options))) as engine:
         yield engine
 
 

@@ -241,9 +241,13 @@ def test_a_document_with_four_chunks_is_refused() -> None:
         ContrastDocument.model_validate({**plain, "chunks": plain["chunks"][:4]})
 
 
-def test_the_command_ranks_a_model_that_has_no_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("isr_rag.scorers.transformers.TransformersScorer", lambda name, **loading: Reader())
-    done = CliRunner().invoke(app, ["contrast", "--model", "m", "--limit", "2", "--out", str(tmp_path)])
+@pytest.mark.parametrize("option", ["--model", "--cross-encoder"])
+def test_the_command_ranks_a_model_that_has_no_calibration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
+) -> None:
+    for kind in ("transformers.TransformersScorer", "pairs.CrossEncoder"):
+        monkeypatch.setattr(f"isr_rag.scorers.{kind}", lambda name, **loading: Reader())
+    done = CliRunner().invoke(app, ["contrast", option, "m", "--limit", "2", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "contrast.json").read_text("utf-8"))
     assert found["reference"] is None and found["documents"] == 2

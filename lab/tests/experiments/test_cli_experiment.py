@@ -156,6 +156,8 @@ def test_all_goes_on_where_the_slice_lacks_something_and_says_so(
         (("--tokenizer", "t"), "--server"),
         (("--adapter", "a", "--model", "m"), "--adapter"),
         (("--adapter", "a", "--model", "base"), "--adapter"),
+        (("--adapter", "a", "--cross-encoder", "m"), "--adapter"),
+        (("--adapter", "a", "--decisions", "http://a"), "--adapter"),
         (("--dtype", "float16"), "has its own"),
         (("--limit", "0"), "--limit"),
     ],

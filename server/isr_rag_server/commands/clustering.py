@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -36,10 +37,12 @@ def ray(
     """
     if STDIO in (items, out):
         raise typer.BadParameter("isr-rag ray reads and writes files")
-    from isr_rag_server.cluster import check_file_on_ray
+    from isr_rag.gate.reader import Reader
+    from isr_rag_server.cluster import check_file_on_ray, on_gpus
 
+    folder = options.calibration if options.calibration is not None and options.calibration.is_dir() else None
     make_gate = options.gate_maker(rule=Rule(convention=convention), cascade=cascade, keep_states=False)
-    gpus = options.model is not None and options.server is None
+    gpus = on_gpus(**(asdict(options) if folder is None else Reader.load(folder)[0].scorer))
     code = over_file(
         "deciding",
         lambda progress: check_file_on_ray(
