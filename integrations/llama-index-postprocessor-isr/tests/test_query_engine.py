@@ -384,16 +384,32 @@ def test_a_retriever_that_asks_other_engines_gives_no_evidence_without_answering
     assert str(nested.query("Where is the Seine?")) == "red green blue"
 
 
+class Holding(TopKRetriever):
+    """A retriever of one's own, which asks what it holds."""
+
+    def __init__(self, held: Any) -> None:
+        super().__init__(lambda query, round_number: ROUNDS[0])
+        self.sources, self.parent = held, self
+
+
 def test_what_engines_answer_is_not_searched_for_evidence() -> None:
     inner = Pipeline().engine
     asks: Any = SummaryIndex(objects=[IndexNode(text="rivers", index_id="r", obj=inner)]).as_retriever()
     nested = RecursiveRetriever("root", retriever_dict={"root": inner.retriever}, query_engine_dict={"other": inner})
-    for retriever in (asks, nested):
+    tool = QueryEngineTool.from_defaults(inner)
+    own = [Holding(held) for held in (inner, nested, [nested], {"rivers": inner}, tool)]
+    for retriever in own:
+        engine = RetrieverQueryEngine(retriever, inner._response_synthesizer)
+        with pytest.raises(ConfigurationError, match="cannot retrieve without answering"):
+            ISRQueryEngine(engine, gate=fixed(1))
+    for retriever in (asks, nested, *own):
         with pytest.raises(ConfigurationError, match="asks query engines"):
             evidence_tool(retriever, gate=fixed(1))
         with pytest.raises(ValueError, match="asks query engines"):
             Postprocessor(gate=fixed(1), retriever=retriever)
-    evidence_tool(RecursiveRetriever("root", retriever_dict={"root": inner.retriever}), gate=fixed(1))
+    for finds in (RecursiveRetriever("root", retriever_dict={"root": inner.retriever}), Holding([inner.retriever])):
+        evidence_tool(finds, gate=fixed(1))
+        ISRQueryEngine(RetrieverQueryEngine(finds, inner._response_synthesizer), gate=fixed(1))
 
 
 class First(BaseSelector):

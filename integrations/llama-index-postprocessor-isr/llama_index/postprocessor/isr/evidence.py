@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +15,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.dispatcher import active_instrument_tags, instrument_tags
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.tools import BaseTool
 
 from isr_rag import Decision, ISRGate, aacquire, acquire
 from isr_rag.core.evidence import Chunk, one_line
@@ -248,20 +249,28 @@ class EngineRounds:
         return wider  # type: ignore[no-any-return]
 
 
-def can_retrieve(engine: BaseQueryEngine) -> bool:
+def can_retrieve(engine: BaseQueryEngine, seen: frozenset[int] = frozenset()) -> bool:
     """Whether a query engine can retrieve without answering, and answer from that; a retriever of answers cannot."""
-    inner = getattr(engine, "_query_engine", None)
-    apart = type(engine).retrieve is not BaseQueryEngine.retrieve and not _answers(getattr(engine, "_retriever", None))
-    whole = type(engine).synthesize is BaseQueryEngine.synthesize
-    return apart and not whole and (not isinstance(inner, BaseQueryEngine) or can_retrieve(inner))
+    kind, seen = type(engine), seen | {id(engine)}
+    apart = kind.retrieve is not BaseQueryEngine.retrieve and kind.synthesize is not BaseQueryEngine.synthesize
+    held = [one for one in _held(engine) if id(one) not in seen]
+    return apart and all(
+        can_retrieve(one, seen) if isinstance(one, BaseQueryEngine) else not _answers(one, seen) for one in held
+    )
 
 
-def _answers(retriever: object) -> bool:
+def _answers(retriever: object, seen: frozenset[int] = frozenset()) -> bool:
     """Whether a retriever asks query engines, whose answers become its nodes; itself or one that it asks."""
-    named = [getattr(retriever, name, None) or {} for name in ("object_map", "_query_engine_dict", "_retriever_dict")]
-    held = [*(one for own in named for one in own.values()), *(getattr(retriever, "_retrievers", None) or ())]
-    held += [getattr(retriever, name, None) for name in ("_retriever", "_vector_retriever")]
-    return any(isinstance(one, BaseQueryEngine) or (isinstance(one, BaseRetriever) and _answers(one)) for one in held)
+    if not isinstance(retriever, (BaseRetriever, BaseTool)) or id(retriever) in seen:
+        return False
+    seen = seen | {id(retriever)}
+    return any(isinstance(one, BaseQueryEngine) or _answers(one, seen) for one in _held(retriever))
+
+
+def _held(one: object) -> Iterator[object]:
+    """What an engine or a retriever holds, alone or in a list or dict."""
+    for own in (vars(one) | (getattr(one, "__pydantic_private__", None) or {})).values():
+        yield from own.values() if isinstance(own, dict) else own if isinstance(own, (list, tuple, set)) else [own]
 
 
 def check_finds(retriever: object) -> None:
