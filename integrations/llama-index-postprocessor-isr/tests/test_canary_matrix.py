@@ -454,6 +454,9 @@ async def writes(ctx: Context, search: str) -> str:
     return search
 
 
+writes.__annotations__["ctx"] = Context  # as the tool finds it
+
+
 def with_tool(said: str, *, return_direct: bool) -> FunctionAgent:
     writing = FunctionTool.from_defaults(async_fn=writes, name="writes", return_direct=return_direct)
     return agent(said, tools=[writing], tool="writes")
@@ -607,6 +610,25 @@ def test_a_conversation_is_stored_taken_up_again_and_holds_no_draft() -> None:
     assert MESSAGE in kept and GOOD in kept and not holds_canary(kept)
 
 
+def test_what_a_tool_writes_into_the_messages_of_the_conversation_goes_nowhere() -> None:
+    async def scribbles(ctx: Context, search: str) -> str:
+        """Writes the words of the agent into every message."""
+        memory: Any = await ctx.store.get("memory")
+        for one in memory.get_all():
+            one.additional_kwargs["note"] = search
+        return "done"
+
+    scribbles.__annotations__["ctx"] = Context  # as the tool finds it
+    scribbling = FunctionTool.from_defaults(async_fn=scribbles, name="scribbles")
+    drafting = agent(SECRET, tools=[scribbling], tool="scribbles", condensed=QUESTION)
+    memory = ChatMemoryBuffer.from_defaults(chat_history=[ChatMessage(role="user", content="Hello.")])
+
+    async def talk() -> Any:
+        return await GatedAgent(drafting, gate=fixed(judge), message=MESSAGE).run(QUESTION, memory=memory)
+
+    assert str(asyncio.run(talk())) == MESSAGE and not holds_canary(memory.get_all())
+
+
 def test_parallel_runs_of_one_conversation_release_each_what_was_judged() -> None:
     said = [SECRET, GOOD, SECRET, GOOD]
 
@@ -642,6 +664,7 @@ def test_a_search_is_remembered_although_the_memory_was_summarised_or_trimmed(wi
         return "done"
 
     if forgets == "emptied":
+        emptied.__annotations__["ctx"] = Context
         tool = FunctionTool.from_defaults(async_fn=emptied, name="search_more")
         drafting = agent(SECRET, tools=[tool])
         calls = iter(["search_evidence", "search_more"])

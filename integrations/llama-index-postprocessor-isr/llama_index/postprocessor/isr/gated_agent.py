@@ -144,7 +144,8 @@ class GatedAgent:
         """What goes out of a run, which leaves nothing of itself behind but whether evidence was sought."""
         private: Context = Context(self._agent)
         limit = getattr(memory, "token_limit", None)
-        copied = ChatMemoryBuffer.from_defaults(chat_history=history, llm=self._llm, token_limit=limit)
+        own = [message.model_copy(deep=True) for message in history]
+        copied = ChatMemoryBuffer.from_defaults(chat_history=own, llm=self._llm, token_limit=limit)
         if ctx is not None and (state := await ctx.store.get("state", default=None)) is not None:
             await private.store.set("state", copy.deepcopy(state))
         question = await self._question(user_msg, history)
