@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from llama_index.core import PromptTemplate
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
+from llama_index.core.agent.workflow.workflow_events import AgentWorkflowStartEvent
 from llama_index.core.base.llms import types
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock
 from llama_index.core.base.response.schema import PydanticResponse, Response, StreamingResponse
@@ -627,6 +628,12 @@ def test_what_a_tool_writes_into_the_messages_of_the_conversation_goes_nowhere()
         return await GatedAgent(drafting, gate=fixed(judge), message=MESSAGE).run(QUESTION, memory=memory)
 
     assert str(asyncio.run(talk())) == MESSAGE and not holds_canary(memory.get_all())
+
+
+def test_an_agent_is_not_started_with_another_message_than_is_judged() -> None:
+    event = AgentWorkflowStartEvent(user_msg="Who built Rome?")
+    with pytest.raises(InvalidInputError, match="start_event"):
+        asyncio.run(GatedAgent(agent(SECRET), gate=fixed(1.0)).run(QUESTION, start_event=event))
 
 
 def test_parallel_runs_of_one_conversation_release_each_what_was_judged() -> None:

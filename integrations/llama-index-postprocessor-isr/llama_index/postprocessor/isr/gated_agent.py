@@ -107,11 +107,14 @@ class GatedAgent:
             where nothing was judged.
 
         Raises:
-            InvalidInputError: where a tool asks a human, whom it cannot reach, since its question may quote the draft.
+            InvalidInputError: where a tool asks a human, whom it cannot reach, since its question may quote the draft;
+                for a `start_event` in `settings`.
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         if not isinstance(cast(object, user_msg), str):
             raise InvalidTypeError(f"what the user says must be a string, not {type(user_msg).__name__}")
+        if "start_event" in settings:
+            raise InvalidInputError("a start_event holds another message and memory than are judged: give its fields")
         elsewhere = bool(settings.get("chat_history"))
         memory = await self._memory(ctx, settings)
         history = list(await memory.aget(input=user_msg))
