@@ -384,6 +384,17 @@ def test_a_retriever_that_asks_other_engines_gives_no_evidence_without_answering
     assert str(nested.query("Where is the Seine?")) == "red green blue"
 
 
+@pytest.mark.parametrize("place", ["after", "both"])
+def test_nodes_of_one_id_and_one_text_keep_their_own_metadata(place: Any) -> None:
+    found = [node("It is long.", "a", page=1), node("It is short.", "a", page=2), node("It is long.", "a", page=3)]
+    judged: list[str] = []
+    gate = fixed(lambda case: float(not judged.extend(chunk.text for chunk in case.chunks)))
+    inner = Pipeline().engine.with_retriever(TopKRetriever(lambda query, round_number: found))
+    response = ISRQueryEngine(inner, gate=gate, place=place).query("Where is Rouen?")
+    assert [one.node.metadata["page"] for one in response.source_nodes] == [1, 2, 3]
+    assert [text.split("\n")[0] for text in judged[-3:]] == ["page: 1", "page: 2", "page: 3"]
+
+
 class Holding(TopKRetriever):
     """A retriever of one's own, which asks what it holds."""
 

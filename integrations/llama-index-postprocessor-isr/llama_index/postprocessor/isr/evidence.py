@@ -292,10 +292,19 @@ def copied(nodes: Nodes) -> Nodes:
 
 
 def originals(nodes: Nodes, given: Nodes) -> Nodes:
-    """The nodes that a draft was made from, as they were retrieved where their text is what it was."""
-    known = {node.node.node_id: node for node in given}
-    pairs = [(known.get(node.node.node_id, node), node) for node in nodes]
-    return [first if first.node.get_content() == node.node.get_content() else node for first, node in pairs]
+    """The nodes that a draft was made from, as they were retrieved where their text is what it was; ids repeat."""
+    left: dict[tuple[str, str], Nodes] = {}
+    for node in given:
+        left.setdefault(_known_by(node), []).append(node)
+    kept: Nodes = []
+    for node in nodes:
+        same = left.get(_known_by(node), [node])
+        kept.append(same.pop(0) if len(same) > 1 else same[0])
+    return kept
+
+
+def _known_by(node: NodeWithScore) -> tuple[str, str]:
+    return node.node.node_id, node.node.get_content()
 
 
 async def aretrieve(engine: BaseQueryEngine, bundle: QueryBundle) -> Nodes:
