@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -178,6 +180,20 @@ def test_what_stops_a_program_keeps_its_type_and_says_nothing(around: Any, kind:
     assert clean(caught.value) and type(caught.value) is kind
     if isinstance(caught.value, SystemExit):
         assert caught.value.code == 1
+
+
+def test_a_thread_that_begins_while_a_draft_is_made_logs_no_words_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("some_framework.pool")
+    with ThreadPoolExecutor(1) as older:
+        older.submit(logger.warning, "begun before").result()
+        with drafting("some_framework"):
+            with ThreadPoolExecutor(1) as pool:  # whose threads know nothing of who asked for them
+                pool.submit(logger.warning, DRAFT).result()
+            older.submit(logger.warning, "said of something else").result()
+        with ThreadPoolExecutor(1) as later:
+            later.submit(logger.warning, "begun after").result()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["begun before", "left out, since it may quote a draft", "said of something else", "begun after"]
 
 
 def test_a_cancellation_is_still_known_to_who_cancelled() -> None:

@@ -33,32 +33,30 @@ _DEFAULT_H_STAR = {"before": BEFORE_DRAFTING, "after": AFTER_DRAFTING}
 _QUOTED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|\w{4,}")  # words, and parts of them in CJK
 
 _CARRIES_ON = re.compile(
-    r"^(?:and|but|or|then|also|what about|how about)\b|\bwhich one\b(?! of)|\b(?:then|this|that|these|those)\W*$"
-    r"|(?<!\bis )(?<!are )(?<!was )(?<!were )\bthere\W*$",
-    re.IGNORECASE,
+    r"(?i)^(?:and|but|or|then|also|what about|how about)\b|\bwhich one\b(?! of)|\b(?:then|this|that|these|those)\W*$"
+    r"|(?<!\bis )(?<!are )(?<!was )(?<!were )\bthere\W*$"
 )
 _WORD = re.compile(r"[\w'’-]+")
 _PRONOUN = re.compile(r"he|she|it|they|him|hers?|his|them|theirs?|its|this|that|these|those|there", re.IGNORECASE)
 _JOINING = re.compile(r"and|or|when|if|because|before|after|while|although|since|until|where|which|who|than|as", re.I)
 _SMALL = re.compile(
-    rf"{_PRONOUN.pattern}|{_JOINING.pattern}|what|why|how|whom|whose|is|are|was|were|be|been|do|does|did|has|have|had|can|"
+    rf"(?i){_PRONOUN.pattern}|{_JOINING.pattern}|what|why|how|whom|whose|is|are|was|were|be|been|do|does|did|has|have|had|can|"
     "could|will|would|may|might|must|shall|should|an?|the|in|on|at|of|to|for|from|by|with|about|into|not?|so|then|too|"
     "also|long|many|much|far|old|often|big|large|high|deep|years?|date|day|time|place|age|again|else|first|last|still|"
-    r"ever|i|me|we|you|us|\w+ly",
-    re.IGNORECASE,
+    r"ever|i|me|we|you|us|\w+ly"
 )
 _NAMING = re.compile(
-    r"an?|the|my|your|our|every|each|some|any|all|no|of|in|on|at|for|from|by|with|about|into|do|does|did", re.IGNORECASE
+    r"(?i)an?|the|my|your|our|every|each|some|any|all|no|of|in|on|at|for|from|by|with|about|into|do|does|did"
 )
 _EXPLETIVE = re.compile(
-    r"\bit\s+(?:(?:take|takes|took|cost|costs)\b.{0,80}?\bto\s+\w+(?=\s+\w)|(?:mean|means|rain|rains|snow|snows)\b"
+    r"(?i)\bit\s+(?:(?:take|takes|took|cost|costs)\b.{0,80}?\bto\s+\w+(?=\s+\w)|(?:mean|means|rain|rains|snow|snows)\b"
     r"|(?:\w+\s+){1,2}(?:to\s+\w+(?=\s+\w)|that\b|for\b|if\b))|\btime\s+is\s+it\s+in\b"
     r"|\b(?:is|are|was|were|has|have|had|can|could|will|would|may|might)\s+there\b|\bthere\s+(?:is|are|was|were)\b"
-    r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b",
-    re.IGNORECASE,
+    r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b"
 )
 _SCOPE = re.compile("Cancelled via cancel scope [0-9a-f]+")
 _drafting: ContextVar[bool] = ContextVar("isr_rag_drafting", default=False)
+_older: list[set[threading.Thread]] = []  # than each draft that is being made
 _loading = threading.Lock()
 _shipped = lru_cache(maxsize=1)(default_reference)
 _default_gate = lru_cache(maxsize=8)(ISRGate)
@@ -205,18 +203,20 @@ def drafting(*frameworks: str) -> Generator[None, None, None]:
     for name, logger in [*logging.root.manager.loggerDict.items()]:
         if name.startswith(frameworks) and isinstance(logger, logging.Logger):
             logger.addFilter(_wordless)
-    token = _drafting.set(True)
+    token, older = _drafting.set(True), {*threading.enumerate()}
+    _older.append(older)
     try:
         yield
     except BaseException as error:
         _raise_alone(unread(error) if isinstance(error, Exception) else _stopped(error))
     finally:
+        _older.remove(older)
         _drafting.reset(token)
 
 
 def _wordless(record: logging.LogRecord) -> bool:
-    """Let a record pass: while a draft is made, without what it says, which may quote the draft."""
-    if _drafting.get():
+    """Let a record pass: while a draft is made, also by a thread begun meanwhile, without what it says of it."""
+    if _drafting.get() or any(threading.current_thread() not in older for older in [*_older]):
         place = record.name, record.levelno, record.pathname, record.lineno
         bare = logging.LogRecord(*place, "left out, since it may quote a draft", (), None, record.funcName)
         record.__dict__ = vars(bare)
