@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -182,3 +183,11 @@ class TestInTheGate:
     def test_bad_budgets_are_refused(self, value: object) -> None:
         with pytest.raises(ValueError, match="max_words"):
             ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1), max_words=value)  # type: ignore[arg-type]
+
+
+@given(st.permutations(range(6)))
+def test_what_is_read_does_not_depend_on_the_order_of_the_chunks(order: list[int]) -> None:
+    chunks = [Chunk(" ".join(f"Nothing was found in {what}{i}." for i in range(9)), "T") for what in "aabcd"]
+    chunks.append(Chunk("Kepler published it. Nothing was seen.", "T"))
+    once, again = (choose([chunks[i] for i in o], "When did Kepler publish?", 60).chunks for o in (range(6), order))
+    assert Counter(once) == Counter(again)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
+import numpy as np
+
 from isr_rag._util.bm25 import Bm25
 from isr_rag._util.text import sentence_spans, well_formed
 from isr_rag.core.prompt import Ordering
@@ -234,8 +236,11 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
     sentences = [list(split_sentences(chunk.text)) for chunk in chunks]
     sizes = [[words(sentence) for sentence in row] for row in sentences]
     places = [(c, s) for c, row in enumerate(sentences) for s in range(len(row))]
-    index = Bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places])
-    ranked = [places[i] for i in index.best(one_line(query), len(places))]
+    scores = Bm25([f"{titles[c]} {sentences[c][s]}" for c, s in places]).scores(one_line(query))
+    of, best_of = np.array([c for c, _ in places]), np.zeros(len(chunks))
+    np.maximum.at(best_of, of, scores)
+    alike = sorted(range(len(chunks)), key=lambda c: (-best_of[c], titles[c], chunks[c].text))  # whatever their order
+    ranked = [places[i] for i in np.lexsort((np.argsort(alike)[of], -scores))]
 
     left = budget
     best: dict[int, int] = {}

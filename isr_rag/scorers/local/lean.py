@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ _NORMS = ("input_layernorm", "post_attention_layernorm")
 
 _ROWS = 512
 """Tokens per step outside attention: what a step computes stays in the cache, and its memory is not mapped anew."""
+_ROWS_OF_AMX = 128
+"""The same in bfloat16 on AMX, where oneDNN rounds by the number of rows: there each step has exactly so many."""
 
 
 def has_onednn(dtype: torch.dtype) -> bool:
@@ -46,9 +48,12 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 def computes_bfloat16() -> bool:
     """Whether this processor has instructions for bfloat16; without them it is emulated, slower than float32."""
+    return (_has("avx512_bf16") or _has("amx_bf16")) and prepacks(torch.bfloat16)
+
+
+def _has(instructions: str) -> bool:
     known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    native = bool(known.get("avx512_bf16") or known.get("amx_bf16"))
-    return native and prepacks(torch.bfloat16)
+    return bool(known.get(instructions))
 
 
 def prepacks(dtype: torch.dtype) -> bool:
@@ -64,7 +69,7 @@ def prepacks(dtype: torch.dtype) -> bool:
     plain = F.linear(x, weight, bias)
     try:
         packed = _Linear(weight, bias, packed=True)
-        found = (packed(x), packed.silu(x), packed.times(x, plain))
+        found = (packed(x), packed(x, "swish"), packed.times(x, plain))
     except (AttributeError, RuntimeError, TypeError):
         return False
     expected = (plain, F.silu(plain), plain * plain)
@@ -72,28 +77,30 @@ def prepacks(dtype: torch.dtype) -> bool:
 
 
 class _Linear:
-    """x W^T + b; packed, the weight is laid out once as oneDNN reads it."""
+    """x W^T + b; packed, the weight is laid out once as oneDNN reads it, and x has `rows` at a time."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, packed: bool) -> None:
-        self._packed, self._bias = packed, bias
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS) if packed else weight
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, packed: bool, rows: int = _ROWS) -> None:
+        self._packed, self._bias, self._rows = packed, bias, rows
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, rows) if packed else weight
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, then: Literal["none", "swish"] = "none") -> Tensor:
         if self._packed:
-            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], ""))
-        return F.linear(x, self._weight, self._bias)
-
-    def silu(self, x: Tensor) -> Tensor:
-        """silu of the product."""
-        if self._packed:
-            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "swish", [], ""))
-        return F.silu(self(x), inplace=True)
+            given = self._filled(x), self._weight, self._bias
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise(*given, then, [], ""))[: len(x)]
+        product = F.linear(x, self._weight, self._bias)
+        return product if then == "none" else F.silu(product, inplace=True)
 
     def times(self, x: Tensor, other: Tensor) -> Tensor:
         """The product, times another tensor."""
         if self._packed:
-            return cast(Tensor, torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, self._bias, "mul"))
+            given = self._filled(x), self._filled(other), self._weight, self._bias
+            return cast(Tensor, torch.ops.mkldnn._linear_pointwise.binary(*given, "mul"))[: len(x)]
         return self(x).mul_(other)
+
+    def _filled(self, x: Tensor) -> Tensor:
+        """x, on AMX with rows of zeros after its own."""
+        missing = self._rows - len(x) if self._rows == _ROWS_OF_AMX else 0
+        return F.pad(x, (0, 0, 0, missing)) if missing else x
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,8 @@ class LeanNetwork:
         self.dtype = dtype
         # residual stream, queries, keys and values (as computed and as gathered), what attention saw: all float32
         self.bytes_per_token = 4 * (hidden + 2 * (heads + 3 * kv_heads) * width) + mask_bytes(4)
-        self.workspace = 4 * _ROWS * (hidden + 3 * inner)
+        self._rows = _ROWS_OF_AMX if dtype == torch.bfloat16 and _has("amx_bf16") else _ROWS
+        self.workspace = 4 * self._rows * (hidden + 3 * inner)
         self._packed = prepacks(dtype)
         self._biased = config["model_type"] == "qwen2"
         self._widths = [heads * width, kv_heads * width, kv_heads * width]
@@ -152,7 +160,7 @@ class LeanNetwork:
             bias = None
             if self._biased and name == "qkv":
                 bias = torch.cat([state[f"{start}{part}.bias"].to(self.dtype) for part in parts])
-            stacks[name] = _Linear(weight, bias, packed=self._packed)
+            stacks[name] = _Linear(weight, bias, packed=self._packed, rows=self._rows)
         return _Layer((first, second), **stacks)
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> Tensor:
@@ -165,7 +173,7 @@ class LeanNetwork:
         cos, sin = angles.cos(), angles.sin()
         h = F.embedding(torch.from_numpy(pack.input_ids), self._embeddings).float()
         q, k, v = (torch.empty(width // d.width, len(h), d.width) for width in self._widths)
-        steps = [slice(start, start + _ROWS) for start in range(0, len(h), _ROWS)]
+        steps = [slice(start, start + self._rows) for start in range(0, len(h), self._rows)]
         reads = torch.from_numpy(pack.all_reads)
         for index, layer in enumerate(self._layers):
             for at in steps:
@@ -180,10 +188,10 @@ class LeanNetwork:
             seen = attend(q, keys, values, plan, d.width**-0.5).flatten(1)
             if last:
                 h, seen = h[reads], seen[reads]
-            for part, own in zip(h.split(_ROWS), seen.split(_ROWS), strict=True):
+            for part, own in zip(h.split(self._rows), seen.split(self._rows), strict=True):
                 part += layer.o(own.to(self.dtype))
                 x = self._normed(part, layer.norms[1])
-                part += layer.down(layer.up.times(x, layer.gate.silu(x)))
+                part += layer.down(layer.up.times(x, layer.gate(x, "swish")))
         return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
 
     def _normed(self, h: Tensor, weight: Tensor) -> Tensor:
