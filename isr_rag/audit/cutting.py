@@ -77,10 +77,11 @@ _REFUSAL = re.compile(
     r"(?:context|evidence|documents?|passages?|sources?|information|texts?)\s+(?:provided\s+|given\s+|above\s+)?"
     r"(?:do|does|did|is|are|was|were)(?:\s+not|n['’]t)\s+(?:\w+\s+){0,2}"
     r"(?:say|state|mention|contain|provide|include|specify|specified|give|answer|enough|sufficient|discuss|address|"
-    r"indicate|clear|hold)"
+    r"indicate|clear|hold(?!\s+(?:up|on|out|together|true|water)\b))"
     r"|\bthere(?: is|['’]s) (?:no|not enough|insufficient) (?:\w+ )?"
     r"(?:information|mention|answer|evidence(?! (?:that|of|for|against)\b))\b"
-    r"|\bno (?:relevant )?information (?:is|was) (?:available|given|provided|found)\b",
+    r"|\bno (?:relevant )?information (?:is|was) (?:available|given|provided|found)\b(?!\s+(?:to|by)\b)"
+    r"|\b(?:question|answer)\s+(?:cannot|can not|can['’]t|could not)\s+be\s+(?:answered|given|determined|found)\b",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and|because|since)\b)", re.I)

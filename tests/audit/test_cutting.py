@@ -252,6 +252,8 @@ def kinds(text: str) -> set[str]:
         "Let me know if the deposit that is never refunded was paid.",
         "[^1]: the deposit is never refunded",
         "The fee is 5 euros.[^1]\n\n[^1]: the deposit is never refunded, whatever the rules say.",
+        "The documents do not hold up in court.",
+        "No information was provided to the victims.",
         "The fee is 5 euros. (Source: a memo, which also says that the deposit is never refunded)",
     ],
 )
@@ -296,6 +298,7 @@ def test_a_fact_is_judged_whatever_it_begins_with(text: str) -> None:
                 "The documents do not mention her school, so I cannot answer.",
                 "I do not have enough information.",
                 "There is no evidence in the documents.",
+                "The question cannot be answered because there is no information.",
                 "Based on the information provided in the context, I cannot determine when it was opened.",
                 "After reviewing the provided documents, I could not find any information about the opening.",
                 "The documents don't specify the cost; please consult the official website.",
