@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from isr_rag.audit.statement import may_state
 from isr_rag.core.evidence import Chunk, one_line
 
 _WORDS = (
@@ -48,7 +47,7 @@ class Found:
         start: first character in the answer.
         end: the character after the last.
         chunks: the chunks that it names; empty if it names no chunk of the evidence.
-        apart: False if it is part of the sentence's grammar, as in `Smith (2020) showed`.
+        apart: False if it is judged as a part of its sentence, as in `Smith (2020) showed`.
     """
 
     start: int
@@ -121,8 +120,8 @@ class Markers:
             at = self._titles.get(_folded(match["square"] or match["round"]))
             if at is not None:
                 yield Found(*match.span(), (at,))
-            elif match["round"] and not may_state(match["round"]):
-                yield Found(*match.span(), ())
+            elif match["round"]:
+                yield Found(*match.span(), (), apart=False)  # what nothing of the evidence is called may be a statement
 
     def _works(self, text: str) -> Iterator[Found]:
         for match in _WORKS.finditer(text):

@@ -415,6 +415,12 @@ def test_a_list_in_a_list_is_read_with_both_introductions() -> None:
     ]
 
 
+def test_a_source_that_the_evidence_does_not_have_is_judged_with_its_sentence() -> None:
+    (part,) = parts("The fee is 5 euros (Source: aspirin cures cancer).")
+    assert part.plain == "The fee is 5 euros (Source: aspirin cures cancer)."
+    assert [one.chunks for one in part.markers] == [()]
+
+
 def test_a_linked_marker_is_one() -> None:
     (part,) = parts("The fee is 5 euros [1](https://example.org).")
     assert part.plain == "The fee is 5 euros."
