@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from isr_rag.audit.cutting import BARE_ANSWER, Part, kind_of
-from isr_rag.audit.statement import VERB, Kind, may_state
+from isr_rag.audit.cutting import BARE_ANSWER, Part
+from isr_rag.audit.statement import VERB
 from isr_rag.core.work import Item
 
-_FRAGMENT = 6  # words of the longest list item that is read as the end of the words that introduce the list
+_FRAGMENT = 6  # words of the longest list item that is read with its heading
 
 _PRONOUN = re.compile(
     r"^(?P<before>(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"
@@ -74,13 +74,11 @@ class Context:
         `before` is a question or a lead right before it, which is what a bare answer then belongs to.
         """
         text, titled = part.plain, f": {part.heading}".endswith(f": {part.plain}")
-        words, whole = len(text.split()), text[-1] in ".!。"
+        words = len(text.split())
         self._enter(part)
         if part.item and part.lead:
             self.note(text)
-            stated = may_state(part.lead) and kind_of(part.lead) is not Kind.GREETING
-            if stated or words <= _FRAGMENT or not whole or _PRONOUN.match(text):
-                return {"claim": f"{self._introduced} {text}"}
+            return {"claim": f"{self._introduced} {text}"}
         title = before or ("" if titled else part.heading)
         question = title if title.endswith("?") else self.question
         if question and not part.lead and words <= BARE_ANSWER and not VERB.search(text):
@@ -89,7 +87,7 @@ class Context:
         claim = text if titled else self.resolved(text)
         if not titled:
             self.note(text)
-        if part.item and part.heading and claim == text and words <= _FRAGMENT and not whole:
+        if part.item and part.heading and claim == text and words <= _FRAGMENT and text[-1] not in ".!。":
             claim = f"{part.heading}: {claim}"
         return {"claim": claim}
 

@@ -145,7 +145,7 @@ class _Block:
     kind: Kind
     text: str
     places: tuple[int, ...]
-    item: bool
+    depth: int  # of lists
     level: int = 0  # of a heading
 
     def span(self, first: int, last: int) -> Span:
@@ -155,19 +155,19 @@ class _Block:
 def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
     """The parts of an answer in their order; a yes or no before a sentence is one where something was `asked`."""
     parts: list[Part] = []
-    heading, lead, outer, sources, titles = "", "", "", False, dict[int, str]()
+    heading, sources, titles, leads = "", False, dict[int, str](), dict[int, str]()
     for block in _blocks(answer):
         formula = block.kind is Kind.STATEMENT and _FORMULA.fullmatch(
             re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
         )
         kind = Kind.FORMULA if formula else block.kind
-        if not block.item:
-            lead = outer = ""
+        leads = {depth: plain for depth, plain in leads.items() if depth < block.depth}
+        lead = " ".join(leads.values())
         if kind is Kind.HEADING:
             titles = {level: title for level, title in titles.items() if level < block.level}
             titles[block.level] = plain = plain_text(block.text)
             heading = ": ".join(titles.values())  # it is read with each item under it
-            heading, lead, sources = heading if len(heading) <= _TITLES else "", "", bool(_SOURCES.match(plain))
+            heading, sources = heading if len(heading) <= _TITLES else "", bool(_SOURCES.match(plain))
             kind = Kind.STATEMENT if _states(plain) else kind
         if kind is not Kind.STATEMENT:
             parts.append(_whole(block, kind, markers))
@@ -184,11 +184,10 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
                     part = Part(Kind.HEADING, part.span, part.plain, part.markers)
                 elif part.kind is Kind.STATEMENT and part.plain.endswith(":") and part.span[1] >= end:
                     # it ends its block, and so introduces a list, which may be one in another
-                    outer, lead = outer if block.item else part.plain, f"{outer} {part.plain}".strip()
-                    inner = outer if block.item else ""
-                    part = Part(Kind.HEADING, part.span, part.plain, part.markers, lead=inner, heading=heading)
+                    leads[block.depth] = part.plain
+                    part = Part(Kind.HEADING, part.span, part.plain, part.markers, lead=lead, heading=heading)
                 else:
-                    part = replace(part, lead=lead if block.item else "", heading=heading)
+                    part = replace(part, lead=lead, heading=heading)
                 parts.append(part)
     return [
         replace(one, kind=kind_of(one.plain))  # it introduces no list that it is read with
@@ -223,17 +222,17 @@ def _blocks(answer: str) -> Iterator[_Block]:
             if number and number + token.content.split("\n", 1)[0] in lines[token.map[0]]:
                 token.content = number + token.content
             number = ""
-            yield _inline(token, starts, lines, level=level, item=depth > 0)
+            yield _inline(token, starts, lines, level=level, depth=depth)
 
 
 def _block_of(kind: Kind, answer: str, starts: list[int], lines: list[str], first: int, last: int) -> _Block:
     start = starts[first] + len(lines[first]) - len(lines[first].lstrip())
     end = starts[last] if last < len(starts) else len(answer)
     text = answer[start:end].rstrip()
-    return _Block(kind, text, tuple(range(start, start + len(text))), item=False)
+    return _Block(kind, text, tuple(range(start, start + len(text))), depth=0)
 
 
-def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, item: bool) -> _Block:
+def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, depth: int) -> _Block:
     """A block of running text; each of its lines is found in the answer's line, after list and quote marks."""
     places: list[int] = []
     first, content = token.map[0], token.content
@@ -250,7 +249,7 @@ def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, item
             continue
         start = starts[at] + max(found, 0) if at < len(lines) else (places[-1] + 1 if places else 0)
         places.extend(range(start, start + len(line)))
-    return _Block(Kind.HEADING if level else Kind.STATEMENT, content, tuple(places), item, level)
+    return _Block(Kind.HEADING if level else Kind.STATEMENT, content, tuple(places), depth, level)
 
 
 def _whole(block: _Block, kind: Kind, markers: Markers) -> Part:
@@ -283,7 +282,7 @@ def _source(block: _Block, first: int, last: int, markers: Markers) -> Part:
     line = block.text[first:last]
     entry = markers.entry(line)
     found = (_moved(block, entry, first),) if entry is not None else ()
-    return Part(Kind.SOURCES, block.span(first, last), plain_text(line), found, item=block.item)
+    return Part(Kind.SOURCES, block.span(first, last), plain_text(line), found, item=block.depth > 0)
 
 
 def _sentences(block: _Block, first: int, last: int, markers: Markers, *, asked: bool) -> Iterator[Part]:
@@ -319,7 +318,7 @@ def _sentences(block: _Block, first: int, last: int, markers: Markers, *, asked:
         plain = re.sub(r"\s+([.,;:!?])", r"\1", plain_text(bare)).lstrip(": ")
         span = block.span(first + start, first + end)
         placed = tuple(_moved(block, one, first) for one in own)
-        yield Part(kind_of(plain), span, plain, placed, item=block.item and first + number == 0)
+        yield Part(kind_of(plain), span, plain, placed, item=block.depth > 0 and first + number == 0)
 
 
 def _answered(text: str, first: int, last: int) -> list[list[int]]:

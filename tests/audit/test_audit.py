@@ -400,7 +400,8 @@ def test_a_heading_that_is_judged_ends_the_section_before_it() -> None:
 def test_the_words_before_a_list_do_not_go_out_without_any_of_it() -> None:
     false, true = "The Seine flows through Rome.", "Nobody says that the Loire is 1006 kilometres long."
     assert "Rome" not in audit(f"Facts about Rome:\n- {false}\n\n{true}").releasable().text
-    kept = audit(f"Facts about it:\n- {false}\n- {true}\n\nFurther facts:\n\n{true}").releasable().text
+    evidence = (*WRONG, f"Facts about it: {true}")
+    kept = audit(f"Facts about it:\n- {false}\n- {true}\n\nFurther facts:\n\n{true}", evidence).releasable().text
     assert kept == f"Facts about it:\n- {true}\n\nFurther facts:\n\n{true}"
 
 
@@ -451,6 +452,8 @@ def test_nothing_goes_out_that_points_to_what_does_not(answer: str, left: str) -
         ("Short ones:\n\nThe Seine", ["Is it long? Short ones: The Seine"]),
         ("Absolutely! It flows.", ["Is it long? Absolutely", "It flows."]),
         ("1951. It flows.\n2. Yes.", ["Is it long? 1951.", "It flows.", "Is it long? Yes."]),
+        ("Elle est morte :\n\n- She lived in Paris and in Rome.", ["Elle est morte: She lived in Paris and in Rome."]),
+        ("- Short ones:\n  - Paris\n- Rouen", ["Short ones: Paris", "Is it long? Rouen"]),
         ("It was dug in [1951].", ["It was dug in [1951]."]),
         ("It is <del>not</del> ~~so~~ long.", ["It is <del>not</del> ~~so~~ long."]),
         ("![The Seine](a.png) flows.", ["Is it long? The Seine flows."]),
