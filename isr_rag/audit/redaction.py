@@ -35,6 +35,7 @@ _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
 _NO_LEVEL = 7  # that of words that are no heading, such as the lead of a list
 _INDENT = 200  # characters of a line in which the marks before its words are looked for
 _SHOWN = 90  # characters of a statement on one line of a terminal
+_Place = tuple[int, float, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +197,10 @@ def _reason(one: Statement, h_star: float, threshold: float | None) -> str:
     return f"its risk {risk:.3f} no longer fits into the budget of {h_star:g}"
 
 
-def _placed(answer: str, statements: Sequence[Statement]) -> list[tuple[int, float, bool]]:
+def _placed(answer: str, statements: Sequence[Statement]) -> list[_Place]:
     """Of each part the level of the heading that it is, how far in its line stands, and whether it begins the line."""
     starts = [0, *(match.end() for match in re.finditer("\n", answer))]
-    places: list[tuple[int, float, bool]] = []
+    places: list[_Place] = []
     for first, last in (one.span for one in statements):
         start = starts[bisect_right(starts, first) - 1]
         begin = cast(re.Match[str], _BEGIN.match(answer, start, min(first, start + _INDENT)))
@@ -211,40 +212,33 @@ def _placed(answer: str, statements: Sequence[Statement]) -> list[tuple[int, flo
 
 
 def _adrift(
-    statements: Sequence[Statement],
-    places: Sequence[tuple[int, float, bool]],
-    kept: Collection[int],
-    question: str | None,
+    statements: Sequence[Statement], places: Sequence[_Place], kept: Collection[int], question: str | None
 ) -> set[int]:
     """Kept statements that begin by pointing to what is left out: they would be read as said of something else."""
     context, found, gone = Context(question), set[int](), set[str]()
+    asked = one_line(question or "")
     before, follows, inside = "", True, False  # the subject before a list, whether the part before stays, in a list
     for i, (one, (level, depth, _)) in enumerate(zip(statements, places, strict=True)):
         if inside is not (inside := depth >= 0):
             before, context.subject = (context.subject, "") if inside else ("", before)
         text = re.sub(r"[*_~`]|^\W+", "", one.text)
         if i in kept:
-            named, parts = context.pointed(text), one.claim.split(": ")
-            titles = (
-                ": ".join(parts[a:b]) for a in range(len(parts) - 1) for b in range(a + 1, min(a + 4, len(parts)))
-            )
+            named, titles = context.pointed(text), one.claim.removeprefix(asked).strip().split(": ")[:-1]
             moved = named and not any(re.search(rf"\b{re.escape(name)}(?!\w)", one.claim) for name in named)
             if moved or not (follows or _BACK.match(text) is None) or not gone.isdisjoint(titles):
                 found.add(i)
         stays = (i in kept and i not in found) or not one.states_something
         if level < _NO_LEVEL and stays:
             context.subject = ""
-        elif one.judged and stays and not (question and one.claim.startswith(one_line(question))):
+        elif one.judged and stays and not (asked and one.claim.startswith(asked)):
             context.note(text)
-        elif one.judged and not stays:
-            gone.add(one.claim)
+        elif level < _NO_LEVEL:
+            gone.update(one.claim.split(": "))
         follows = follows if one.kind in (Kind.GREETING, Kind.MARKS, Kind.QUESTION) else stays
     return found
 
 
-def _beside(
-    statements: Sequence[Statement], places: Sequence[tuple[int, float, bool]], kept: Collection[int]
-) -> list[int]:
+def _beside(statements: Sequence[Statement], places: Sequence[_Place], kept: Collection[int]) -> list[int]:
     """Headings and leads of lists under which nothing is kept, and sources that nothing kept refers to."""
     used = {marker.chunk for i in kept for marker in statements[i].markers if marker.text} - {None}
     found: list[int] = []
