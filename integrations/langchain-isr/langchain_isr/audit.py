@@ -20,7 +20,7 @@ from langchain_isr.common import (
     Core,
     DocumentPrompt,
     State,
-    chunk_of,
+    chunks_of,
     refuse_unknown_drafts,
     replaced,
     text_of,
@@ -126,7 +126,7 @@ def _alone(question: Any) -> Any:
 
 def audited_evidence(documents: Any, document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Chunk]:
     """Documents as evidence of an audit, in their order."""
-    return numbered([chunk_of(document, document_prompt) for document in documents])
+    return numbered(chunks_of(documents, document_prompt))
 
 
 def trimmed(answer: object, audit: AnswerAudit, message: str, *, cite: bool) -> object:

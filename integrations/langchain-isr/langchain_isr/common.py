@@ -69,7 +69,7 @@ def chunk_of(document: object, document_prompt: BasePromptTemplate[str] = DOCUME
 
     Raises:
         InvalidTypeError: if it is neither a document nor a string.
-        InvalidInputError: if the document lacks metadata that the prompt needs.
+        InvalidInputError: if the prompt cannot render the document, such as for want of metadata.
     """
     if isinstance(document, str):
         return Chunk(document)
@@ -77,7 +77,7 @@ def chunk_of(document: object, document_prompt: BasePromptTemplate[str] = DOCUME
         raise InvalidTypeError(f"evidence must be documents or strings, not {type(document).__name__}")
     try:
         return Chunk(format_document(document, document_prompt))
-    except ValueError as error:
+    except Exception as error:  # whatever a template raises about a value
         raise InvalidInputError(f"document_prompt cannot render a document: {error}") from error
 
 
@@ -86,10 +86,15 @@ def evidence_of(documents: object, document_prompt: BasePromptTemplate[str] = DO
 
     Raises:
         InvalidTypeError: if it is not a list of documents or strings.
-        InvalidInputError: if a document lacks metadata that the prompt needs.
+        InvalidInputError: if the prompt cannot render a document.
     """
     if isinstance(documents, (str, Mapping)) or not isinstance(documents, Sequence):
         raise InvalidTypeError(f"documents must be a list of documents, not {type(documents).__name__}")
+    return [chunk for chunk in chunks_of(documents, document_prompt) if one_line(chunk.text)]
+
+
+def chunks_of(documents: object, document_prompt: BasePromptTemplate[str] = DOCUMENT_PROMPT) -> list[Chunk]:
+    """As `evidence_of`, with those that have no text."""
     chunks = [chunk_of(document, document_prompt) for document in cast(Sequence[object], documents)]
     return [chunk for chunk in chunks if one_line(chunk.text)]
 

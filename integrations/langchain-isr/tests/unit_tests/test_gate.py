@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import HumanMessage
+from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
 from lc_fakes import Runs, bm25, gate, rivers
 from pydantic import ValidationError
@@ -20,7 +21,7 @@ from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ScorerError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
-from langchain_isr import ISRAbstained, ISRCompressor, ISRGate, ISRRetriever, create_isr_graph
+from langchain_isr import ISRAbstained, ISRAudit, ISRCompressor, ISRGate, ISRRetriever, create_isr_graph
 
 QUESTION = "Which river flows through Paris?"
 
@@ -228,3 +229,24 @@ def test_an_input_without_a_question_is_a_typed_error() -> None:
                 call({"query": QUESTION, "documents": []})
     with pytest.raises(InvalidTypeError, match="takes a dict"):
         step().invoke(QUESTION)
+
+
+@pytest.mark.parametrize("prompt", ["{year:.0f}: {page_content}", "{no}: {page_content}"])
+def test_one_document_that_cannot_be_rendered_takes_no_other_input_with_it(prompt: str) -> None:
+    found = [
+        [Document("It rained.", metadata={"year": year, **more})] for year, more in ((2019, {"no": 1}), (None, {}))
+    ]
+    given: Any = [{"question": "Did it rain?", "documents": documents, "answer": "Yes."} for documents in found]
+    for gated in (ISRGate, ISRAudit):
+        runnable: Any = gated(gate=gate(), document_prompt=PromptTemplate.from_template(prompt))
+        good, bad = runnable.batch(given, return_exceptions=True)
+        assert good["answer"] and isinstance(bad, InvalidInputError) and "document_prompt" in str(bad)
+
+
+@pytest.mark.parametrize("documents", ["The Seine flows through Paris.", 5, {"a": "b"}])
+def test_what_is_no_list_of_documents_is_an_error_of_its_own_input(documents: Any) -> None:
+    good: Any = {"question": "Which river?", "documents": ["The Seine flows through Paris."], "answer": "The Seine."}
+    for gated in (ISRGate, ISRAudit):
+        runnable: Any = gated(gate=gate())
+        first, second = runnable.batch([good, {**good, "documents": documents}], return_exceptions=True)
+        assert first["answer"] and isinstance(second, InvalidTypeError)
