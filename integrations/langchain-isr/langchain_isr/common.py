@@ -201,11 +201,19 @@ def replaced(answer: object, text: str, metadata: dict[str, Any]) -> object:
     """
     if not isinstance(answer, BaseMessage):
         return text
-    usage = answer.usage_metadata if isinstance(answer, AIMessage) else None
+    usage = _counts(answer.usage_metadata) if isinstance(answer, AIMessage) else None
     return AIMessage(text, id=answer.id, usage_metadata=usage, response_metadata=metadata)
 
 
 def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer_key: str) -> None:
+def _counts(usage: Any) -> Any:
+    """What is a number in a report of tokens."""
+    if isinstance(usage, dict):
+        counted = {key: _counts(one) for key, one in cast(State, usage).items()}
+        return {key: one for key, one in counted.items() if one is not None}
+    return usage if isinstance(usage, Number) else None
+
+
     """Refuse an input that may hold a draft under a key that the gate does not know.
 
     It would go on unjudged, with nothing but the evidence judged where there is no answer. Without an answer anything

@@ -688,6 +688,7 @@ MIXED: dict[str, AIMessage] = {
     "metadata": AIMessage("The Seine.", response_metadata={"logprobs": {"content": [{"token": SECRET}]}}),
     "a name": AIMessage("The Seine.", name=SECRET),
     "broken calls": AIMessage(
+    "counts": AIMessage("The Seine.", usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}),
         "The Seine.",
         invalid_tool_calls=[{"type": "invalid_tool_call", "name": "t", "args": SECRET, "id": "1", "error": SECRET}],
     ),
@@ -700,6 +701,10 @@ def clean(*seen: Any) -> bool:
 
 
 @pytest.mark.parametrize("shape", sorted(MIXED))
+usage: Any = MIXED["counts"].usage_metadata
+usage |= {"note": SECRET, "input_token_details": {"cached": SECRET, "audio": 1}}
+
+
 def test_only_the_text_that_was_judged_is_released(shape: str) -> None:
     judged: list[str] = []
     honest = gate(lambda case: judged.append(case.predicate.query) or 1.0)  # type: ignore[func-returns-value]
@@ -707,6 +712,8 @@ def test_only_the_text_that_was_judged_is_released(shape: str) -> None:
     done = ISRGate(gate=honest).invoke(state)
     assert done["answer"].text == "The Seine." and done["answer"] is not MIXED[shape] and clean(done, judged)
     audited = ISRAudit(gate=honest).invoke(state)
+    counts = done["answer"].usage_metadata
+    assert (counts or {}).get("input_token_details") == ({"audio": 1} if shape == "counts" else None)
     assert audited["answer"].text == "The Seine." and clean(audited)
     chain = ISRChain(draft=RunnableLambda(lambda state: MIXED[shape]), after=ISRGate(gate=honest))
     assert clean(chain.invoke(state))
