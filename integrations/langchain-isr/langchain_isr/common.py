@@ -263,7 +263,9 @@ def _may_be_draft(value: object, answer: str | None) -> bool:
             return isinstance(listed[-1], AIMessage) and not listed[-1].tool_calls
         return any(_may_be_draft(one, answer) for one in listed)
     if isinstance(value, Mapping):
-        return any(_may_be_draft(one, answer) for one in cast(Mapping[object, object], value).values())
+        held = cast(Mapping[object, object], value)
+        named = [] if answer is None else held  # where there is no answer yet, any name would be one
+        return any(_may_be_draft(one, answer) for one in (*held.values(), *named))
     if isinstance(value, str):
         return bool(value) if answer is None else one_line(value) == answer
     if answer is None or isinstance(value, AIMessage):

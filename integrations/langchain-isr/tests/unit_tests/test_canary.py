@@ -861,7 +861,14 @@ TWINS: list[Any] = [SECRET, AIMessage(SECRET), AIMessage([HONEST, {"type": "text
 
 
 TWINS += [[SECRET], {SECRET}, {"output": SECRET}, {"said": AIMessage(SECRET)}, [HumanMessage("x"), AIMessage(SECRET)]]
-TWINS += [Plain(SECRET), Named(name=SECRET), {"parsed": [Plain(SECRET)]}, HumanMessage(SECRET)]
+TWINS += [
+    {SECRET: 0.9},
+    {"scores": {SECRET: 0.9}},
+    Plain(SECRET),
+    Named(name=SECRET),
+    {"parsed": [Plain(SECRET)]},
+    HumanMessage(SECRET),
+]
 
 
 @pytest.mark.parametrize("twin", TWINS)
