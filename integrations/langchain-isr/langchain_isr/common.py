@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from numbers import Number
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -88,15 +90,14 @@ def evidence_of(documents: object, document_prompt: BasePromptTemplate[str] = DO
         InvalidTypeError: if it is not a list of documents or strings.
         InvalidInputError: if the prompt cannot render a document.
     """
-    if isinstance(documents, (str, Mapping)) or not isinstance(documents, Sequence):
-        raise InvalidTypeError(f"documents must be a list of documents, not {type(documents).__name__}")
     return [chunk for chunk in chunks_of(documents, document_prompt) if one_line(chunk.text)]
 
 
 def chunks_of(documents: object, document_prompt: BasePromptTemplate[str] = DOCUMENT_PROMPT) -> list[Chunk]:
     """As `evidence_of`, with those that have no text."""
-    chunks = [chunk_of(document, document_prompt) for document in cast(Sequence[object], documents)]
-    return [chunk for chunk in chunks if one_line(chunk.text)]
+    if isinstance(documents, (str, Mapping)) or not isinstance(documents, Sequence):
+        raise InvalidTypeError(f"documents must be a list of documents, not {type(documents).__name__}")
+    return [chunk_of(document, document_prompt) for document in cast(Sequence[object], documents)]
 
 
 def gathered(rounds: Sequence[Sequence[Document]], document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Document]:
@@ -205,7 +206,6 @@ def replaced(answer: object, text: str, metadata: dict[str, Any]) -> object:
     return AIMessage(text, id=answer.id, usage_metadata=usage, response_metadata=metadata)
 
 
-def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer_key: str) -> None:
 def _counts(usage: Any) -> Any:
     """What is a number in a report of tokens."""
     if isinstance(usage, dict):
@@ -214,6 +214,7 @@ def _counts(usage: Any) -> Any:
     return usage if isinstance(usage, Number) else None
 
 
+def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer_key: str) -> None:
     """Refuse an input that may hold a draft under a key that the gate does not know.
 
     It would go on unjudged, with nothing but the evidence judged where there is no answer. Without an answer anything
@@ -239,7 +240,7 @@ def _counts(usage: Any) -> Any:
 
 
 def handed(state: State) -> State:
-    """The state for a draft: what it writes into its dicts, lists, documents and messages goes nowhere."""
+    """The state for a draft: what it writes into its dicts, lists, sets, documents and messages goes nowhere."""
     return {key: _copied(value) for key, value in state.items()}
 
 
@@ -248,10 +249,17 @@ def _copied(value: Any) -> Any:
         return value.model_copy(update={"metadata": _copied(value.metadata)})
     if isinstance(value, BaseMessage):
         return value.model_copy(update=_copied(vars(value)))
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, tuple):
         copied = [_copied(one) for one in cast(Iterable[Any], value)]
-        return copied if isinstance(value, list) else tuple(copied)
-    return {key: _copied(one) for key, one in cast(State, value).items()} if isinstance(value, dict) else value
+        return cast(Any, type(value))._make(copied) if hasattr(value, "_make") else tuple(copied)
+    if isinstance(value, (list, set, dict, deque)):
+        own = copy(cast(Any, value))  # of its own type, such as a defaultdict
+        if isinstance(own, list):
+            own[:] = [_copied(one) for one in own]
+        elif isinstance(own, dict):
+            own.update({key: _copied(one) for key, one in cast(State, own).items()})
+        return own
+    return value
 
 
 def _may_be_draft(value: object, answer: str | None) -> bool:

@@ -8,12 +8,13 @@ import pickle
 import string
 import threading
 import traceback
+from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import pytest
 from canary import MODES, SECRET, WORDS, Watch, hearing
@@ -687,8 +688,8 @@ MIXED: dict[str, AIMessage] = {
     "additional fields": AIMessage("The Seine.", additional_kwargs={"reasoning_content": SECRET}),
     "metadata": AIMessage("The Seine.", response_metadata={"logprobs": {"content": [{"token": SECRET}]}}),
     "a name": AIMessage("The Seine.", name=SECRET),
-    "broken calls": AIMessage(
     "counts": AIMessage("The Seine.", usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3}),
+    "broken calls": AIMessage(
         "The Seine.",
         invalid_tool_calls=[{"type": "invalid_tool_call", "name": "t", "args": SECRET, "id": "1", "error": SECRET}],
     ),
@@ -700,20 +701,20 @@ def clean(*seen: Any) -> bool:
     return Watch().clean(*seen)
 
 
-@pytest.mark.parametrize("shape", sorted(MIXED))
 usage: Any = MIXED["counts"].usage_metadata
 usage |= {"note": SECRET, "input_token_details": {"cached": SECRET, "audio": 1}}
 
 
+@pytest.mark.parametrize("shape", sorted(MIXED))
 def test_only_the_text_that_was_judged_is_released(shape: str) -> None:
     judged: list[str] = []
     honest = gate(lambda case: judged.append(case.predicate.query) or 1.0)  # type: ignore[func-returns-value]
     state: Any = {**ASKED, "documents": rivers(2), "answer": MIXED[shape]}
     done = ISRGate(gate=honest).invoke(state)
     assert done["answer"].text == "The Seine." and done["answer"] is not MIXED[shape] and clean(done, judged)
-    audited = ISRAudit(gate=honest).invoke(state)
     counts = done["answer"].usage_metadata
     assert (counts or {}).get("input_token_details") == ({"audio": 1} if shape == "counts" else None)
+    audited = ISRAudit(gate=honest).invoke(state)
     assert audited["answer"].text == "The Seine." and clean(audited)
     chain = ISRChain(draft=RunnableLambda(lambda state: MIXED[shape]), after=ISRGate(gate=honest))
     assert clean(chain.invoke(state))
@@ -1414,6 +1415,28 @@ def test_what_a_draft_writes_into_its_input_goes_nowhere() -> None:
     )
     watch.run(graph, ASKED)
     assert watch.clean(given)
+
+
+class Span(NamedTuple):
+    """A value with names."""
+
+    start: int
+    said: list[str]
+
+
+def test_a_draft_gets_values_of_their_own_types() -> None:
+    def reads(state: dict[str, Any]) -> str:
+        for held in (state["span"].said, state["counts"]["x"], state["last"]):
+            held.append(SECRET)
+        state["seen"].add(SECRET)
+        read.append((state["span"].start, state["last"].maxlen, state["counts"]["y"]))
+        return SECRET
+
+    read: list[Any] = []
+    state: Any = {"span": Span(3, []), "counts": defaultdict(list, x=[]), "last": deque(maxlen=5), "seen": {1}}
+    chain = ISRChain(draft=RunnableLambda(reads), after=ISRGate(gate=gate(), other_texts="pass"))
+    assert chain.invoke({**ASKED, "documents": rivers(2), **state})["answer"] == SECRET
+    assert clean(state) and read == [(3, 5, [])]
 
 
 def test_a_chain_judges_the_key_that_its_draft_is_under() -> None:
