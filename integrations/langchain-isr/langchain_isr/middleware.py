@@ -72,8 +72,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
 
     The state has `isr` (all decisions of the run) and `isr_documents`; the released message and the abstention
     carry the decision in `response_metadata["isr"]`. Each decision is also streamed as a custom event. The target
-    hallucination rate is split over the rounds. Put it first in the list of middleware: nothing then changes an
-    answer after its release.
+    hallucination rate is split over the rounds. Put it first in the list of middleware: no other one that wraps the
+    model's calls then changes an answer after its release. Hooks (`after_model`, `after_agent`) that write messages
+    can, wherever they are in the list.
 
     Args:
         gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.2
