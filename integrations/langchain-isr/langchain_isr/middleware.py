@@ -184,6 +184,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             except StopIteration as stop:
                 return cast(ExtendedModelResponse[Any], stop.value)
             if isinstance(step, AskForQuestion):
+                refuse_telling(step.request.model)
                 with quietly():
                     result = text_of(step.request.model.invoke(step.messages()))
             elif isinstance(step, Decide):
@@ -215,6 +216,7 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             except StopIteration as stop:
                 return cast(ExtendedModelResponse[Any], stop.value)
             if isinstance(step, AskForQuestion):
+                refuse_telling(step.request.model)
                 with quietly():
                     result = text_of(await step.request.model.ainvoke(step.messages()))
             elif isinstance(step, Decide):

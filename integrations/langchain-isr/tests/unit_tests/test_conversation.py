@@ -9,6 +9,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain_classic.chains import create_history_aware_retriever, create_retrieval_chain
 from langchain_classic.chains.combine_documents import create_stuff_documents_chain
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
@@ -19,6 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from lc_fakes import ScriptedModel, gate, searching
 from pydantic import Field
 
+from isr_rag.errors import ConfigurationError
 from isr_rag.references import Case
 from langchain_isr import ISRAbstained, ISRChain, ISRCompressor, ISRGate, ISRMiddleware, ISRRetriever, create_isr_graph
 
@@ -108,6 +110,26 @@ def test_what_is_no_question_of_the_conversation_is_not_taken_for_one(made: str)
     assert states[2]["isr"][-1]["question"] == OTHER and states[2]["isr"][-1]["action"] == "answer"
     assert not any(question.startswith(("and", "It", "Did")) for question in asked)
     assert "zanzibar" not in repr(states).lower()
+
+
+@pytest.mark.parametrize("when", ["before", "after", "both"])
+def test_a_model_with_handlers_of_its_own_is_not_asked_for_the_question(when: Any) -> None:
+    """What it makes of a follow-up may be an answer."""
+    asked: list[str] = []
+
+    class Hearing(BaseCallbackHandler):
+        def on_llm_end(self, response: Any, **_: Any) -> None:
+            asked.append(response.generations[0][0].text)
+
+    model = ScriptedModel(reply=talking("In 1453."), callbacks=[Hearing()])
+    said = [searching(FIRST), ToolMessage("The war ended in 1453.", name="search", tool_call_id="call-0")]
+    agent = create_agent(model, [], middleware=[ISRMiddleware(gate(), when=when)])
+    thread: Any = {"messages": [HumanMessage(FIRST), AIMessage("In 1337."), HumanMessage(AGAIN), *said]}
+    with pytest.raises(ConfigurationError, match="handlers of its own"):
+        agent.invoke(thread)
+    with pytest.raises(ConfigurationError, match="handlers of its own"):
+        asyncio.run(agent.ainvoke(thread))
+    assert asked == []
 
 
 @pytest.mark.parametrize(
