@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from numbers import Number
@@ -265,10 +265,11 @@ def _copied(value: Any) -> Any:
 def _may_be_draft(value: object, answer: str | None) -> bool:
     if value is None or isinstance(value, (Number, Document)):
         return False
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)):
         listed = list(cast(Iterable[object], value))
         if listed and all(isinstance(one, BaseMessage) for one in listed):
-            return isinstance(listed[-1], AIMessage) and not listed[-1].tool_calls
+            last = listed[-1]
+            return isinstance(last, AIMessage) and (not last.tool_calls or one_line(str(last.text)) == answer)
         return any(_may_be_draft(one, answer) for one in listed)
     if isinstance(value, Mapping):
         held = cast(Mapping[object, object], value)
