@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import made_gates
 import pytest
 from haystack import Document, Pipeline
+from haystack.components.generators.chat import MockChatGenerator
 from haystack.core.errors import SerializationError
 from haystack.dataclasses import ChatMessage
 from haystack.tracing import Span, disable_tracing, enable_tracing
 from haystack.tracing.logging_tracer import LoggingTracer
 from hs_parts import gated_after, gated_before
 
-from haystack_integrations.components.routers.isr import ISRDraftGate, ISRGate
+from haystack_integrations.components.routers.isr import ISRChatGenerator, ISRDraftGate, ISRGate
 from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.references import Oracle
@@ -46,6 +48,22 @@ def test_the_default_gate_is_written_without_being_made() -> None:
     written = ISRGate(h_star=0.3).to_dict()
     assert written["type"] == "haystack_integrations.components.routers.isr.gate.ISRGate"
     assert ISRGate.from_dict(written).to_dict() == written
+
+
+@pytest.mark.parametrize("given", [None, made_gates.sure, gate()])
+def test_a_component_is_copied_with_its_settings_and_shares_its_gate(given: Any) -> None:
+    for made in (ISRGate(given), ISRDraftGate(given), ISRChatGenerator(MockChatGenerator("The Seine."), given)):
+        if given is not None:
+            made.warm_up()
+        copied: Any = copy.deepcopy(made)
+        assert type(copied) is type(made) and copied.gate is made.gate and copied._core is made._core
+        copied.rounds = 2
+        assert made.rounds == 1 and set(copied.__dict__) == set(made.__dict__)
+    pipeline = Pipeline()
+    pipeline.add_component("gate", ISRGate(gate()))
+    twin = copy.deepcopy(pipeline)
+    assert twin.get_component("gate") is not pipeline.get_component("gate")
+    assert "answered" in twin.run({"gate": {"query": QUESTION, "documents": DOCUMENTS}})["gate"]
 
 
 def test_a_gate_that_cannot_be_written_says_what_can() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeAlias
@@ -97,6 +98,13 @@ class Gating:
         """As `warm_up`, without blocking the event loop."""
         if self._core is None:
             await asyncio.to_thread(Gating.warm_up, self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # A gate is shared, not copied: it holds a model and locks. So is the template, which does not change.
+        memo |= {id(value): value for value in (self.gate, self._core, self.rendering)}
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """The component as plain data, as `Pipeline.dump` writes it.
