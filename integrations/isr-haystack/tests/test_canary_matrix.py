@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from haystack import Document, Pipeline, SuperComponent, component, tracing
@@ -632,6 +632,34 @@ class TestTheBoundaryOfDraftGate:
         with pytest.raises(BreakpointException) as stopped:
             self.pipeline().run({"ask": {"value": QUESTION}}, break_point=Breakpoint("gate"))
         assert holds_canary(stopped.value.pipeline_snapshot)
+
+
+def test_a_generator_inside_is_warmed_up_and_closed_with_the_component() -> None:
+    @component
+    class Connected:
+        told: ClassVar[list[str]] = []
+
+        def warm_up(self) -> None:
+            self.told.append("warm_up")
+
+        def close(self) -> None:
+            self.told.append("close")
+
+        @component.output_types(replies=list[ChatMessage])
+        def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+            self.told.append("run")
+            return {"replies": [ChatMessage.from_assistant(GOOD)]}
+
+    gated, asked, told = ISRChatGenerator(Connected(), core()), [ChatMessage.from_user(QUESTION)], Connected.told
+    gated.run(asked, QUESTION, DOCUMENTS)
+    asyncio.run(gated.run_async(asked, QUESTION, DOCUMENTS))
+    assert told == ["warm_up", "run"] * 2
+    pipeline = Pipeline()
+    pipeline.add_component("gate", gated)
+    for close in (pipeline.close, lambda: asyncio.run(pipeline.close_async())):
+        told.clear()
+        close()
+        assert told == ["close"]
 
 
 def test_what_a_generator_writes_into_its_messages_goes_nowhere() -> None:

@@ -98,6 +98,18 @@ class ISRChatGenerator(Gating):
         elif hasattr(self.chat_generator, "warm_up"):
             await asyncio.to_thread(self.chat_generator.warm_up)
 
+    def close(self) -> None:
+        """Release what drafts."""
+        if hasattr(self.chat_generator, "close"):
+            self.chat_generator.close()
+
+    async def close_async(self) -> None:
+        """As `close`, on the event loop."""
+        if hasattr(self.chat_generator, "close_async"):
+            await self.chat_generator.close_async()
+        else:
+            self.close()
+
     @component.output_types(**DRAFT_OUTPUTS)
     def run(
         self,
@@ -122,6 +134,7 @@ class ISRChatGenerator(Gating):
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         self._check()
+        self.warm_up()
         with drafting("haystack"):
             drafted = self.chat_generator.run(messages=copy.deepcopy(messages))
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
