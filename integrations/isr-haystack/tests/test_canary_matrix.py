@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import logging
 import threading
@@ -458,6 +459,16 @@ class Holding:
         raise AssertionError("nothing may be drafted")
 
 
+class Asking:
+    """A hook of an agent that asks a generator."""
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+
+    def run(self, state: Any) -> None:
+        raise AssertionError("nothing may be drafted")
+
+
 def test_what_streams_or_ends_by_itself_is_refused_when_it_is_made_and_when_it_is_run() -> None:
     def told(chunk: Any) -> None:
         raise AssertionError("nothing may be streamed")
@@ -469,10 +480,14 @@ def test_what_streams_or_ends_by_itself_is_refused_when_it_is_made_and_when_it_i
         Agent(chat_generator=MockChatGenerator(SECRET), streaming_callback=told),
         Agent(chat_generator=MockChatGenerator(SECRET, streaming_callback=told)),
         Agent(chat_generator=MockChatGenerator(SECRET), tools=[ComponentTool(expert, "expert", "An expert.")]),
-        *[Holding(held) for held in (expert, [expert], {"expert": expert}, (Holding(expert),))],
+        *[Holding(held) for held in (expert, [expert], {"expert": expert}, (Holding(expert),), {"a": [[expert]]})],
     ):
         with pytest.raises(ConfigurationError, match="streaming_callback"):
             ISRChatGenerator(generator, core())
+    if "hooks" in inspect.signature(Agent).parameters:
+        hooked = agent(reply(TextContent(SECRET)), hooks={"before_llm": [Asking(expert)]})
+        with pytest.raises(ConfigurationError, match="streaming_callback"):
+            ISRChatGenerator(hooked, core())
     with pytest.raises(ConfigurationError, match="exit_conditions"):
         ISRChatGenerator(agent(reply(SEARCH), exit_conditions=["search"]), core())
     late = MockChatGenerator(SECRET)

@@ -224,18 +224,29 @@ def _evidence(drafted: dict[str, Any], documents: list[Document] | None) -> list
 
 
 def _parts(drafts: Any, seen: set[int]) -> Iterator[Any]:
-    """What drafts, and the components inside it: what it holds, alone or in a list or dict, its tools, a pipeline."""
+    """What drafts, and the components and hooks inside it: what it holds, in lists and dicts too, tools, a pipeline."""
     if id(drafts) in seen:
         return
     seen.add(id(drafts))
     yield drafts
-    held: list[Any] = []
-    for own in getattr(drafts, "__dict__", {}).values():
-        held += own if isinstance(own, (list, tuple)) else own.values() if isinstance(own, dict) else [own]
+    held = list(_each(getattr(drafts, "__dict__", {})))
     held += [part for own in held if isinstance(own, Pipeline) for _, part in own.walk()]
-    inner = [part for part in held if hasattr(part, "__haystack_input__")]
+    inner = [part for part in held if hasattr(part, "__haystack_input__") or callable(getattr(part, "run", None))]
     inner += [getattr(drafts, "chat_generator", None), *(getattr(drafts, "chat_generators", None) or ())]
     inner += [getattr(tool, "_component", None) for tool in flatten_tools_or_toolsets(getattr(drafts, "tools", None))]
     for part in inner:
         if part is not None:
             yield from _parts(part, seen)
+
+
+def _each(held: object) -> Iterator[object]:
+    """What is in lists, dicts and the like, however deep; not the numbers or words of a long list."""
+    if isinstance(held, dict):
+        for own in held.values():
+            yield from _each(own)
+    elif isinstance(held, (list, tuple, set, frozenset)):
+        if not isinstance(next(iter(held), None), (str, bytes, int, float)):
+            for own in held:
+                yield from _each(own)
+    else:
+        yield held
