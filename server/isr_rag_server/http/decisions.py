@@ -12,10 +12,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, P
 
 from isr_rag._util.text import well_formed
 from isr_rag.core.decision import Decision
+from isr_rag.core.evidence import one_line
 from isr_rag_server.http.fields import Text
 
 _LENIENT = ConfigDict(strict=True)
 """Gateways send fields that mean nothing here, such as `model`."""
+
+_BLANK = "".join(one for one in (*map(chr, range(0x3001)), "\ufeff") if not one_line(one))
+"""Characters that alone make no chunk: white space, and what cannot be seen."""
 
 _EXAMPLE: dict[str, Any] = {
     "state": "The Seine flows through Paris.\n\nThe Loire flows through Nantes.",
@@ -75,7 +79,7 @@ def _written(value: Any) -> str:
 
 
 def _cut(text: str) -> list[str]:
-    return [part for part in re.split(r"\n[ \t]*\n", well_formed(text)) if part.strip()]
+    return [part for part in re.split(r"\n[ \t]*\n", well_formed(text)) if part.strip(_BLANK)]
 
 
 def _joined(instructions: Any) -> Any:

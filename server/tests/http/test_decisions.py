@@ -96,6 +96,7 @@ def test_the_model_is_listed_where_clients_look_for_it() -> None:
         (["It says 997.", {"says": 990}], ["It says 997.", '{"says": 990}']),
         ({"first": "It says 997.", "second": ["990"]}, ["first: It says 997.", 'second: ["990"]']),
         (990, ["990"]),
+        ("It says 997.\n\n\u200b\n\n\ufeff It says 990.", ["It says 997.", "\ufeff It says 990."]),
         (["a\ud800"], ["a\ufffd"]),
     ],
 )
