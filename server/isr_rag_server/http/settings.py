@@ -6,6 +6,7 @@ import ipaddress
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from threading import TIMEOUT_MAX
 
 from isr_rag.errors import ConfigurationError
 
@@ -39,7 +40,7 @@ class Limits:
         wrong_keys: wrong keys that a client may send within a minute.
 
     Raises:
-        ConfigurationError: for a limit below 1, or no more than 0 seconds.
+        ConfigurationError: for a limit below 1, no more than 0 seconds, or more than a thread can wait.
     """
 
     body: int = 4 * 2**20
@@ -60,8 +61,8 @@ class Limits:
         for one in fields(self):
             value = getattr(self, one.name)
             least = 0 if one.name == "queue" else 1
-            if isinstance(value, float) and not value > 0.0:
-                raise ConfigurationError(f"{one.name} must be more than 0 seconds, got {value}")
+            if isinstance(value, float) and not 0.0 < value <= TIMEOUT_MAX:
+                raise ConfigurationError(f"{one.name} must be more than 0 and at most {TIMEOUT_MAX:g} s, got {value}")
             if isinstance(value, int) and value < least:
                 raise ConfigurationError(f"{one.name} must be at least {least}, got {value}")
 

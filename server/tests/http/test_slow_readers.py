@@ -12,6 +12,7 @@ pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 
 from server.tests.http import worlds
 
+from isr_rag.errors import ConfigurationError
 from isr_rag_server.http import Limits, Settings
 from isr_rag_server.http.app import application
 from isr_rag_server.http.bodies import Bodies
@@ -64,6 +65,12 @@ def test_a_body_of_the_allowed_length_always_has_room() -> None:
     """Also where the operator allows more for one (`--max-body`) than all together have by default."""
     bodies = Bodies(Limits(body=64 * MEGABYTE))
     assert bodies.take("10.0.0.1", 64 * MEGABYTE) and not bodies.take("10.0.0.2", 1)
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e10, float("nan"), 0.0])
+def test_a_time_that_nothing_can_wait_for_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match="seconds must be more than 0"):
+        Limits(seconds=seconds)
 
 
 def test_what_waits_for_one_client_is_limited_and_given_back() -> None:
