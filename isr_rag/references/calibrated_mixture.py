@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from isr_rag._util.text import foreign_language, sample
@@ -190,11 +191,12 @@ class CalibratedMixture:
             return
         self.calibration.check_belongs(self._given(settings))
         bins = [part for fitted in self.calibration.predicates.values() for part in fitted.bins]
-        found = [one for part in bins for one in part.thresholds if one.value is not None]
-        if self.delta is not None and (settings.h_star, self.delta) not in {(one.h_star, one.delta) for one in found}:
-            known = ", ".join(sorted({f"{one.h_star:g}" for one in found if one.delta == self.delta})) or "none"
-            target = f"h* = {settings.h_star:g} and delta = {self.delta:g}"
-            raise ConfigurationError(f"no Learn-then-Test threshold was found for {target}; h* with one: {known}")
+        found = [one for part in bins for one in part.thresholds if one.value is not None and one.scope == "gate"]
+        known = sorted({one.h_star for one in found if math.isclose(one.delta, self.delta or 0.0)})
+        if self.delta is not None and not any(math.isclose(h_star, settings.h_star) for h_star in known):
+            target = f"h* = {settings.h_star:g} and delta = {self.delta:g}; h* with one: "
+            named = ", ".join(map("{:g}".format, known)) or "none"
+            raise ConfigurationError(f"no Learn-then-Test threshold was found for {target}{named}")
 
     def _given(self, settings: Settings) -> Fingerprint:
         """The gate's settings; clip and convention only with `delta`, whose threshold depends on the whole rule."""

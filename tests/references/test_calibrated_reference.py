@@ -358,6 +358,17 @@ def test_settings_of_a_reference_that_mean_nothing_are_refused(artefact: Calibra
             CalibratedMixture(artefact, **settings)  # type: ignore[arg-type]
 
 
+def test_the_threshold_of_a_target_is_found_however_that_was_computed_and_only_the_gates_own_counts() -> None:
+    tested = fitted(records(), targets=((0.2, 0.1),))
+    assert gate(CalibratedMixture(tested, delta=0.1), h_star=0.3 - 0.1).decide([ENGLISH], claim="It flows").answered
+    calibration = tested.predicates[CLAIM]
+    [part] = calibration.bins
+    on_scores = [one if one.scope == "score" else replace(one, value=None) for one in part.thresholds]
+    bare = replace(calibration, bins=(replace(part, thresholds=tuple(on_scores)),))
+    with pytest.raises(ConfigurationError, match="h\\* with one: none"):
+        gate(CalibratedMixture(replace(tested, predicates={CLAIM: bare}), delta=0.1), h_star=0.2)
+
+
 def test_only_a_reference_calibrated_on_loops_decides_them_without_a_split() -> None:
     rng = np.random.default_rng(2)
     scores = rng.random(600)
