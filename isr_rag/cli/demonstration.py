@@ -70,7 +70,7 @@ def run() -> None:
     trail = acquire(
         gate, lambda query, round_number, previous: search(library, QUESTION, 1 + round_number), claim=SUPPORTED
     )
-    console.print(f"At most {gate.h_star:.0%} of such answers may be wrong, whichever of the two rounds gives them.\n")
+    console.print(f"At most {gate.h_star:.0%} of the answers of both rounds together may be wrong.\n")
     for round_number, decision in enumerate(trail.decisions, start=1):
         console.print(
             f"round {round_number}, {decision.chunks} {'paragraph' if decision.chunks == 1 else 'paragraphs'}"

@@ -124,7 +124,8 @@ def acquire(gate: ISRGate, retrieve: Retrieve, *, rounds: int = 2, **asked: Unpa
     """Retrieve, decide, and retrieve again while the gate does not answer.
 
     Every round is a chance to answer wrongly. A calibration fitted on whole loops of that many rounds decides at h* in
-    each of them. Any other reference has its error budget split: each round decides at h* / rounds. Evidence
+    each of them. Any other reference has its error budget split: each round decides at h* / rounds. Either way h* is
+    about the answers of all rounds together; of those that only a later round gives more may be wrong. Evidence
     accumulates, equal chunks are kept once, and the loop ends when a round brings nothing new.
 
     Args:

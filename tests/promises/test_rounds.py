@@ -81,3 +81,23 @@ def test_a_rate_may_be_split_over_rounds_calibrated_each_by_itself(n: int, calib
         shares.append(wrong / answered if answered else 0.0)
     at_most(shares, H_STAR)
     assert np.mean(shares) > 0.1 * H_STAR
+
+
+def test_a_split_rate_is_about_all_rounds_together_and_not_about_what_a_later_one_adds() -> None:
+    """Where the second look sees nearly what the first one saw, what it adds lies close to the threshold."""
+    rng, together, added = np.random.default_rng(5), list[float](), list[float]()
+
+    def looks(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        holds = rng.random(n) < 0.5
+        first = 1.2 * rng.standard_normal(n) + np.where(holds, 1.5, -1.5)
+        return holds, *(1.0 / (1.0 + np.exp(-x)) for x in (first, first + 0.4 * rng.standard_normal(n)))
+
+    for _ in range(100):
+        holds, _, second = looks(400)
+        threshold = Tail.fit(second, holds).steps().threshold(1.0 - H_STAR / 2)
+        holds, first, second = looks(20_000)
+        later = (first < threshold) & (second >= threshold)
+        together.append(float((~holds)[(first >= threshold) | later].mean()))
+        added.append(float((~holds)[later].mean()))
+    at_most(together, H_STAR)
+    assert np.mean(added) > H_STAR
