@@ -39,20 +39,26 @@ def compare_readers(folders: Sequence[Path], out: Path | None = None, *, resampl
     Raises:
         ModelNotFoundError: if a folder lacks a file.
         CalibrationCorruptError: if a file was altered.
-        CalibrationError: if readers have no items in common, or an id means other texts or another label to one.
+        CalibrationError: for a single folder, or if readers have no items of both classes in common, or an id means
+            other texts or another label to one. A predicate with one class only is left out, and named.
     """
+    if len(folders) < 2:
+        raise CalibrationError("one reader cannot be compared: give two folders at least")
     by_reader = {folder.name or str(folder): _scores_of(folder) for folder in folders}
     if len(by_reader) < len(folders):
         raise CalibrationError("two of these folders have the same name, and could not be told apart")
     common = set.intersection(*(set(rows) for rows in by_reader.values()))
-    if not common:
-        raise CalibrationError("these readers have no labelled item in common")
+    first = next(iter(by_reader.values()))
+    classes = {(name, first[name, item]["label"]) for name, item in common}
+    names = {name for name, _ in common}
+    predicates = sorted(name for name in names if {(name, 0), (name, 1)} <= classes)
+    if not predicates:
+        raise CalibrationError("these readers have no labelled item in common, or none of one class: score more")
     heads = " | ".join(f"coverage at {risk:.0%} risk" for risk in RISKS)
     lines = [f"| reader | predicate | items | AUROC | {heads} | s a decision |", "|---" * (len(RISKS) + 5) + "|"]
     found: dict[str, dict[str, NDArray[np.float64]]] = {}
-    for predicate in sorted({name for name, _ in common}):
+    for predicate in predicates:
         keys = sorted(key for key in common if key[0] == predicate)
-        first = next(iter(by_reader.values()))
         labels = np.array([first[key]["label"] == 1 for key in keys])
         _, owner = np.unique([first[key]["group"] for key in keys], return_inverse=True)
         members = [np.flatnonzero(owner == group) for group in range(owner.max() + 1)]
@@ -72,6 +78,9 @@ def compare_readers(folders: Sequence[Path], out: Path | None = None, *, resampl
             cells = " | ".join(f"{best:.3f} [{low:.3f}, {high:.3f}]" for best, low, high in figures.T)
             seconds = np.mean([rows[key]["seconds"] for key in keys])
             lines.append(f"| {in_markdown(name)} | {predicate} | {len(keys)} | {cells} | {seconds:.3g} |")
+    lines += [
+        f"\nLeft out, with one class only among the common items: {name}." for name in sorted(names - {*predicates})
+    ]
     table = "\n".join(lines) + "\n"
     if out is not None:
         write_atomically(out / "compare.png", _plot(found))

@@ -57,6 +57,27 @@ def test_readers_without_a_common_item_or_with_one_name_are_refused(overlap: Pat
         compare_readers([overlap, reader("bm25", tmp_path / "bm25", items("other"))])
     with pytest.raises(CalibrationError, match="same name"):
         compare_readers([overlap, overlap])
+    for folders in ([overlap], []):
+        with pytest.raises(CalibrationError, match="two folders at least"):
+            compare_readers(folders)
+
+
+def test_a_predicate_of_which_one_class_is_left_is_named_and_not_measured(overlap: Path, tmp_path: Path) -> None:
+    questions = [
+        {"id": f"q{n}", "label": int(n < 12), "question": f"Where is {n}?", "evidence": [f"{n} is here."]}
+        for n in range(34)
+    ]
+    one = reader("overlap", tmp_path / "one", [*items(), *questions[:23]])
+    other = reader("bm25", tmp_path / "other", [*items(), *questions[:12], *questions[23:]])
+    table = compare_readers([one, other], resamples=50)
+    assert "nan" not in table and "common items: sufficient/1." in table
+    with pytest.raises(CalibrationError, match="none of one class"):
+        compare_readers(
+            [
+                reader(name, tmp_path / f"only {name}", only)
+                for name, only in (("overlap", questions[:23]), ("bm25", [*questions[:12], *questions[23:]]))
+            ]
+        )
 
 
 def test_items_that_share_only_their_ids_are_not_compared(overlap: Path, tmp_path: Path) -> None:
