@@ -15,6 +15,7 @@ import isr_rag.cli
 import isr_rag.cli.factory
 from isr_rag import Decision, ISRGate
 from isr_rag.cli.options import ScorerOptions
+from isr_rag.errors import ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
@@ -110,6 +111,8 @@ def test_without_evidence_nothing_is_checked(run) -> None:  # type: ignore[no-un
         (("check", "--claim", "c", "-e", "f", "--dtype", "float16"), "has its own"),
         (("check", "--claim", "c", "-e", "f", "--model", "permuted", "--dtype", "bfloat16"), "has its own"),
         (("check", "--claim", "c", "-e", "f", "--server", "http://a", "--device", "cuda"), "--server"),
+        (("check", "--claim", "c", "-e", "f", "--model", "bm25", "--device", "cuda"), "baseline"),
+        (("calibrate", "--out", "o", "--model", "m", "--max-words", "few"), "--max-words"),
         (("batch", "in.jsonl", "--server", "http://a", "--model", "m", "--dtype", "bfloat16"), "a server"),
         (("check", "--claim", "c", "-e", "f", "--model", "m", "--quantization", "int3"), "int3"),
         (("check", "--claim", "c", "-e", "f", "--tokenizer", "t"), "--server"),
@@ -122,8 +125,16 @@ def test_options_that_do_not_fit_are_refused(  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").touch()
     Path("f").write_text("The Seine flows through Paris.", "utf-8")
+    monkeypatch.setitem(sys.modules, "isr_rag.scorers.transformers", None)  # no model is loaded before that
     code, _, err = run(*arguments)
     assert (code, named in err) == (2, True)
+
+
+def test_settings_out_of_range_are_refused_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isr_rag.scorers.transformers", None)
+    for wrong in ({"h_star": 2.0}, {"max_words": -3}):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+            isr_rag.cli.factory.build_gate(model="m", p_ref=1.0, **wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

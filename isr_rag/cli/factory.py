@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from isr_rag._util import strict_json
 from isr_rag.calibration.artefact import CalibrationArtefact
-from isr_rag.core.settings import MaxWords, Orderings, Reference, Rule
+from isr_rag.core.settings import MaxWords, Orderings, Reference, Rule, Settings
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.defaults import shipped_reference
@@ -38,6 +38,7 @@ def build_gate(
         if more or (orderings, rule, max_words) != (Orderings(), Rule(), "auto"):
             raise ConfigurationError(f"{calibration} says which model is read and how: give no other option for it")
         return ISRGate.load(calibration, h_star=h_star)
+    Settings(h_star=h_star, max_words=None if max_words == "auto" else max_words)  # checked before a model is loaded
     reference: Reference | None = None
     if calibration is not None:
         reference = calibrated_reference(calibration)

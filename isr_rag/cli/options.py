@@ -115,8 +115,8 @@ class ScorerOptions:
         if len(ways) > 1 or (self.model is not None and ways == ["cross_encoder"]):
             raise typer.BadParameter("give one of --server, --cross-encoder, --decisions, and no --model to the second")
         served = self.server is not None or self.decisions is not None
-        if served and self.device != "auto":
-            raise typer.BadParameter("--device is for a model that is loaded here: give no --server")
+        if (served or self.model in BASELINES) and self.device != "auto":
+            raise typer.BadParameter("--device is for a model that is loaded here, not for --server or a baseline")
         loaded = self.model not in (None, *NAMES, *BASELINES) or self.cross_encoder is not None
         if (served or not loaded) and (self.dtype, self.quantization) != ("auto", None):
             said = "the judge of this package has its own, and a server chooses for itself"
@@ -151,7 +151,7 @@ class ReadingOptions(ScorerOptions):
         """A gate without a reference, to score what is to be calibrated."""
         from isr_rag.gate import ISRGate
 
-        return ISRGate(scorer=self.scorer(), max_words=words(self.max_words), orderings=self.drawn())
+        return ISRGate(max_words=words(self.max_words), orderings=self.drawn(), scorer=self.scorer())
 
     def drawn(self, *, cascade: bool = False) -> Orderings:
         """The orderings that the options describe."""
