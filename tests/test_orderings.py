@@ -112,6 +112,9 @@ class TestBanded:
         {"n": 3, "m": 0},
         {"n": 3, "m": 2, "bands": 0},
         {"n": 3, "m": 2, "family": "sorted"},
+        {"n": 9, "m": 2.5},
+        {"n": 9, "m": float("nan")},
+        {"n": 3, "m": 2, "seed": -1},
     ],
 )
 def test_bad_settings_are_refused(arguments: dict[str, object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 from typing import Literal, get_args
 
 import numpy as np
@@ -36,10 +37,11 @@ def draw_orderings(
         identity_first: put the retriever's own order first.
 
     Raises:
-        ConfigurationError: for a bad n, m, bands or family, or an exhaustive family larger than m.
+        ConfigurationError: for a bad n, m, bands, seed or family, or an exhaustive family larger than m.
     """
-    if n < 1 or m < 1 or bands < 1:
-        raise ConfigurationError(f"need n, m and bands of at least 1, got n={n}, m={m}, bands={bands}")
+    least = {"n": (n, 1), "m": (m, 1), "bands": (bands, 1), "seed": (seed, 0)}
+    if wrong := [f"{name}={v!r}" for name, (v, low) in least.items() if not isinstance(v, Integral) or v < low]:
+        raise ConfigurationError(f"need whole n, m and bands from 1 on, and a seed from 0 on, got {', '.join(wrong)}")
     if family not in FAMILIES:
         raise ConfigurationError(f"unknown family of orderings {family!r}; choose one of {', '.join(FAMILIES)}")
     total = count_orderings(n, family=family, bands=bands)
