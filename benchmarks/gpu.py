@@ -160,7 +160,7 @@ def difference(first: Any, second: Any) -> dict[str, float]:
     return {"mean": float(apart.mean()), "p95": float(np.quantile(apart, 0.95)), "max": float(apart.max())}
 
 
-def padded(scorer: TransformersScorer, requests: list[ScoreRequest]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def plain(scorer: TransformersScorer, requests: list[ScoreRequest]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """As `odds`, through the framework's own pass over whole prompts."""
     packs, scorer.engine.packs = scorer.engine.packs, False
     try:
@@ -170,7 +170,7 @@ def padded(scorer: TransformersScorer, requests: list[ScoreRequest]) -> np.ndarr
 
 
 def forms(bench: Bench, quantization: str | None) -> dict[str, Any]:
-    """Load a form of the network; packed against padded, noise floor, and the estimate of memory against the truth."""
+    """Load a form of the network; packed against plain, noise floor, and the estimate of memory against the truth."""
     found: dict[str, Any] = {}
     with timed(found, "load"):
         scorer = bench.scorer(quantization)
@@ -185,10 +185,10 @@ def forms(bench: Bench, quantization: str | None) -> dict[str, Any]:
         network = scorer.engine.network
         found["stated_bytes"] = network.workspace + network.bytes_per_token * scorer.batch_tokens
         found["estimate_covers"] = found["packed_bytes_beside_weights"] <= found["stated_bytes"]
-    with timed(found, "padded"):
-        plain = padded(scorer, requests)
+    with timed(found, "plain"):
+        one_by_one = plain(scorer, requests)
     found["spread"] = float(np.std(packed))  # of the log-odds: what the differences are to be measured against
-    found["packed_against_padded"] = difference(packed, plain)
+    found["packed_against_plain"] = difference(packed, one_by_one)
     found["neighbours"] = difference(packed[:6], odds(scorer, requests[:1]))
     found["noise_floor"] = scorer.noise_floor
     return found

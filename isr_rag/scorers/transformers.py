@@ -94,7 +94,7 @@ def _network(loaded: PreTrainedModel, place: torch.device, *, owned: bool) -> Ne
     with torch.inference_mode():
         try:
             hub = HubNetwork(loaded, place)
-            states = hub.padded(probe)
+            states = hub.plain(probe)
             expected = loaded(input_ids=torch.tensor(probe).to(place)).logits[0, -1]
         except (AttributeError, TypeError) as error:
             raise ConfigurationError(f"a {kind} cannot be read as a causal language model: {error}") from error
@@ -105,4 +105,4 @@ def _network(loaded: PreTrainedModel, place: torch.device, *, owned: bool) -> Ne
         if not (owned and place.type == "cpu" and is_written_out(config)):
             return hub
         lean = LeanNetwork(config, loaded.state_dict(), loaded.dtype)
-        return lean if same(states, lean.padded(probe), loaded.dtype) else hub
+        return lean if same(states, lean.plain(probe), loaded.dtype) else hub

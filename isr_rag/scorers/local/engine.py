@@ -1,4 +1,4 @@
-"""From token ids to final hidden states: packed and padded forward passes, in the precision that is exact here."""
+"""From token ids to final hidden states: packed and plain forward passes, in the precision that is exact here."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Network(Protocol):
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
         ...
 
-    def padded(self, ids: list[list[int]]) -> torch.Tensor:
-        """Hidden states at the last position of plain prompts, shape (prompts, hidden)."""
+    def plain(self, ids: list[list[int]]) -> torch.Tensor:
+        """Hidden states at the last position of plain prompts of one length, shape (prompts, hidden)."""
         ...
 
     def logits(self, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
@@ -72,7 +72,7 @@ class Engine:
 
     Attributes:
         medium: whether float32 products go through oneDNN, which is exact here.
-        packs: whether the packed path reproduces the plain one; else prompts are padded batches.
+        packs: whether the packed path reproduces the plain one; else prompts of one length are a batch.
         unpacked_because: why it does not; None where it does.
         computed_tokens: tokens computed so far.
     """
@@ -138,13 +138,13 @@ class Engine:
             kept.put(identity, what, _cut(plan, pack, what))
         return reads
 
-    def padded(self, ids: list[list[int]]) -> list[torch.Tensor]:
-        """Hidden states at the last position of plain prompts, shape (hidden,) each."""
-        self.computed_tokens += max(map(len, ids)) * len(ids)
-        return list(self.network.padded(ids))
+    def plain(self, ids: list[list[int]]) -> list[torch.Tensor]:
+        """Hidden states at the last position of plain prompts of one length, shape (hidden,) each."""
+        self.computed_tokens += len(ids[0]) * len(ids)
+        return list(self.network.plain(ids))
 
     def _plain(self) -> torch.Tensor:
-        return self.padded([list(PROBE)])[0]
+        return self.plain([list(PROBE)])[0]
 
     def _medium_is_exact(self, plain: torch.Tensor) -> bool:
         """Whether oneDNN's float32 products give what the default ones gave for the probe."""
@@ -159,7 +159,7 @@ class Engine:
         try:
             with self.computing(medium=False):
                 found = self.packed(pack_full([probe], [[(0, 1), (1, 0)]]))
-                turned = self.padded([probe.assemble((1, 0))])[0]
+                turned = self.plain([probe.assemble((1, 0))])[0]
         except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise

@@ -69,20 +69,9 @@ class HubNetwork:
         states = output.last_hidden_state  # the last layer may lie on another device than the first
         return states[0, torch.from_numpy(pack.all_reads).to(states.device)]
 
-    def padded(self, ids: list[list[int]]) -> torch.Tensor:
-        """Hidden states at the last position of left-padded prompts, shape (prompts, hidden)."""
-        longest = max(map(len, ids))
-        tokens = torch.zeros((len(ids), longest), dtype=torch.long)
-        mask = torch.zeros((len(ids), longest), dtype=torch.long)
-        for i, row in enumerate(ids):
-            tokens[i, longest - len(row) :] = torch.tensor(row)
-            mask[i, longest - len(row) :] = 1
-        output = self.model.base_model(
-            input_ids=tokens.to(self.device),
-            attention_mask=mask.to(self.device) if bool((mask == 0).any()) else None,
-            position_ids=(mask.cumsum(-1) - 1).clamp_(min=0).to(self.device),
-            use_cache=False,
-        )
+    def plain(self, ids: list[list[int]]) -> torch.Tensor:
+        """Hidden states at the last position of prompts of one length, shape (prompts, hidden)."""
+        output = self.model.base_model(input_ids=torch.tensor(ids).to(self.device), use_cache=False)
         return output.last_hidden_state[:, -1, :]
 
     def logits(self, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:

@@ -207,8 +207,8 @@ class LeanNetwork:
         torch.mul(first, cos, out=into[..., 0, :]).addcmul_(second, sin, value=-1)
         torch.mul(second, cos, out=into[..., 1, :]).addcmul_(first, sin)
 
-    def padded(self, ids: list[list[int]]) -> Tensor:
-        """Final hidden states of the last tokens of prompts of two tokens or more, shape (prompts, hidden)."""
+    def plain(self, ids: list[list[int]]) -> Tensor:
+        """Final hidden states of the last tokens of prompts of one length, two or more, shape (prompts, hidden)."""
         rows: list[Tensor] = []
         for row in ids:
             pack = pack_full([EncodedPrompt(tuple(row[:1]), (), tuple(row[1:]))], [[()]])

@@ -64,8 +64,8 @@ class LocalScorer:
             raise ConfigurationError(f"{name}: {self.engine.unpacked_because}; only the layouts 'full' and 'row' work")
         if not self.engine.packs:
             warnings.warn(
-                f"{name}: prompts are scored one by one in padded batches, which computes what orderings share again "
-                f"for each: {self.engine.unpacked_because}",
+                f"{name}: prompts are scored one by one, which computes again what orderings share: "
+                f"{self.engine.unpacked_because}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -168,7 +168,7 @@ class LocalScorer:
             return [Scores(row[None], passes=1) for row in rows]
 
     def _plain(self, one: EncodedPrompt, ordering: Ordering) -> torch.Tensor:
-        return self.engine.padded([one.assemble(ordering)])[0]
+        return self.engine.plain([one.assemble(ordering)])[0]
 
     def _moved(self, by: int, one: EncodedPrompt, ordering: Ordering) -> torch.Tensor:
         pack = pack_full([one], [[ordering]]) if self.layout in ORDERED else pack_invariant([one])
@@ -216,9 +216,9 @@ class LocalScorer:
             cost = encoded[i].length
             if self.engine.packs and before is not None and before[0] == i:
                 cost -= _shared_tokens(encoded[i], before[1], ordering)
-            if not self.engine.packs:  # every prompt is padded to the longest, which is this one
-                cost = (len(batch) + 1) * encoded[i].length - used
-            apart = self.engine.network.alone and before is not None and before[0] != i
+            apart = before is not None and before[0] != i and self.engine.network.alone
+            if not self.engine.packs and before is not None:  # no prompt is padded: that changes some models' scores
+                apart |= encoded[before[0]].length != cost
             if batch and (apart or used + cost > self.batch_tokens):
                 yield batch
                 batch, used, cost = [], 0, encoded[i].length
@@ -242,7 +242,7 @@ class LocalScorer:
         self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
     ) -> list[torch.Tensor]:
         if not self.engine.packs:
-            return self.engine.padded([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch])
+            return self.engine.plain([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch])
         wanted = dict.fromkeys(i for i, _ in batch)
         prompts = [encoded[i] for i in wanted]
         if self.states is not None:

@@ -298,7 +298,7 @@ def test_a_model_that_cannot_be_packed_says_so_once_with_the_reason(monkeypatch:
         raise RuntimeError("Expected all tensors to be on the same device, but found cuda:0 and cuda:1")
 
     monkeypatch.setattr(HubNetwork, "packed", packed)
-    with pytest.warns(RuntimeWarning, match="padded batches.*cuda:1") as warned:
+    with pytest.warns(RuntimeWarning, match="one by one.*cuda:1") as warned:
         one = scorer()
         one.score([ASKED])
     assert len(warned) == 1 and not one.engine.packs

@@ -81,6 +81,40 @@ def test_models_that_read_in_turn_give_what_they_give_themselves(kind: str, sett
     assert np.allclose(alone, beside, atol=1e-3)
 
 
+MIXED = SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "weight"),
+    [
+        ("PhimoeConfig", MIXED, ""),  # its window is in the mask alone
+        ("DogeConfig", SIZES | {"keep_window_size": 40}, ".A"),  # it leaves words out beyond so many
+        ("GptOssConfig", MIXED | {"head_dim": 16}, "sinks"),  # it weighs the words against a number of its own
+    ],
+)
+@pytest.mark.parametrize("size", [0.3, 1e-6])  # too little to show in a short probe
+def test_models_that_mask_words_themselves_are_not_packed_nor_padded(
+    kind: str, settings: dict[str, Any], weight: str, size: float
+) -> None:
+    model = made(kind, **settings)
+    for name, parameter in model.named_parameters():
+        if weight and name.endswith(weight):
+            parameter.data.fill_(size)
+    chunks = [Chunk("in 1619 " * 9), Chunk("Lyon is a city " * 5), Chunk("Paris " * 9)]
+    shorter, longer = (ScoreRequest(Supported(claim="It is.").render(chunks[n:]), ((0, 1), (1, 0))) for n in (1, 0))
+    longer = ScoreRequest(longer.prompt, ((0, 1, 2), (2, 1, 0)))
+    with pytest.warns(RuntimeWarning, match="mask or weigh words themselves") as warned:
+        scorer = TransformersScorer(model, tiny.tokenizer("chatml"))
+        found = log_odds(scorer, longer, shorter)
+    assert len(warned) == 1
+    for request, odds in zip((longer, shorter), found, strict=True):
+        encoded = scorer.encoder.encode(request.prompt)
+        with torch.inference_mode():
+            logits = [model(torch.tensor([encoded.assemble(order)])).logits[0, -1] for order in request.orderings]
+        yes, no = (torch.stack([row[list(ids)].logsumexp(0) for row in logits]) for ids in encoded.labels)
+        assert np.allclose(odds, (yes - no).numpy(), atol=1e-3)
+
+
 def test_a_head_that_does_more_than_weigh_the_last_state_is_refused() -> None:
     special = {f"{name}_token_id": 1 for name in ("pad", "bos", "eos", "cls", "sep")}
     own = {name: size for name, size in SIZES.items() if size and name != "num_key_value_heads"}

@@ -26,6 +26,7 @@ _ROWS = 256  # queries of a run, and of a part on a CPU: longer ones compute mor
 _ROWS_CUDA = 1024  # queries of a part on CUDA, where few large products cost less than many small ones
 # Not cuDNN's: it plans anew for each shape, and its gradients are not finite for some (pytorch/pytorch issue 196678).
 CUDA_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_PLACES = ("position_ids", "cache_position")  # given to attention for other kernels; keys and queries are rotated
 _KEPT = 1 << 12  # keys of the largest mask that is kept for the next layer, where a part has all its queries
 
 
@@ -204,8 +205,13 @@ def register() -> str:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     AttentionInterface.register(ATTENTION_NAME, _called)
-    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, lambda *args, **kwargs: None)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, _window)
     return ATTENTION_NAME
+
+
+def _window(*_: object, local_size: int | None = None, use_vmap: bool = False, **__: object) -> int | None:
+    """In place of a mask, the window it has: None for all words before; 0 for what else a model adds to its mask."""
+    return 0 if use_vmap else local_size
 
 
 def _called(
@@ -213,16 +219,19 @@ def _called(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: int | Tensor | None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     block_plan: AttentionPlan | None = None,
-    **_: object,
+    **more: object,
 ) -> tuple[Tensor, None]:
-    """The signature transformers calls: (1, heads, T, D) in, (1, T, heads, D) out."""
+    """The signature transformers calls: (1, heads, T, D) in, (1, T, heads, D) out; ValueError if it asks for more."""
     if block_plan is None:
         raise TypeError(f"pass block_plan=AttentionPlan(pack) to the model's forward with {ATTENTION_NAME} attention")
+    given = [name for name, one in more.items() if isinstance(one, Tensor) and name not in _PLACES]
+    if given or isinstance(attention_mask, Tensor) or attention_mask != sliding_window:
+        raise ValueError(f"its layers mask or weigh words themselves{''.join(f', by {name}' for name in given)}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     keys, values = block_plan.with_given(int(getattr(module, "layer_idx", None) or 0), key[0], value[0])
     with sdpa_kernel(CUDA_KERNELS) if query.is_cuda else nullcontext():
