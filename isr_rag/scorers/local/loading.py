@@ -40,6 +40,10 @@ _NO_MEMORY = re.compile(  # the last is bitsandbytes', of a model whose parts wo
     r"out of memory|CUBLAS_STATUS_ALLOC_FAILED|cublasCreate\(handle\)|can't allocate memory|enough GPU RAM"
 )
 
+_IDLE = re.compile(  # fields of a configuration that change no score (or, like dtype, are named beside it)
+    r"_.*|architectures|transformers_version|(torch_)?dtype|use_cache|return_dict|output_.*|.*dropout.*|initializer_.*"
+)
+
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 elsewhere; or the dtype of that name."""
@@ -204,6 +208,10 @@ def is_quantized(config: Any) -> bool:
     return getattr(config, "quantization_config", None) is not None
 
 
+def _that_matters(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if not _IDLE.fullmatch(name)}
+
+
 @contextmanager
 def _quietly(quiet: bool) -> Generator[None, None, None]:
     """No progress bars of transformers for what is read from disk in seconds."""
@@ -220,9 +228,8 @@ def _quietly(quiet: bool) -> Generator[None, None, None]:
 
 
 def weights_fingerprint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
-    """A short hash over a thin sample of every weight, how positions are told apart, and the tokenizer."""
-    config = model.config.get_text_config()
-    told = {name: getattr(config, name, None) for name in ("rope_parameters", "sliding_window", "layer_types")}
+    """A short hash over a thin sample of every weight, the configuration, and the tokenizer."""
+    told = json.loads(json.dumps(model.config.to_diff_dict(), default=repr), object_hook=_that_matters)
     if backend := getattr(tokenizer, "backend_tokenizer", None):
         told |= json.loads(backend.to_str()) | {"padding": None, "truncation": None}  # which a call may have changed
     digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=repr).encode())

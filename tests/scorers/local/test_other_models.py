@@ -17,6 +17,7 @@ from isr_rag.core.scorer import ScoreRequest  # noqa: E402
 from isr_rag.errors import ConfigurationError, PromptTooLongError  # noqa: E402
 from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
+from isr_rag.scorers.local.loading import weights_fingerprint  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*are scored one by one:RuntimeWarning")]
@@ -155,6 +156,25 @@ def test_positions_and_tokenizer_are_part_of_the_identity() -> None:
     words.backend_tokenizer.enable_padding()  # as a call that pads leaves it
     assert TransformersScorer(plain, words).identity in names
     words.backend_tokenizer.no_padding()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("LlamaConfig", {"hidden_act": "gelu"}),
+        ("LlamaConfig", {"rms_norm_eps": 0.01}),
+        ("Gemma2Config", {"final_logit_softcapping": None}),
+        ("GraniteConfig", {"logits_scaling": 3.0}),
+        ("PhimoeConfig", {"num_experts_per_tok": 1}),
+    ],
+)
+def test_the_configuration_is_part_of_the_identity(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    words, few = tiny.tokenizer("chatml"), {"num_local_experts": 4} if kind == "PhimoeConfig" else {}
+    plain, other = (made(kind, **SIZES, **more) for more in (few, few | settings))
+    assert weights_fingerprint(plain, words) != weights_fingerprint(other, words)
+    plain.save_pretrained(tmp_path)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attention_dropout=0.5, use_cache=False)
+    assert weights_fingerprint(plain, words) == weights_fingerprint(again, words)
 
 
 DATED = tiny.CHATML.replace("{% for", "{{ strftime_now('%d %B %Y') }}\n{% for", 1)
