@@ -77,14 +77,22 @@ def _of_completion(reply: Mapping[str, Any]) -> object:
     if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):
         raise ServerReplyError("the server's reply is not a completion with one choice")
     said = cast(Mapping[str, Any], choices[0])
-    if reply.get("error") or said.get("finish_reason") in ("content_filter", "error"):
-        told = printable(repr(reply.get("error") or said["finish_reason"]), 200)
-        raise ServerReplyError(f"the server's reply is no whole answer: {told}")
+    end = said.get("finish_reason")
+    _refuse(reply.get("error") or (end if end in ("content_filter", "error") else None))
     return said.get("logprobs")
+
+
+def _refuse(why: object) -> None:
+    """ServerReplyError for a reply that was broken off, if there is a reason."""
+    if why:
+        raise ServerReplyError(f"the server's reply is no whole answer: {printable(repr(why), 200)}")
 
 
 def _of_response(reply: Mapping[str, Any]) -> object:
     """The logprobs of a response's text, in the form of a chat completion; None where it has none."""
+    details = reply.get("incomplete_details")
+    cut = isinstance(details, Mapping) and details.get("reason") == "max_output_tokens"  # as was asked for
+    _refuse(reply.get("error") or (None if cut or reply.get("status") in (None, "completed") else reply["status"]))
     output = reply["output"] if isinstance(reply["output"], list) else []
     items = [item for item in output if isinstance(item, Mapping)]
     if any(item.get("type") == "reasoning" for item in items):
@@ -92,7 +100,7 @@ def _of_response(reply: Mapping[str, Any]) -> object:
             "the model thinks before it answers, so its first token is no label: switch thinking off "
             '(extra={"reasoning": {"effort": "none"}}, or in the settings of the model), or take another model'
         )
-    contents = [item.get("content") for item in items if item.get("type") == "message"]
+    contents = [item.get("content") for item in items[:1] if item.get("type") == "message"]
     parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, Mapping)]
     if not parts or parts[0].get("type") != "output_text":
         raise ServerReplyError(f"the server's response does not begin with text (status {reply.get('status')!r:.40})")

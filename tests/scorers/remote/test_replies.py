@@ -153,6 +153,29 @@ def test_replies_that_are_no_distribution_are_errors(reply: object) -> None:
         read_reply(reply)
 
 
+def response(**fields: Any) -> dict[str, Any]:
+    listed = chat({"1": -0.1, "0": -2.5})["choices"][0]["logprobs"]["content"]
+    message = {"type": "message", "content": [{"type": "output_text", "text": "1", "logprobs": listed}]}
+    return {"status": "completed", "output": [message], **fields}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"status": "failed", "error": {"code": "server_error", "message": "stopped"}},
+        {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
+        {"status": "cancelled"},
+        {"status": "in_progress", "incomplete_details": None},
+        {"output": [{"type": "function_call", "name": "search"}, *response()["output"]]},
+    ],
+)
+def test_responses_that_failed_or_do_not_begin_with_text_are_errors(fields: dict[str, Any]) -> None:
+    ended = response(status="incomplete", incomplete_details={"reason": "max_output_tokens"})  # as was asked for
+    assert read_reply(response()).top == read_reply(ended).top
+    with pytest.raises(ServerReplyError, match=r"no whole answer|begin with text"):
+        read_reply(response(**fields))
+
+
 def test_what_only_reads_replies_needs_no_client_and_a_scorer_says_which_extra_it_needs() -> None:
     code = (
         "import sys; sys.modules['openai'] = None\n"
