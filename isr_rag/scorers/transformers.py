@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, MemoryBudgetError, ScorerError
 from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.engine import PROBE, Network, same
 from isr_rag.scorers.local.hub_network import HubNetwork
@@ -93,10 +93,13 @@ def _network(loaded: PreTrainedModel, place: torch.device, *, owned: bool) -> Ne
     kind, probe = type(loaded).__name__, [list(PROBE)]
     with torch.inference_mode():
         try:
-            hub = HubNetwork(loaded, place)
-            states = hub.plain(probe)
-            expected = loaded(input_ids=torch.tensor(probe).to(place)).logits[0, -1]
-        except (AttributeError, TypeError) as error:
+            with fitting(kind):
+                hub = HubNetwork(loaded, place)
+                states = hub.plain(probe)
+                expected = loaded(input_ids=torch.tensor(probe).to(place), use_cache=False).logits[0, -1]
+        except (MemoryBudgetError, ScorerError):
+            raise
+        except Exception as error:  # each kind of model raises its own
             raise ConfigurationError(f"a {kind} cannot be read as a causal language model: {error}") from error
         some = range(0, len(expected), max(1, len(expected) // 64))
         if not same(expected[list(some)], hub.logits(states[0], some).to(expected.device), loaded.dtype):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 
 from isr_rag import Chunk, Supported, TransformersScorer  # noqa: E402
 from isr_rag.core.scorer import ScoreRequest  # noqa: E402
-from isr_rag.errors import ConfigurationError, PromptTooLongError  # noqa: E402
+from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError  # noqa: E402
 from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
 from isr_rag.scorers.local.loading import weights_fingerprint  # noqa: E402
@@ -128,6 +129,21 @@ def test_what_is_no_attention_model_is_refused_in_words_and_layers_may_differ_in
         TransformersScorer(made("MambaConfig", hidden_size=32, num_hidden_layers=2), tiny.tokenizer("chatml"))
     gemma = made("Gemma4TextConfig", **SIZES, hidden_size_per_layer_input=0)
     assert TransformersScorer(gemma, tiny.tokenizer("chatml")).score([ASKED])[0].logprobs.shape == (3, 2)
+
+
+def test_what_a_probe_raises_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever class of error a model has of its own, such as for a cache that it does not need."""
+    mixed = made("JambaConfig", **SIZES, mamba_dt_rank=8, use_mamba_kernels=False)
+    assert TransformersScorer(mixed, tiny.tokenizer("chatml")).score([ASKED])[0].passes == 3
+    llama = made("LlamaConfig", **SIZES)
+    for error, typed in (
+        (ValueError("use_cache"), ConfigurationError),
+        (IndexError("list index"), ConfigurationError),
+        (torch.OutOfMemoryError("no more"), MemoryBudgetError),
+    ):
+        monkeypatch.setattr(llama.model, "forward", Mock(side_effect=error))
+        with pytest.raises(typed):
+            TransformersScorer(llama, tiny.tokenizer("chatml"))
 
 
 def test_a_request_is_alone_where_positions_depend_on_the_longest_of_a_pass() -> None:
