@@ -157,6 +157,7 @@ class CrossEncoder(PairScorer):
         # RoBERTa counts positions from its padding index on, and so holds that many tokens fewer.
         shifted = loaded.config.model_type in ("roberta", "xlm-roberta", "camembert")
         self._window = window - (padding + 1 if padding and shifted else 0)
+        self._most = 1 if None in (padding, tokenizer.pad_token) else BATCH  # such as a Llama that classifies
         self._control_tokens = tuple(map(str, tokenizer.all_special_tokens))
         self._unusable = ""
         self._queue = ScoringQueue(super().score, forked=self._begin_after_fork)
@@ -197,8 +198,8 @@ class CrossEncoder(PairScorer):
         windows = [(part, owner) for owner, text in enumerate(safe) for part in self._windows(text, room)]
         windows.sort(key=lambda window: (len(window[0]), window[0]))  # whatever the order of the texts
         best, full = [0.0] * len(texts), f"a window does not fit into memory on {self._model.device}"
-        for start in range(0, len(windows), BATCH):
-            batch = windows[start : start + BATCH]
+        for start in range(0, len(windows), self._most):
+            batch = windows[start : start + self._most]
             scores = in_halves([part for part, _ in batch], lambda parts: self._read(parts, query), lambda _: full)
             for (_, owner), score in zip(batch, scores, strict=True):
                 best[owner] = max(best[owner], score)
@@ -208,11 +209,10 @@ class CrossEncoder(PairScorer):
         """Probability of the supporting label for each part."""
         import torch
 
-        if self._template is None:
-            asked: Any = (parts, [query] * len(parts))
-        else:
+        asked: Any = (parts, [query] * len(parts))
+        if self._template is not None:
             asked = ([self._template.format(evidence=part, claim=query) for part in parts],)
-        encoded = self._tokenizer(*asked, padding=True, return_tensors="pt")
+        encoded = self._tokenizer(*asked, padding=len(parts) > 1, return_tensors="pt")
         with torch.inference_mode():
             logits = self._model(**encoded.to(self._model.device)).logits.float().cpu()
         if not torch.isfinite(logits).all():

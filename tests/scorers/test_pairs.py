@@ -15,6 +15,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     DebertaV2Config,
+    LlamaConfig,
+    LlamaForSequenceClassification,
     ModernBertConfig,
     PreTrainedTokenizerFast,
     RobertaConfig,
@@ -212,6 +214,15 @@ def test_the_architectures_of_known_checkers_are_read_in_windows_and_batches(
     alone = [scorer.pairs([text], "f g")[0] for text in texts]  # type: ignore[attr-defined]
     assert together == pytest.approx(alone, abs=1e-5) and all(0.0 < p < 1.0 for p in together)
     assert scorer.identity.endswith("label-2")
+
+
+def test_a_classifier_without_a_padding_token_reads_one_window_at_a_time(tokenizer: PreTrainedTokenizerFast) -> None:
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    inner = LlamaForSequenceClassification(LlamaConfig(vocab_size=len(WORDS), **size, id2label=NLI)).eval()
+    tokenizer.pad_token = None
+    found = CrossEncoder(inner, tokenizer=tokenizer).pairs(["a b c", "d"], "f g")
+    assert found == pytest.approx([direct(inner, tokenizer, text, "f g", 2) for text in ("a b c", "d")], abs=1e-6)
 
 
 def test_the_baselines_prefer_the_chunk_that_has_the_words() -> None:
