@@ -9,8 +9,10 @@ import pytest
 
 from isr_rag import ISRGate
 from isr_rag.calibration import CalibrationCorruptError, CalibrationError
+from isr_rag.cli.options import GateOptions
 from isr_rag.io.calibrating import calibrate_reader
 from isr_rag.scorers.load import load_scorer
+from isr_rag_server.commands.serving import load
 from isr_rag_server.comparing import _figures, compare_readers
 
 pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
@@ -78,6 +80,16 @@ def test_a_predicate_of_which_one_class_is_left_is_named_and_not_measured(overla
                 for name, only in (("overlap", questions[:23]), ("bm25", [*questions[:12], *questions[23:]]))
             ]
         )
+
+
+def test_a_reader_calibrated_on_questions_alone_can_be_served(tmp_path: Path) -> None:
+    asked = [
+        {name: value for name, value in item.items() if name != "claim"} | {"question": item["claim"]}
+        for item in items()
+    ]
+    folder = reader("overlap", tmp_path / "overlap", asked)
+    gate = load(GateOptions(calibration=folder, h_star=0.8))
+    assert gate.decide(["A pump."], question=asked[0]["question"]).predicate == "sufficient/1"
 
 
 def test_items_that_share_only_their_ids_are_not_compared(overlap: Path, tmp_path: Path) -> None:

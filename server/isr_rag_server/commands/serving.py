@@ -111,7 +111,10 @@ def mcp(
 
 def load(options: GateOptions) -> ISRGate:
     """The gate of a service, loaded and tried once, so that the first request does not wait for it."""
+    from isr_rag.references import Oracle
+
     with console.status("loading the model"):
         gate = options.gate()
-        gate.decide(["Paris is the capital of France."], claim="Paris is the capital of France.")
+        tried = Oracle(1.0)  # its own calibration may know questions only
+        gate.decide(["Paris is the capital of France."], claim="Paris is the capital of France.", reference=tried)
     return gate
