@@ -21,6 +21,7 @@ from isr_rag import Chunk, Supported, TransformersScorer  # noqa: E402
 from isr_rag.core.scorer import ScoreRequest  # noqa: E402
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, ScorerError  # noqa: E402
 from isr_rag.scorers import embedded  # noqa: E402
+from isr_rag.scorers.adjudicators import STANDARD  # noqa: E402
 from isr_rag.scorers.local import lean, loading  # noqa: E402
 from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
@@ -253,7 +254,7 @@ def test_no_room_for_the_first_pass_is_said(folder: Path, monkeypatch: pytest.Mo
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(*place, full)
+    monkeypatch.setattr(place[0], place[1], full)
     with pytest.raises(MemoryBudgetError, match="does not fit into memory"):
         TransformersScorer(folder, device="cpu")
 
@@ -267,7 +268,7 @@ def test_no_room_for_the_judge_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lean, "read_state", lambda _: ({}, {}))
     monkeypatch.setattr(LeanNetwork, "__init__", full)
     with pytest.raises(MemoryBudgetError, match="'standard' does not fit into memory"):
-        embedded._load.__wrapped__(embedded.adjudicators.STANDARD.directory, True, "cpu", False)
+        embedded._load.__wrapped__(STANDARD.directory, True, "cpu", False)
 
 
 def test_a_fork_that_loads_onto_its_parents_device_is_told_what_to_do(
