@@ -30,8 +30,7 @@ class PromptTooLongError(InvalidInputError):
     """The assembled prompt does not fit the model's context window.
 
     Attributes:
-        without: the chunks, by their place in the prompt, without which it would fit; empty where the question is too
-            long by itself.
+        without: the chunks (places in the prompt) without which it would fit; empty where the question is too long.
     """
 
     def __init__(self, message: str, without: Sequence[int] = ()) -> None:

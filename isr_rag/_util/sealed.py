@@ -53,9 +53,7 @@ class SealedFormat:
                 f"{path} has schema version {version!r}, this version of isr-rag reads {self.version}. {self.remedy}"
             )
         if data.pop("sha256", None) != _digest(data):
-            raise self.error(
-                f"{path} was altered after it was written: its content does not match its sha256. {self.remedy}"
-            )
+            raise self.error(f"{path} was altered after it was written: it does not match its sha256. {self.remedy}")
         try:
             return from_plain(kind, {name: v for name, v in data.items() if name not in ("kind", "schema_version")})
         except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -1,7 +1,6 @@
 """Text from outside: safe to print and encode, cut into sentences, and told by its language.
 
-Sentences take time in proportion to the text; languages are told by a small detector (py3langid, naive Bayes over byte
-n-grams).
+Sentences take time in proportion to the text; languages are told by py3langid (naive Bayes over byte n-grams).
 """
 
 from __future__ import annotations

@@ -138,8 +138,7 @@ class VennAbers:
 
     For each score it gives two probabilities, the isotonic fits with the item itself added as a 0 and as a 1. One of
     the two is perfectly calibrated for any distribution of scores, as long as items are exchangeable with the
-    calibration data. The lower one serves as `p_ref`: calibrated on average over the items, not a confidence bound for
-    a single one.
+    calibration data. The lower one serves as `p_ref`: calibrated on average over the items, no bound for a single one.
 
     With k correct items and no wrong one above a score the lower probability there is k / (k + 1): to reach 0.95, the
     surest part of the data needs 19 correct items without a wrong one.

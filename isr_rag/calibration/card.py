@@ -18,11 +18,7 @@ NEAR = 40
 
 
 def calibration_card(
-    records: Sequence[CalibrationRecord],
-    scores: ArrayLike,
-    *,
-    kinds: Mapping[str, str] | None = None,
-    resamples: int = 500,
+    records: Sequence[CalibrationRecord], scores: ArrayLike, *, kinds: Mapping[str, str], resamples: int = 500
 ) -> dict[str, Any]:
     """Say what stands behind each threshold of the guarantee `selective`.
 
@@ -73,7 +69,7 @@ def calibration_card(
         "targets": targets,
         "sources": {name: by_target(source == name) for name in named} if several else {},
         "each left out": by_target(np.full(len(y), True)) if several else {},
-        "kinds": _by_kind(np.array([(kinds or {}).get(record.id, "") for record in records]), owner, s, y, cuts),
+        "kinds": _by_kind(np.array([kinds.get(record.id, "") for record in records]), owner, s, y, cuts),
     }
 
 

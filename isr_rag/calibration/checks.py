@@ -35,7 +35,7 @@ def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floa
         raise CalibrationError(f"scores and labels must be numbers: {wrong}") from wrong
     if s.ndim != 1 or s.shape != y.shape:
         raise CalibrationError(
-            f"scores and labels must be one-dimensional and of equal length, not {s.shape} and {y.shape}"
+            f"scores and labels must be one-dimensional and equally long, not {s.shape} and {y.shape}"
         )
     bad = np.flatnonzero(~((s >= 0.0) & (s <= 1.0)))  # also NaN
     if bad.size:

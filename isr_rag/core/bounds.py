@@ -24,6 +24,7 @@ from isr_rag.core.settings import Settings
 from isr_rag.errors import InvalidInputError
 
 Float: TypeAlias = NDArray[np.float64]
+Values: TypeAlias = Sequence[float]
 
 EPS = 1e-9
 """Smoothing of zero-probability labels: both arguments of a divergence are kept in [EPS, 1 - EPS] (Section 2.1)."""
@@ -127,8 +128,7 @@ def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True)
     Args:
         p_star: target reliability 1 - h*.
         q_lo: lowest probability over the orderings, broadcast against p_star.
-        one_sided: 0 where q_lo >= p* (this project's convention, and Appendix F's last row); False for the paper's
-            literal rule.
+        one_sided: 0 where q_lo >= p* (this project's convention, Appendix F's last row); False: the paper's own rule.
     """
     target, low = _probability(p_star, "p_star"), _probability(q_lo, "q_lo")
     needed = _kl(target, low)
@@ -137,9 +137,7 @@ def bits_to_trust(p_star: ArrayLike, q_lo: ArrayLike, *, one_sided: bool = True)
 
 def information_sufficiency_ratio(budget: ArrayLike, bits_to_trust: ArrayLike) -> Float:
     """ISR = budget / B2T, and +inf where B2T is 0 (Box 1). Both in nats and >= 0; the ratio has no unit."""
-    b, needed = np.broadcast_arrays(
-        checked_at_least(budget, "budget", 0.0), checked_at_least(bits_to_trust, "bits_to_trust", 0.0)
-    )
+    b, needed = checked_at_least(budget, "budget", 0.0), checked_at_least(bits_to_trust, "bits_to_trust", 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(needed == 0.0, np.inf, b / needed)
 
@@ -229,7 +227,7 @@ class Verdict:
         return self.reason is Reason.SUFFICIENT
 
 
-def weigh(q: Sequence[float], p_ref: float, settings: Settings, q_high: Sequence[float] = ()) -> Verdict:
+def weigh(q: Values, p_ref: float, settings: Settings, q_high: Values = ()) -> Verdict:
     """Algorithm 1 from line 4 on.
 
     Where probabilities are known only up to intervals, the ISR is the lowest that they allow. The risk of hallucination
@@ -263,7 +261,7 @@ def weigh(q: Sequence[float], p_ref: float, settings: Settings, q_high: Sequence
     return Verdict(q_bar, q_lo, float(p_ref), spent, needed, risk, isr, reason)
 
 
-def mean(q: Sequence[float]) -> float:
+def mean(q: Values) -> float:
     """The mean that scores, calibrations and cuts are about: the same to the last bit wherever it is taken."""
     return math.fsum(q) / len(q)
 
@@ -281,12 +279,7 @@ def stages(drawn: int, cascade: bool) -> list[int]:
 
 
 def hopeless(
-    q: Sequence[float],
-    drawn: int,
-    p_ref: float,
-    ceiling: float | None,
-    settings: Settings,
-    q_high: Sequence[float] = (),
+    q: Values, drawn: int, p_ref: float, ceiling: float | None, settings: Settings, q_high: Values = ()
 ) -> bool:
     """Whether no value of the remaining orderings could bring the verdict to ANSWER: the exact stop.
 
@@ -305,7 +298,7 @@ def hopeless(
     return most < least * (1.0 - TOLERANCE) - TOLERANCE
 
 
-def far_from_boundary(q: Sequence[float], verdict: Verdict, settings: Settings, q_high: Sequence[float] = ()) -> bool:
+def far_from_boundary(q: Values, verdict: Verdict, settings: Settings, q_high: Values = ()) -> bool:
     """Whether more orderings are unlikely to change the action: the early stop.
 
     An answer must survive one more ordering that lies below the lowest by the whole spread seen so far, in log-odds; an

@@ -43,8 +43,7 @@ class Decision:
         orderings: the orderings scored: position -> index of the caller's chunk.
         q_bar: mean of q.
         q_lo: lowest q.
-        p_ref: the reference's probability of g = 1; where `guarantee` is `selective`, the share that holds among cases
-            at least as sure.
+        p_ref: the reference's probability of g = 1; under the guarantee `selective` that of all cases at least as sure.
         reference: what p_ref came from, in words.
         budget: mean clipped KL(Ber(p_ref) || Ber(q_k)).
         bits_to_trust: B2T, the budget that the target asks for.

@@ -177,8 +177,7 @@ class Nearest:
     """The sentence of the evidence whose words are nearest to what was judged: where to look, by words alone.
 
     Attributes: chunk: index of the caller's chunk. sentence: at most 60 words of it, on one line. lacking: at most six
-    words of the claim that neither it nor its title has; empty for drafted answers, whose words go nowhere before they
-    are released.
+    words of the claim that neither it nor its title has; empty for a draft, whose words go nowhere before its release.
     """
 
     chunk: int

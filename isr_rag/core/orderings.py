@@ -46,9 +46,7 @@ def draw_orderings(
         raise ConfigurationError(f"unknown family of orderings {family!r}; choose one of {', '.join(FAMILIES)}")
     total = count_orderings(n, family=family, bands=bands)
     if family == "exhaustive" and total > m:
-        raise ConfigurationError(
-            f"{n} chunks have {total} orderings, more than m={m}: raise m, or draw some of them (uniform)"
-        )
+        raise ConfigurationError(f"{n} chunks have {total} orderings, more than m={m}: raise m, or draw some (uniform)")
     rng = np.random.default_rng([seed, n])
     spans = _bands(n, bands if family == "banded" else 1)
     endless = (tuple(i for span in spans for i in rng.permutation(span).tolist()) for _ in itertools.count())

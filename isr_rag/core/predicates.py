@@ -253,9 +253,7 @@ class Custom:
         except ValueError as error:
             raise ConfigurationError(f"{self.topic!r} is not a template: {error}") from error
         if needed != set(self.fields):
-            raise ConfigurationError(
-                f"the template uses the fields {sorted(needed)}, but {sorted(self.fields)} were given"
-            )
+            raise ConfigurationError(f"the template uses the fields {sorted(needed)}; given were {sorted(self.fields)}")
         if len(self.labels) < 2 or not all(self.labels) or not 0 <= self.target < len(self.labels):
             raise ConfigurationError(f"labels {self.labels!r} with target {self.target} do not make a predicate")
         strings = [text for label in self._strings() for text in label]

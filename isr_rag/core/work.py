@@ -68,7 +68,7 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
         predicate = predicate_for(question=question, answer=answer, claim=claim)
     elif not isinstance(predicate, Predicate):
         raise InvalidTypeError(
-            f"{type(predicate).__name__} is not a predicate: use Supported, Sufficient, Choice or Custom"
+            f"{type(predicate).__name__} is no predicate: use Supported, Sufficient, Choice or Custom"
         )
     elif not question is answer is claim is None:
         raise InvalidInputError("give a predicate, or question, answer and claim, not both")
@@ -136,9 +136,7 @@ class _Rows:
             raise ScorerError(f"the scorer returned something that is not a number: {error}") from error
 
     def of(self, target: int | None) -> tuple[Values, Values]:
-        """Both ends of a label's probability for each ordering; no high ends where all are exact, nothing for an open
-        label.
-        """
+        """Both ends of a label's probability for each ordering; no high ends where all are exact, none for no label."""
         if target is None:
             return (), ()
         low = tuple([row[target] for row in self.low])

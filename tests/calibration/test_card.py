@@ -54,6 +54,6 @@ def test_groups_of_unequal_size_count_for_less_and_unknown_sources_are_left_out(
         CalibrationRecord(str(i), "claim", score, int(score > 0.5), group=group)
         for i, (score, group) in enumerate(zip(scores, groups, strict=True))
     ]
-    card = calibration_card(records, scores, resamples=5)
+    card = calibration_card(records, scores, kinds={}, resamples=5)
     assert card["effective_groups"] == pytest.approx(16 / 10)
     assert not card["sources"] and not card["kinds"] and "source" not in card_text(card)
