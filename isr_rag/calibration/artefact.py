@@ -72,11 +72,8 @@ class Fingerprint:
         own, asked = asdict(self), asdict(given)
         anything = {name for name in _ORDERED if own[name] is None} | {"languages"}
         anything |= {name for name in ("clip", "convention") if own[name] is None or asked[name] is None}
-        return [
-            f"{name}: fitted for {own[name]!r}, not {asked[name]!r}"
-            for name in own
-            if name not in anything and own[name] != asked[name]
-        ]
+        differing = [name for name in own if name not in anything and own[name] != asked[name]]
+        return [f"{name}: fitted for {own[name]!r}, not {asked[name]!r}" for name in differing]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,10 +119,7 @@ def card_text(card: Mapping[str, Any], title: str = "What stands behind the thre
             cells = " | ".join(f"{coverage:.2f} ({risk:.3f})" for coverage, risk in own.values())
             lines.append(f"| {in_markdown(name)} | {cells} |")
     if card["kinds"]:
-        lines += [
-            f"\n| kind of case | items | true | answered: {heads} | pairs ranked right |",
-            "|---|---|---|---|---|---|---|",
-        ]
+        lines += [f"\n| kind of case | items | true | answered: {heads} | pairs ranked right |", f"|{'---|' * 7}"]
         for name, own in card["kinds"].items():
             cells = " | ".join(f"{share:.2f}" for share in own["answered"].values())
             pairs = f"{own['pairs']:.2f}" if "pairs" in own else ""

@@ -34,9 +34,7 @@ def scored_labels(scores: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.floa
     except (TypeError, ValueError) as wrong:
         raise CalibrationError(f"scores and labels must be numbers: {wrong}") from wrong
     if s.ndim != 1 or s.shape != y.shape:
-        raise CalibrationError(
-            f"scores and labels must be one-dimensional and equally long, not {s.shape} and {y.shape}"
-        )
+        raise CalibrationError(f"scores and labels must be vectors of equal length, not {s.shape} and {y.shape}")
     bad = np.flatnonzero(~((s >= 0.0) & (s <= 1.0)))  # also NaN
     if bad.size:
         raise CalibrationError(
@@ -66,8 +64,7 @@ def enough_of_each_class(positive: int, negative: int, *, least: int = REFUSED_O
         )
     if fewest < least:
         raise CalibrationError(
-            f"{counts}: with fewer than {least} of a class the bound means nothing; "
-            f"label at least {FEW_OF_A_CLASS} of each"
+            f"{counts}: with fewer than {least} of a class the bound means nothing; label {FEW_OF_A_CLASS} of each"
         )
     if fewest < FEW_OF_A_CLASS:
         warnings.warn(

@@ -98,10 +98,8 @@ def _fit_predicate(own: list[CalibrationRecord], settings: FitSettings) -> Predi
     labelled_scores([record.q_bar for record in own], [record.label for record in own])
     tested = _tested(own, settings) if settings.targets else [False] * len(own)
     weight = 0.0 if any(record.alone is None for record in own) else WEIGHT
-    rows = [
-        _Row(record, record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight), test)
-        for record, test in zip(own, tested, strict=True)
-    ]
+    scores = [record.q_bar if record.alone is None else joined(record.q_bar, record.alone, weight) for record in own]
+    rows = [_Row(*row) for row in zip(own, scores, tested, strict=True)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
         parts = _bins(rows)

@@ -48,8 +48,7 @@ class CalibratedMixture:
             of reach. It has no effect with `delta`, whose test counts errors itself.
 
     Raises:
-        ConfigurationError: if guarantee, delta or prevalence is given without an artefact, is out of range, or
-            contradicts another one.
+        ConfigurationError: if guarantee, delta or prevalence lacks an artefact, is out of range, or contradicts one.
 
     Examples:
         >>> from isr_rag import ISRGate, TransformersScorer
@@ -97,8 +96,7 @@ class CalibratedMixture:
         own = self.calibration
         named = f"sha256={own.sha256}" if isinstance(own, CalibrationArtefact) else repr(own)
         settings = f"guarantee={self.guarantee!r}, delta={self.delta}, prevalence={self.prevalence}"
-        settings += f", min_errors={self.min_errors}"
-        return f"CalibratedMixture({named}, {settings})"
+        return f"CalibratedMixture({named}, {settings}, min_errors={self.min_errors})"
 
     def reads_alone(self, predicate: str) -> bool:
         """Whether the artefact's scores of this predicate count each chunk read by itself."""
@@ -110,8 +108,7 @@ class CalibratedMixture:
         """p_ref at the calibrated score of the case.
 
         Raises:
-            ConfigurationError: for a predicate that leaves the target label open (`Choice`), or a loop that was not
-                calibrated.
+            ConfigurationError: for a predicate without a fixed target label (`Choice`), or a loop not calibrated.
             CalibrationMismatchError: if the artefact does not belong to this gate, or has no threshold for (h*, delta).
         """
         if not case.q:
@@ -125,42 +122,35 @@ class CalibratedMixture:
         calibration.check_belongs(self._given(case.settings), template)
         fitted = calibration.predicates[template]
         part = fitted.bin(case.read)
-        outside = _outside(calibration, fitted, part, case)
+        outside = _outside(calibration.fingerprint.languages, fitted, part, case)
         if part is None or outside:
             return Estimate(0.0, "calibrated mixture", outside=outside)
         score = fitted.score(q_bar, max(case.alone, default=q_bar))
         source = f"calibrated mixture{' and the best chunk alone' if fitted.close else ''}"
-        guarantee, guaranteed, remark = self.guarantee_for(fitted), None, ""
-        pointwise: float | None = None
+        guarantee, reached, remark = self.guarantee_for(fitted), None, ""
+        own: float | None = None
         if rounds > 1:
             loop = self._loop(fitted, rounds)
             if loop is None:
                 raise ConfigurationError(
-                    f"the calibration of {template} knows no loop of {rounds} rounds with "
-                    f"guarantee={self.guarantee!r}, "
-                    f"delta={self.delta} and prevalence={self.prevalence}; isr_rag.acquire splits h* then"
+                    f"the calibration of {template} knows no loop of {rounds} rounds with guarantee={self.guarantee!r},"
+                    f" delta={self.delta} and prevalence={self.prevalence}; isr_rag.acquire splits h* then"
                 )
             guarantee, source = "selective", f"{source}, of a loop of {rounds} rounds"
             p_ref = min(loop.steps.at(score), self._p_ref(template, fitted, part, guarantee).at(score))
         else:
             if self.delta is not None:
                 threshold = calibration.threshold(template, h_star, self.delta, chunks=case.read)
-                guaranteed, remark = threshold.allows(score), "" if threshold.value is not None else threshold.reason
+                reached, remark = threshold.allows(score), "" if threshold.value is not None else threshold.reason
             p_ref = self._p_ref(template, fitted, part, guarantee).at(score)
             if self.prevalence is None or self.prevalence >= fitted.share:  # else too high for cases like this one
-                pointwise = part.calibrator.lower(score)
+                own = part.calibrator.lower(score)
         source += ", rate among the answered" if guarantee == "selective" else ", lower probability of cases like it"
-        highest, lowest_h_star = self.ceiling(template, rounds=rounds), None
+        highest, lowest = self.ceiling(template, rounds=rounds), None
         if highest is not None and highest < 1.0 - h_star - TOLERANCE:
-            remark, lowest_h_star = out_of_reach(template, highest, h_star), 1.0 - highest
+            remark, lowest = out_of_reach(template, highest, h_star), 1.0 - highest
         return Estimate(
-            p_ref,
-            source,
-            guaranteed=guaranteed,
-            guarantee=guarantee,
-            remark=remark,
-            pointwise=pointwise,
-            lowest_h_star=lowest_h_star,
+            p_ref, source, guaranteed=reached, guarantee=guarantee, remark=remark, pointwise=own, lowest_h_star=lowest
         )
 
     def guarantee_for(self, fitted: PredicateCalibration) -> Guarantee:
@@ -220,14 +210,11 @@ class CalibratedMixture:
         return self._rates[key]
 
 
-def _outside(
-    calibration: CalibrationArtefact, fitted: PredicateCalibration, part: BinCalibration | None, case: Case
-) -> str:
+def _outside(known: tuple[str, ...], fitted: PredicateCalibration, part: BinCalibration | None, case: Case) -> str:
     """What about a case was not calibrated: its number of chunks, or the language of a text; empty if nothing."""
     if part is None:
         ranges = ", ".join(f"{part.first} to {part.last or 'more'}" for part in fitted.bins)
         return f"{case.read} chunks; calibrated were {ranges}"
-    known = calibration.fingerprint.languages
     if not known:
         return ""
     texts = {"what is judged": case.predicate.query, "evidence": sample([chunk.text for chunk in case.chunks])}
