@@ -143,8 +143,8 @@ def audit(
 
     --h-star is the error budget of the whole answer. For a file of answers: isr-rag batch --audit.
     """
-    if html == STDIO:
-        raise typer.BadParameter("--html names a file")
+    if html in (STDIO, answer, *map(Path, evidence)):
+        raise typer.BadParameter("--html names a file of its own")
     if answer == STDIO and "-" in evidence:
         raise typer.BadParameter("standard input is either the answer or the evidence")
     from isr_rag.io.sources import read_evidence

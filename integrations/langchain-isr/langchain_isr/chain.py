@@ -161,8 +161,7 @@ class _Work:
 
     def __init__(self, chain: ISRChain, inputs: list[State], config: list[RunnableConfig]) -> None:
         self._chain, self._config = chain, config
-        # Whatever is in "answer" already is not a draft of this chain, and no gate here may take it for one.
-        self.outcomes = [_without_answer(state) for state in inputs]
+        self.outcomes = [_undecided(state) for state in inputs]
         self.open = [i for i, outcome in enumerate(self.outcomes) if not isinstance(outcome, Exception)]
 
     def states(self) -> list[State]:
@@ -234,9 +233,10 @@ class _Work:
         self.open = [i for i, result in zip(self.open, results, strict=True) if note(i, result)]
 
 
-def _without_answer(state: State) -> StateOrError:
+def _undecided(state: State) -> StateOrError:
+    """A state without what looks like a draft or a decision already: they are not of this chain, and count for none."""
     try:
-        return {name: value for name, value in checked_state(state).items() if name != "answer"}
+        return {name: value for name, value in checked_state(state).items() if name not in ("answer", KEY)}
     except InvalidTypeError as error:
         return error
 
@@ -245,8 +245,7 @@ def _whole(pieces: list[State]) -> State:
     state: State = {}
     for piece in pieces:
         state = dict(AddableDict(state) + AddableDict(checked_state(piece)))
-    state.pop("answer", None)
-    return state
+    return {name: value for name, value in state.items() if name not in ("answer", KEY)}
 
 
 def _answers(state: State) -> bool:

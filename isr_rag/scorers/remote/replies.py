@@ -23,6 +23,11 @@ _TOLERANCE = 0.02  # how far the listed probabilities of a low-precision server 
 _ROUNDING = 1e-6  # largest error of a sum of float32 probabilities
 _MASKED = -9000.0  # servers write about -9999 nats for minus infinity, which says nothing about the token
 
+_THINKS = (
+    "the model thinks before it answers, so its first token is no label: switch thinking off (extra={}, or in the "
+    "settings of the model), or take another model"
+)
+
 Labels = Sequence[Sequence[str]]  # for each label the token texts that count for it
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]  # lowest and highest value for each label, shape (labels,)
 
@@ -77,7 +82,9 @@ def _of_completion(reply: Mapping[str, Any]) -> object:
     if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):
         raise ServerReplyError("the server's reply is not a completion with one choice")
     said = cast(Mapping[str, Any], choices[0])
-    end = said.get("finish_reason")
+    message, end = said.get("message"), said.get("finish_reason")
+    if isinstance(message, Mapping) and (message.get("reasoning_content") or message.get("reasoning")):
+        raise ServerReplyError(_THINKS.format('{"chat_template_kwargs": {"enable_thinking": False}}'))
     _refuse(reply.get("error") or (end if end in ("content_filter", "error") else None))
     return said.get("logprobs")
 
@@ -90,16 +97,13 @@ def _refuse(why: object) -> None:
 
 def _of_response(reply: Mapping[str, Any]) -> object:
     """The logprobs of a response's text, in the form of a chat completion; None where it has none."""
-    details = reply.get("incomplete_details")
-    cut = isinstance(details, Mapping) and details.get("reason") == "max_output_tokens"  # as was asked for
-    _refuse(reply.get("error") or (None if cut or reply.get("status") in (None, "completed") else reply["status"]))
     output = reply["output"] if isinstance(reply["output"], list) else []
     items = [item for item in output if isinstance(item, Mapping)]
     if any(item.get("type") == "reasoning" for item in items):
-        raise ServerReplyError(
-            "the model thinks before it answers, so its first token is no label: switch thinking off "
-            '(extra={"reasoning": {"effort": "none"}}, or in the settings of the model), or take another model'
-        )
+        raise ServerReplyError(_THINKS.format('{"reasoning": {"effort": "none"}}'))
+    details = reply.get("incomplete_details")
+    cut = isinstance(details, Mapping) and details.get("reason") == "max_output_tokens"  # as was asked for
+    _refuse(reply.get("error") or (None if cut or reply.get("status") in (None, "completed") else reply["status"]))
     contents = [item.get("content") for item in items[:1] if item.get("type") == "message"]
     parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, Mapping)]
     if not parts or parts[0].get("type") != "output_text":

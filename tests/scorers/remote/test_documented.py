@@ -98,7 +98,7 @@ REFUSED = {
     "thoughts first": (response(spoken(listed(ids=False, octets=True)["content"]), output=[THOUGHT]), "thinks before"),
     "thoughts up to the limit": (response(output=[THOUGHT], status="incomplete"), "thinks before"),
     "a refusal": (response({"type": "refusal", "refusal": "I cannot"}), "does not begin with text"),
-    "a failure": (response(output=[], status="failed", error={"message": "x"}), r"text \(status 'failed'\)"),
+    "a failure": (response(output=[], status="failed", error={"message": "x"}), "no whole answer: {'message': 'x'}"),
     "no output": (response(output=None), "does not begin with text"),
     "no text of tokens": (response(spoken([{"token": 1, "logprob": -1.0, "top_logprobs": []}])), "unknown form"),
     "a list of something else": (response(spoken([1])), "unknown form"),  # type: ignore[list-item]
@@ -108,6 +108,14 @@ REFUSED = {
 @pytest.mark.parametrize(("reply", "said"), REFUSED.values(), ids=REFUSED)
 def test_other_responses_are_refused(reply: dict[str, Any], said: str) -> None:
     with pytest.raises(ServerReplyError, match=said):
+        read_reply(reply)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_the_first_token_of_thoughts_in_a_chat_is_no_label(name: str) -> None:
+    reply = chat(listed(ids=False, octets=True))
+    reply["choices"][0]["message"] = {"role": "assistant", "content": None, name: "1"}
+    with pytest.raises(ServerReplyError, match=r"thinks before it answers.*enable_thinking"):
         read_reply(reply)
 
 

@@ -76,6 +76,13 @@ def test_an_old_answer_in_the_input_is_never_taken_for_the_draft() -> None:
         assert "smuggled" not in repr(list(chain.stream({**ASKED, "answer": "smuggled"})))
 
 
+def test_a_decision_in_the_input_counts_for_none() -> None:
+    chain = ISRChain(draft=model(), before=RunnableLambda(lambda state: state))
+    asked = {**ASKED, "isr": {"action": "answer"}}
+    assert chain.invoke(asked)["answer"] == asyncio.run(chain.ainvoke(asked))["answer"] == chain.message
+    assert SECRET not in repr(list(chain.stream(asked)))
+
+
 def test_both_gates_decide_about_what_they_see() -> None:
     chain = ISRChain(draft=model(), before=ISRGate(gate=gate()), after=ISRGate(gate=gate(99)))
     state = chain.invoke(ASKED)
