@@ -45,9 +45,7 @@ def history() -> tuple[Chunk, ...]:
                 plain = re.sub(r",\s+see\s+https?://[^\s)]+", "", told[1])
                 paragraphs = (" ".join(paragraph.split()) for paragraph in plain.split("\n\n"))
                 return tuple(Chunk(paragraph, "History of Python") for paragraph in paragraphs if paragraph)
-    raise InvalidInputError(
-        "this installation of Python carries no licence text (LICENSE.txt), whose history the demo decides about"
-    )
+    raise InvalidInputError("this Python carries no licence text (LICENSE.txt), whose history the demo decides about")
 
 
 def run() -> None:
@@ -67,14 +65,10 @@ def run() -> None:
     console.rule("3. What order does to a model")
     _show_orders(console, library[:3])
     console.rule("4. The evidence does not suffice yet: fetch more, look again")
-    trail = acquire(
-        gate, lambda query, round_number, previous: search(library, QUESTION, 1 + round_number), claim=SUPPORTED
-    )
+    trail = acquire(gate, lambda query, before, previous: search(library, QUESTION, 1 + before), claim=SUPPORTED)
     console.print(f"At most {gate.h_star:.0%} of the answers of both rounds together may be wrong.\n")
-    for round_number, decision in enumerate(trail.decisions, start=1):
-        console.print(
-            f"round {round_number}, {decision.chunks} {'paragraph' if decision.chunks == 1 else 'paragraphs'}"
-        )
+    for number, decision in enumerate(trail.decisions, start=1):
+        console.print(f"round {number}, {decision.chunks} paragraph{'s' * (decision.chunks > 1)}")
         _show(console, SUPPORTED, decision)
     console.rule("5. Now you")
     console.print(NEXT)

@@ -110,12 +110,8 @@ def diagnose_server(url: str, *, model: str | None = None, tokenizer: str | None
             served, found = scorer.served, scorer.found
             yield Finding(f"server: {scorer.client.url}, model {served.model} (owner {served.owner})")
             yield Finding(f"context: {f'{served.window} tokens' if served.window else 'the server does not say'}")
-            yield Finding(
-                f"prompts travel as {scorer.rendering.name}, labels are read from the {scorer.top} first tokens"
-            )
+            yield Finding(f"prompts travel as {scorer.rendering.name}, labels are read from {scorer.top} first tokens")
             least, most = (np.exp(found.logprobs),) * 2 if found.bounds is None else found.bounds
-            yield Finding(
-                f"it takes a claim that the evidence repeats to hold with {least[0, 0]:.3f} to {most[0, 0]:.3f}"
-            )
+            yield Finding(f"it believes a claim that the evidence repeats with {least[0, 0]:.3f} to {most[0, 0]:.3f}")
     except ISRError as error:
         yield Finding(f"server: {error}", healthy=False)

@@ -48,9 +48,7 @@ def build_gate(
         name = scoring.get("model") or DEFAULT
         reference = shipped_reference(name) if name in NAMES else None
     scorer = load.load_scorer(**scoring)
-    return ISRGate(
-        scorer=scorer, reference=reference, h_star=h_star, rule=rule, max_words=max_words, orderings=orderings
-    )
+    return ISRGate(scorer, reference, h_star=h_star, rule=rule, max_words=max_words, orderings=orderings)
 
 
 KINDS = "isr_rag.references"

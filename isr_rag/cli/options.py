@@ -33,10 +33,9 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
         if is_dataclass(hint := hints[name]):
             groups[name] = cast(type[Any], hint)
             own = get_type_hints(hint, include_extras=True)
-            parameters += [
-                inspect.Parameter(one.name, parameter.kind, annotation=own[one.name], default=one.default)
-                for one in fields(hint)
-            ]
+            for one in fields(hint):
+                option = inspect.Parameter(one.name, parameter.kind, annotation=own[one.name], default=one.default)
+                parameters.append(option)
         else:
             parameters.append(parameter.replace(annotation=hint))
 
@@ -76,9 +75,7 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
         return False
 
 
-Force = Annotated[
-    bool, typer.Option(help="Replace a finished output, and drop what a run with other settings had begun.")
-]
+Force = Annotated[bool, typer.Option(help="Replace a finished output, and drop what a run with other settings began.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +136,7 @@ class ReadingOptions(ScorerOptions):
         given = {name: v for name, v in asdict(self).items() if name in loading and v not in (None, "auto")}
         named = self.server or self.decisions or self.model in (*NAMES, BASE, *BASELINES)
         folders = {"tokenizer", "cross_encoder"} if named else {"tokenizer", "cross_encoder", "model"}
-        return {
-            name: str(Path(v).resolve()) if name in folders and Path(v).exists() else v for name, v in given.items()
-        }
+        return {k: str(Path(v).resolve()) if k in folders and Path(v).exists() else v for k, v in given.items()}
 
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6
     orderings: Annotated[Family, typer.Option(help="Family of the orderings.")] = "auto"

@@ -18,10 +18,7 @@ CALIBRATE_EXAMPLES = (
 )
 SETUP_EXAMPLES = ("isr-rag setup",)
 DEMO_EXAMPLES = ("isr-rag setup && isr-rag demo",)
-DOCTOR_EXAMPLES = (
-    "isr-rag doctor",
-    "isr-rag doctor --server http://127.0.0.1:8000/v1 --tokenizer Qwen/Qwen2.5-7B-Instruct",
-)
+DOCTOR_EXAMPLES = ("isr-rag doctor", "isr-rag doctor --server http://127.0.0.1:8000/v1 --tokenizer Qwen/Qwen3-8B")
 DOCTOR_EXIT_CODES = "Exit codes: 0 healthy; 1 something is missing or wrong; 2 bad options."
 
 

@@ -85,9 +85,10 @@ class Chunk:
 
 EvidenceLike = str | Mapping[str, object] | Chunk
 """What a caller may give for one chunk: a string, a mapping with `text` and optional `title`, or a Chunk."""
+Chunks = Sequence[EvidenceLike]
 
 
-def as_chunks(evidence: Sequence[EvidenceLike]) -> tuple[Chunk, ...]:
+def as_chunks(evidence: Chunks) -> tuple[Chunk, ...]:
     """Check evidence and turn it into chunks; the caller's objects are only read.
 
     Raises:

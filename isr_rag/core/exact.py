@@ -139,8 +139,7 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
     Not checked are ordinals, shares ("one in twenty"), times, what follows a minus or a dash, numbers in names (GPT-4),
     markers of citations, and small whole numbers without a unit, which writers count themselves.
 
-    `question` is what the text answers (None for a claim); `bare`: it is nothing but an answer, so that small numbers
-    count too.
+    `question` is what the text answers (None for a claim); `bare`: it is a mere answer, so small numbers count too.
     """
     written = _digits(_NAMED.sub("that ", _MARKS.sub(" ", text)))
     numbers = list(_NUMBER.finditer(written))

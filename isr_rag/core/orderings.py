@@ -54,9 +54,7 @@ def draw_orderings(
     return first_distinct(drawn, n, min(m, total), identity_first=identity_first)
 
 
-def first_distinct(
-    drawn: Iterable[Ordering], n: int, wanted: int, *, identity_first: bool = True
-) -> tuple[Ordering, ...]:
+def first_distinct(drawn: Iterable[Ordering], n: int, wanted: int, *, identity_first: bool) -> tuple[Ordering, ...]:
     """The first distinct orderings of n chunks among those drawn, behind the retriever's own where that is wanted."""
     chosen: dict[Ordering, None] = {tuple(range(n)): None} if identity_first else {}
     for ordering in drawn:

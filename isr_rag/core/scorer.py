@@ -71,12 +71,10 @@ class Scorer(Protocol):
     """Anything that turns prompts and orderings into label probabilities.
 
     `identity` names everything that a score depends on beyond the request (model, revision, adapter, dtype, chat
-    template): calibrations and caches are tied to it. A `layout` not among `ORDERED` promises scores that do not depend
-    on the ordering at all.
+    template): calibrations and caches are tied to it. A `layout` not among `ORDERED` promises that no ordering matters.
 
     Further members are optional, and None where nothing is known: `focus_words`, the words of evidence to read with
-    `max_words="auto"`; `noise_floor`, its numerical noise in log-odds; and `kept_bytes`, the bytes of chunk states that
-    it has in memory.
+    `max_words="auto"`; `noise_floor`, its numerical noise in log-odds; `kept_bytes`, bytes of chunk states in memory.
     """
 
     @property

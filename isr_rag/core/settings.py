@@ -305,10 +305,8 @@ def probability(value: object, source: str) -> float:
 
 def out_of_reach(predicate: str, highest: float, h_star: float) -> str:
     """That a target is out of reach."""
-    return (
-        f"no evidence can reach 1 - h* = {1.0 - h_star:.4g} for {predicate}: the highest p_ref of its calibration is "
-        f"{highest:.4f}"
-    )
+    target = f"1 - h* = {1.0 - h_star:.4g} for {predicate}"
+    return f"no evidence can reach {target}: the highest p_ref of its calibration is {highest:.4f}"
 
 
 def lowest_target(highest: float) -> float:

@@ -303,7 +303,7 @@ class Work:
 
     def failed(self, reason: Reason, error: ISRError) -> Decision:
         """The abstention that follows from a failure of the scorer or the reference."""
-        return undecided(self.settings, self.item, reason, printable(str(error)), started=self._started)
+        return undecided(self.settings, self.item, reason, printable(str(error)), time.perf_counter() - self._started)
 
     def _below_noise_floor(self, q: Values) -> bool | None:
         """Whether the orderings differ by no more than the scorer's numerical noise, in log-odds."""
@@ -313,9 +313,7 @@ class Work:
         return None if floor is None else bool(np.ptp(bounds.log_odds(q)) <= floor)
 
 
-def undecided(
-    settings: Settings, item: CheckedItem, reason: Reason, detail: str, *, started: float | None = None
-) -> Decision:
+def undecided(settings: Settings, item: CheckedItem, reason: Reason, detail: str, seconds: float = 0.0) -> Decision:
     """An abstention without numbers, with the settings that it was made under."""
     return Decision(
         action=Action.ABSTAIN,
@@ -325,5 +323,5 @@ def undecided(
         m=settings.orderings.m,
         chunks=len(item.chunks),
         detail=detail,
-        seconds=0.0 if started is None else time.perf_counter() - started,
+        seconds=seconds,
     )

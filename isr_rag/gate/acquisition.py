@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 from isr_rag.core.algorithm import record
 from isr_rag.core.bounds import TOLERANCE
 from isr_rag.core.decision import Action, Decision, Reason
-from isr_rag.core.evidence import EvidenceLike, as_chunks, one_line
+from isr_rag.core.evidence import Chunks, EvidenceLike, as_chunks, one_line
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import CalibratedReference, Reference, below_target, check_count, lowest_target
 from isr_rag.core.work import Asked, Item, undecided
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ISRError, RetrieverFailedError
 from isr_rag.gate import ISRGate
 
-Chunks = Sequence[EvidenceLike]
 Search = Callable[[str, int], Chunks]
 """A retriever with a depth: query and top-k in, chunks out."""
 Retrieve = Callable[[str, int, Decision | None], Chunks]
@@ -209,9 +208,7 @@ class _Loop:
         try:
             read = as_chunks(given_chunks)
         except (InvalidTypeError, InvalidInputError) as error:
-            raise RetrieverFailedError(
-                f"the retriever returned something that is not a list of chunks: {error}"
-            ) from error
+            raise RetrieverFailedError(f"what the retriever returned is not a list of chunks: {error}") from error
         for given, chunk in zip(given_chunks, read, strict=True):
             self._evidence.setdefault((chunk.title or "", one_line(chunk.text)), given)
         if self.round > 0 and len(self._evidence) == before:

@@ -16,7 +16,7 @@ from isr_rag.audit.result import AnswerAudit
 from isr_rag.core import bounds
 from isr_rag.core.algorithm import ascore, decide_all, plan_all, prepare, read_items, score, traced
 from isr_rag.core.decision import Decision
-from isr_rag.core.evidence import EvidenceLike, as_chunks
+from isr_rag.core.evidence import Chunks, as_chunks
 from isr_rag.core.predicates import evidence_alone
 from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Scorer
 from isr_rag.core.settings import (
@@ -51,8 +51,7 @@ class ISRGate:
         max_words: words of evidence to read at most, titles included; longer evidence is cut to the sentences that
             matter, and chunks of which nothing is left are left out. `"auto"` takes the scorer's own limit, which only
             the judge of this package has. None reads everything that fits the model's window.
-        on_error: `raise` a typed error when a scorer or reference fails, or `abstain` with that reason. Bad
-            input raises always.
+        on_error: `raise` a typed error when a scorer or reference fails, or `abstain` so; bad input raises always.
 
     Attributes:
         settings: everything but evidence and question that a decision depends on.
@@ -176,13 +175,11 @@ class ISRGate:
         other._check_reachable()
         return other
 
-    def check(self, evidence: Sequence[EvidenceLike] = (), **asked: Unpack[Asked]) -> CheckedItem:
+    def check(self, evidence: Chunks = (), **asked: Unpack[Asked]) -> CheckedItem:
         """Check the arguments of a decision, which are those of `decide`, and raise its errors, without deciding."""
         return read_item({"evidence": evidence, **asked}, self.reference)
 
-    def decide(
-        self, evidence: Sequence[EvidenceLike], *, can_acquire: bool = False, **asked: Unpack[Asked]
-    ) -> Decision:
+    def decide(self, evidence: Chunks, *, can_acquire: bool = False, **asked: Unpack[Asked]) -> Decision:
         """Decide about one item.
 
         Args:
@@ -221,7 +218,7 @@ class ISRGate:
                 decide_all(works, score(self.scorer, requests), self.on_error)
             return record([work.decision for work in works if work.decision is not None])
 
-    def index(self, evidence: Sequence[EvidenceLike]) -> int:
+    def index(self, evidence: Chunks) -> int:
         """Compute and keep what depends on these chunks alone; later questions about them cost little.
 
         Helps where a scorer keeps the chunks' states (that of this package does) and for evidence within `max_words`:
@@ -242,9 +239,7 @@ class ISRGate:
             raise ConfigurationError(f"{name} keeps no states of chunks: there is nothing to index")
         return self.scorer.index([evidence_alone(as_chunks(evidence))])
 
-    async def adecide(
-        self, evidence: Sequence[EvidenceLike], *, can_acquire: bool = False, **asked: Unpack[Asked]
-    ) -> Decision:
+    async def adecide(self, evidence: Chunks, *, can_acquire: bool = False, **asked: Unpack[Asked]) -> Decision:
         """As `decide`, without blocking the event loop."""
         return (await self.adecide_batch([Item(evidence=evidence, can_acquire=can_acquire, **asked)]))[0]
 
@@ -266,7 +261,7 @@ class ISRGate:
         self,
         *,
         answer: str,
-        evidence: Sequence[EvidenceLike],
+        evidence: Chunks,
         question: str | None = None,
         h_star: float | None = None,
         citations: bool = True,
@@ -275,16 +270,14 @@ class ISRGate:
         """Judge a whole answer, statement by statement.
 
         The answer is cut into statements; each gets a decision, one of three verdicts, the sentences of the evidence
-        that carry it, and a check of its citation markers. Chunks are read whole, the nearest to a statement first and
-        no more than `max_words`.
+        that carry it, and a check of its citation markers. Chunks are read whole, the nearest first, up to `max_words`.
 
         Args:
             answer: the answer, plain or in markdown.
             evidence: the chunks that it should rest on, as for `decide`; with none nothing is judged.
             question: what it answers; short answers and pronouns cannot be read without it.
             h_star: error budget of the whole answer, in (0, 1); the gate's own for None.
-            citations: also look for the sentences that carry each statement, and ask without them: about two thirds
-                of the cost of an audit.
+            citations: also look for the sentences that carry each statement, and ask without them: 2/3 of the cost.
             calibration: of the verdicts and of whole answers, for a scorer of your own; by default the one that comes
                 with the judge. Without any the probabilities are the model's own.
 

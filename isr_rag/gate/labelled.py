@@ -38,8 +38,7 @@ def score_labelled(gate: ISRGate, items: Sequence[Mapping[str, Any]]) -> list[Ca
             `source` (its data set or product) and `kind`, and the arguments of `isr_rag.ISRGate.decide`.
 
     Raises:
-        CalibrationError: if the gate has a cascade, an item lacks id, label or evidence, occurs twice, or does not
-            fit the model.
+        CalibrationError: if the gate has a cascade, an item lacks id, label or evidence, is repeated, or does not fit.
         ISRError: as the gate's `decide`, with a note that names the item.
     """
     if gate.settings.orderings.cascade:

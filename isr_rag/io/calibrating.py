@@ -67,9 +67,8 @@ def calibrate_reader(
     refuse_duplicates(str(item["id"]) for item in items)
     order = sorted(items, key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
     wanted = order[: len(order) if limit is None else BATCH * math.ceil(limit / BATCH)]
-    asked = (
-        ((item.get("predicate") or predicate_for(**texts_of(item))).template, int(item["label"])) for item in wanted
-    )
+    predicates = [item.get("predicate") or predicate_for(**texts_of(item)) for item in wanted]
+    asked = ((one.template, int(item["label"])) for one, item in zip(predicates, wanted, strict=True))
     if max(_fewest(asked).values(), default=0) < REFUSED_OF_A_CLASS:
         few = f"no predicate has {REFUSED_OF_A_CLASS} items of each class among {len(wanted)}"
         raise CalibrationError(f"{few}: raise the limit, or label more")
@@ -97,9 +96,8 @@ def calibrate_reader(
     fewest = _fewest((record.predicate, record.label) for record in records)
     enough = [name for name, count in fewest.items() if count >= REFUSED_OF_A_CLASS]
     by_predicate = {name: [record for record in records if record.predicate == name] for name in enough}
-    grouped = _fewest(
-        row[:2] for row in {(r.predicate, r.label, g) for r, g in zip(records, groups_of(records), strict=True)}
-    )
+    own_groups = {(r.predicate, r.label, group) for r, group in zip(records, groups_of(records), strict=True)}
+    grouped = _fewest(row[:2] for row in own_groups)
     thin = min(grouped[name] for name in enough) < FEW_OF_A_CLASS
     artefact = calibrate(gate, [r for r in records if r.predicate in enough], targets=() if thin else (target,))
     kinds = {name: well_formed(str(item["kind"])) for name, (item, *_) in known.items() if item.get("kind") is not None}
@@ -131,13 +129,10 @@ def calibrate_reader(
     if thin:
         left += f"\nNo threshold for delta was looked for, with under {FEW_OF_A_CLASS} groups of a class."
     write_json(out / "card.json", {"scorer": gate.scorer.identity, "predicates": cards})
-    texts = (
-        card_text(card, name) + "".join(f"\n{in_markdown(reason)}\n" for reason in card["thresholds"])
-        for name, card in cards.items()
-    )
-    write_atomically(
-        out / "card.md", "\n".join([f"# {in_markdown(gate.scorer.identity)}\n", head + left + "\n", *texts])
-    )
+    texts = [f"# {in_markdown(gate.scorer.identity)}\n", f"{head}{left}\n"]
+    for name, card in cards.items():
+        texts.append(card_text(card, name) + "".join(f"\n{in_markdown(reason)}\n" for reason in card["thresholds"]))
+    write_atomically(out / "card.md", "\n".join(texts))
     return head + left
 
 
@@ -157,10 +152,8 @@ def _tokens(gate: ISRGate) -> int:
 
 
 def _head(rows: Sequence[Mapping[str, Any]], out: Path, highest: float) -> str:
-    seconds, passes, tokens = (
-        float(np.mean(values))
-        for values in ([r["seconds"] for r in rows], [len(r["q"]) for r in rows], [r["tokens"] for r in rows])
-    )
+    measured = [(row["seconds"], len(row["q"]), row["tokens"]) for row in rows]
+    seconds, passes, tokens = np.mean(measured, axis=0).tolist()
     cost = f"{len(rows)} items; {seconds:.3g} s and {passes:.3g} orderings a decision, in batches of {BATCH}"
     if tokens:
         cost += f"; 1,000 decisions send {1000 * tokens:,.0f} tokens in {1000 * passes:,.0f} prompts"

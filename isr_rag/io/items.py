@@ -124,10 +124,8 @@ def bundled_items() -> list[dict[str, Any]]:
     Items are as `read_labelled` gives them; `source` is the document, `group` the passage that an item is about.
     """
     data = resources.files("isr_rag.calibration").joinpath("data")
-    chunks, items = (
-        [json.loads(line) for line in data.joinpath(name).read_text("utf-8").split("\n") if line]
-        for name in ("chunks.jsonl", "items.jsonl")
-    )
+    files = [data.joinpath(name).read_text("utf-8").split("\n") for name in ("chunks.jsonl", "items.jsonl")]
+    chunks, items = ([json.loads(line) for line in lines if line] for lines in files)
     texts = {chunk["id"]: {"text": chunk["text"], "title": chunk["title"]} for chunk in chunks}
     return [item | {"evidence": [texts[name] for name in item["evidence"]]} for item in items]
 

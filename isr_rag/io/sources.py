@@ -205,8 +205,7 @@ def _document(kind: str, raw: bytes, path: Path, reader: DocumentReader, deadlin
 def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
     """Cut running text into chunks of whole paragraphs, which empty lines divide; each gets the title.
 
-    A chunk ends where the next paragraph would take it beyond `CHUNK_WORDS` words. A paragraph of more than 600 words
-    is cut between sentences.
+    A chunk ends where the next paragraph would take it beyond `CHUNK_WORDS` words; one of over 600 is cut by sentences.
     """
     gathered: list[str] = []
     size = 0
