@@ -26,6 +26,7 @@ def answers(
     calibration: Annotated[
         Path | None, typer.Option(help="Measure with this audit.json instead of fitting one on the sources for that.")
     ] = None,
+    device: Annotated[str, typer.Option(help="Where the judge reads: cpu, cuda, cuda:1, ...")] = "cpu",
 ) -> None:
     """Audit labelled answers, fit the audit calibration, and measure it on sources that it was not fitted on.
 
@@ -38,13 +39,15 @@ def answers(
     from isr_rag import ISRGate
     from isr_rag._util.files import write_atomically, write_json
     from isr_rag.audit import AuditCalibration
+    from isr_rag.gate.defaults import default_reference
+    from isr_rag.scorers.load import load_scorer
 
     sources = [*SOURCES]
     if ragtruth is not None:
         sources.append(Source("ragtruth", str(ragtruth.resolve()), read_ragtruth, "test"))
     if unknown := sorted(set(only or ()) - {source.name for source in sources}):
         raise typer.BadParameter(f"no source {unknown}; there are {[source.name for source in sources]}")
-    gate = ISRGate()
+    gate = ISRGate(load_scorer(device=device), default_reference())
     rows = out / "rows"
     for source in sources:
         if (only and source.name not in only) or not (data / source.file).exists():

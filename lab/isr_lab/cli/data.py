@@ -159,6 +159,7 @@ def ship(
     reports: Annotated[Path, typer.Option(help="Folder of the scores and the report of what ships.")] = Path(
         "lab/reports/documents"
     ),
+    device: Annotated[str, typer.Option(help="Where the judge reads: cpu, cuda, cuda:1, ...")] = "cpu",
     out: Annotated[Path | None, typer.Option(help="Folder for what ships. Default: the package's own.")] = None,
 ) -> None:
     """Score, calibrate and describe a trained adapter of the embedded model, and put it where gates find it."""
@@ -176,7 +177,7 @@ def ship(
     with Progress(*columns("{task.description}"), console=console) as bar:
         for name, labelled in chosen.items():
             own = bar.add_task(name, total=len(labelled))
-            gate = shipping.gate_of(work / "adapter", name)
+            gate = shipping.gate_of(work / "adapter", name, device)
             for done in shipping.score(gate, labelled, work, name, (int(given[1]), int(given[2]))):
                 bar.update(own, completed=done)
     if part is not None:

@@ -205,6 +205,7 @@ def main() -> None:
         one.add_argument("items", type=Path)
     scoring.add_argument("--model", default="permuted")
     scoring.add_argument("--m", type=int, default=12)
+    scoring.add_argument("--device", default="auto")
     scoring.add_argument("--limit", type=int)
     scoring.add_argument("--out", type=Path, required=True)
     telling.add_argument("row", type=Path)
@@ -213,7 +214,7 @@ def main() -> None:
     if given.command == "report":
         print(report(read(given.items, given.row, given.side)))
         return
-    gate = ISRGate(load_scorer(given.model), Oracle(1.0), orderings=Orderings(m=given.m))
+    gate = ISRGate(load_scorer(given.model, device=given.device), Oracle(1.0), orderings=Orderings(m=given.m))
     for done in score(gate, list(_lines(given.items)), given.out):
         if done == given.limit:
             break

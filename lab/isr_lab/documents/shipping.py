@@ -133,9 +133,9 @@ def _plain(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def gate_of(adapter: Path, name: str) -> ISRGate:
+def gate_of(adapter: Path, name: str, device: str = "cpu") -> ISRGate:
     """The gate whose scores of a set of items are wanted: `row` reads in a row, the others side by side."""
-    scorer = embedded_scorer(adapter, in_a_row=name == "row")
+    scorer = embedded_scorer(adapter, in_a_row=name == "row", device=device)
     orderings = Orderings(m=M) if name == "row" else Orderings()
     return ISRGate(scorer=scorer, reference=Oracle(1.0), max_words=FOCUS_WORDS, orderings=orderings)
 
