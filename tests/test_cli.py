@@ -116,7 +116,11 @@ def test_without_evidence_nothing_is_checked(run) -> None:  # type: ignore[no-un
         (("batch", "in.jsonl", "--server", "http://a", "--model", "m", "--dtype", "bfloat16"), "a server"),
         (("check", "--claim", "c", "-e", "f", "--model", "m", "--quantization", "int3"), "int3"),
         (("check", "--claim", "c", "-e", "f", "--tokenizer", "t"), "--server"),
+        (("check", "--claim", "c", "-e", "f", "--server", "http://a", "--extra", "[1]"), "JSON object"),
+        (("check", "--claim", "c", "-e", "f", "--extra", '{"a": 1}'), "--extra"),
         (("audit", "--answer", "f", "-e", "f", "--p-ref", "1", "--calibration", "f"), "--p-ref"),
+        (("audit", "--answer", "f", "-e", "g", "--html", "f"), "--html"),
+        (("audit", "--answer", "f", "-e", "g", "--html", "g"), "--html"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(  # type: ignore[no-untyped-def]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 
 import typer
 
+from isr_rag._util import strict_json
 from isr_rag._util.text import printable
 from isr_rag.core.orderings import Family
 from isr_rag.core.settings import Orderings
@@ -78,6 +79,16 @@ def _is(path: Path, kind: Callable[[Path], bool]) -> bool:
 Force = Annotated[bool, typer.Option(help="Replace a finished output, and drop what a run with other settings began.")]
 
 
+def _fields(text: str) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        if isinstance(found := strict_json.loads(text), dict):
+            return cast(dict[str, Any], found)
+    except ValueError as error:
+        raise typer.BadParameter(f"no JSON: {error}") from error
+    raise typer.BadParameter("it takes a JSON object")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScorerOptions:
     """Options that choose a model and how it is loaded."""
@@ -94,6 +105,10 @@ class ScorerOptions:
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
     ] = None
+    extra: Annotated[
+        dict[str, Any] | None,
+        typer.Option(parser=_fields, metavar="JSON", help="More fields of each request to --server."),
+    ] = None
     cross_encoder: Annotated[str | None, typer.Option(help="A fact-checking cross-encoder: Hub name or folder.")] = None
     decisions: Annotated[str | None, typer.Option(help="URL of a decision model; --model is then its name.")] = None
     device: Annotated[
@@ -106,8 +121,8 @@ class ScorerOptions:
     cache: Annotated[Path | None, typer.Option(file_okay=False, help="Directory that remembers every score.")] = None
 
     def __post_init__(self) -> None:
-        if self.tokenizer is not None and self.server is None:
-            raise typer.BadParameter("--tokenizer is that of a served model: give --server too")
+        if (self.tokenizer or self.extra) and self.server is None:
+            raise typer.BadParameter("--tokenizer and --extra are for a served model: give --server too")
         ways = [name for name in ("server", "cross_encoder", "decisions") if getattr(self, name) is not None]
         if len(ways) > 1 or (self.model is not None and ways == ["cross_encoder"]):
             raise typer.BadParameter("give one of --server, --cross-encoder, --decisions, and no --model to the second")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isr_rag.core.scorer import Scorer
 from isr_rag.errors import ConfigurationError
@@ -20,6 +21,7 @@ def load_scorer(
     cross_encoder: str | None = None,
     decisions: str | None = None,
     tokenizer: str | None = None,
+    extra: Mapping[str, Any] | None = None,
     device: str = "auto",
     dtype: str = "auto",
     quantization: Quantization | None = None,
@@ -34,7 +36,7 @@ def load_scorer(
     the name it is served under. `cross_encoder` is a name or folder for `isr_rag.scorers.pairs.CrossEncoder`,
     `decisions` a URL for `isr_rag.scorers.remote.decisions.DecisionScorer`. `device`, `dtype` and `quantization` are
     as for `isr_rag.scorers.transformers.TransformersScorer`; the judge takes a device only, by default the CPU.
-    `tokenizer` is for `isr_rag.scorers.remote.remote_scorer`, `adapter` and `keep_states` for
+    `tokenizer` and `extra` are for `isr_rag.scorers.remote.remote_scorer`, `adapter` and `keep_states` for
     `isr_rag.scorers.embedded.embedded_scorer`. `cache` is a directory that remembers every score.
 
     Raises:
@@ -44,7 +46,7 @@ def load_scorer(
     if server is not None:
         from isr_rag.scorers.remote import remote_scorer
 
-        scorer = remote_scorer(server, model=model, tokenizer=tokenizer)
+        scorer = remote_scorer(server, model=model, tokenizer=tokenizer, extra=extra)
     elif decisions is not None:
         from isr_rag.scorers.remote.decisions import DecisionScorer
 

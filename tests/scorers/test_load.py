@@ -8,6 +8,7 @@ import pytest
 
 from isr_rag import ISRGate, Orderings
 from isr_rag.calibration.errors import CalibrationMismatchError
+from isr_rag.cli.options import ReadingOptions
 from isr_rag.errors import ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import is_ready
@@ -35,6 +36,20 @@ def test_names_are_loaded_where_the_device_says(
     load_scorer(name)
     load_scorer(name, device="cuda:1")
     assert asked == [expected, "cuda:1"]
+
+
+def test_a_server_gets_the_fields_that_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+
+    def made(url: str, **more: Any) -> FixedScorer:
+        said.append((url, more))
+        return FixedScorer([0.9])
+
+    monkeypatch.setattr("isr_rag.scorers.remote.remote_scorer", made)
+    options = ReadingOptions(server="http://a", model="qwen", extra={"think": False})
+    options.scorer()
+    load_scorer(**options.description())
+    assert said == [("http://a", {"model": "qwen", "tokenizer": None, "extra": {"think": False}})] * 2
 
 
 @pytest.mark.parametrize("name", ["standard", "permuted"])
