@@ -62,6 +62,9 @@ class AuditItem(TypedDict, total=False):
     h_star: float | None
 
 
+AuditLike = AuditItem | Mapping[str, Any]
+
+
 class AuditOptions(TypedDict, total=False):
     """How answers are audited: `citations` and `calibration` of `isr_rag.ISRGate.audit`."""
 
@@ -76,7 +79,7 @@ class Audits:
         self,
         settings: Settings,
         reference: Reference | None,
-        items: Sequence[AuditItem | Mapping[str, Any]],
+        items: Sequence[AuditLike],
         *,
         citations: bool = True,
         calibration: AuditCalibration | None = None,
@@ -119,11 +122,7 @@ class OpenAudit:
     """One answer, cut into parts, with an inquiry for each statement."""
 
     def __init__(
-        self,
-        settings: Settings,
-        reference: Reference | None,
-        item: AuditItem | Mapping[str, Any],
-        calibration: AuditCalibration | None,
+        self, settings: Settings, reference: Reference | None, item: AuditLike, calibration: AuditCalibration | None
     ) -> None:
         self._answer, self._question, self._chunks = _checked(item)
         h_star = item.get("h_star")
@@ -189,7 +188,7 @@ def _within(text: str, span: Span, others: Sequence[Span]) -> list[str]:
     return [text[max(a, first) : min(b, last)] for a, b in others if a < last and first < b]
 
 
-def _checked(item: AuditItem | Mapping[str, Any]) -> tuple[str, str | None, tuple[Chunk, ...]]:
+def _checked(item: AuditLike) -> tuple[str, str | None, tuple[Chunk, ...]]:
     """Answer, question and evidence of an item, checked."""
     if not isinstance(item, Mapping):
         raise InvalidTypeError(f"an answer is a mapping of the arguments of audit(), not {type(item).__name__}")
@@ -197,18 +196,15 @@ def _checked(item: AuditItem | Mapping[str, Any]) -> tuple[str, str | None, tupl
     if unknown:
         raise InvalidInputError(f"unknown arguments {unknown}; an answer has {sorted(AuditItem.__annotations__)}")
     answer, question = item.get("answer"), item.get("question")
-    check_text(answer, "answer")
-    _check_length(str(answer), "answer", LONGEST_ANSWER)
+    _check(answer, "answer", LONGEST_ANSWER)
     if question is not None:
-        check_text(question, "question")
-        _check_length(str(question), "question", _LONGEST_QUESTION)
+        _check(question, "question", _LONGEST_QUESTION)
     if "evidence" not in item:
         raise InvalidInputError("an answer needs evidence: a list of chunks, which may be empty")
     return str(answer), question, as_chunks(item["evidence"])
 
 
-def _check_length(text: str, name: str, most: int) -> None:
+def _check(text: Any, name: str, most: int) -> None:
+    check_text(text, name)
     if len(text) > most:
-        raise InvalidInputError(
-            f"the {name} of an audit has {len(text):,} characters; {most:,} are allowed: shorten it"
-        )
+        raise InvalidInputError(f"the {name} has {len(text):,} characters; {most:,} are allowed: shorten it")

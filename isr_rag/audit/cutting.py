@@ -32,9 +32,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _WORDY = re.compile(r"[^\W_]")
 _STRAY = re.compile(r"\*{1,3}|(?<!\w)_{1,3}|_{1,3}(?!\w)|^\s*#{1,6}\s+")
 _FORMULA = re.compile(r"\$\$.*\$\$|\\\[.*\\\]|\\begin\{.*\\end\{\w+\*?\}", re.DOTALL)
-_SOURCES = re.compile(
-    r"^\W*(?:sources?|references?|citations?|bibliography|footnotes|further reading)\W*$", re.IGNORECASE
-)
+_SOURCES = re.compile(r"^\W*(?:sources?|references?|citations?|bibliography|footnotes|further reading)\W*$", re.I)
 _FEW = (  # words without a number, a name, or what begins a clause
     r"(?:\s+(?!\d|(?-i:[A-HJ-Z])|(?:because|since|that(?=\s+\S+\s+\w)|which|whos?e?|as|why|when|while|so|but|until|is|are|was|"
     r"were|has|had|it)\b)[\w'’-]+){0,6}"
@@ -157,10 +155,8 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
     parts: list[Part] = []
     heading, sources, titles, leads = "", False, dict[int, str](), dict[int, str]()
     for block in _blocks(answer):
-        formula = block.kind is Kind.STATEMENT and _FORMULA.fullmatch(
-            re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
-        )
-        kind = Kind.FORMULA if formula else block.kind
+        bare = re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
+        kind = Kind.FORMULA if block.kind is Kind.STATEMENT and _FORMULA.fullmatch(bare) else block.kind
         leads = {depth: plain for depth, plain in leads.items() if depth < block.depth}
         lead = " ".join(leads.values())
         if kind is Kind.HEADING:

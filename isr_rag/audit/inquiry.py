@@ -129,9 +129,8 @@ class Inquiry:
             return [Chunk(self._pieces.by_themselves(chunk)[span], self._pieces.chunks[chunk].title)]
         left: list[Chunk] = []
         for piece in self.read:
-            gone = {
-                span for chunk, span in question.without if chunk == piece.chunk and piece.start <= span[0] < piece.end
-            }
+            own = [span for chunk, span in question.without if chunk == piece.chunk]
+            gone = {span for span in own if piece.start <= span[0] < piece.end}
             kept = self._pieces.without(piece, gone) if gone else piece.text
             if kept is not None and (not question.chunks or piece.chunk in question.chunks):
                 left.append(kept)

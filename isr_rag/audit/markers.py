@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from isr_rag.core.evidence import Chunk, one_line
 
-_WORDS = (
-    r"(?:source|sources|doc|docs|document|documents|passage|passages|chunk|ref|refs|reference|context|citation|cite)"
-)
+_WORDS = r"(?:sources?|docs?|documents?|passages?|chunk|refs?|reference|context|citation|cite)"
 _LIST = r"\d{1,3}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,3})*"  # one of four digits is a year
 _NUMBERED = re.compile(
     rf"\[\^?\s*(?:{_WORDS}[\s_:#.-]*)?(?P<square>{_LIST})(?:†[\w.-]{{0,40}})?\s*\](?:\((?:\w+:/|[#/])[^()\s]*\)|(?!\())"
@@ -23,16 +21,12 @@ _NUMBERED = re.compile(
     rf"|\(\s*{_WORDS}[\s_:#.-]*(?P<round>{_LIST})\s*\)",
     re.IGNORECASE,
 )
-_NAMED = re.compile(
-    rf"\[(?P<square>[^\[\]\n]{{2,120}})\](?!\()|\({_WORDS}\s*:\s*(?P<round>[^()\n]{{2,120}})\)", re.IGNORECASE
-)
+_NAMED = re.compile(rf"\[(?P<square>[^\[\]\n]{{2,120}})\](?!\()|\({_WORDS}\s*:\s*(?P<round>[^()\n]{{2,120}})\)", re.I)
 _YEAR = r"(?:1[89]|20)\d\d[a-z]?"
 _SURNAME = r"(?<![\w'’-])[A-ZÀ-Ý][\w'’-]+"
 _AUTHORS = rf"{_SURNAME}(?:(?:\s+et\s+al\.?)|(?:,?\s+(?:and|&)\s+{_SURNAME}))?"
-_ONE_WORK = rf"{_AUTHORS},?\s+{_YEAR}"
-_WORKS = re.compile(
-    rf"\((?P<works>{_ONE_WORK}(?:\s*;\s*{_ONE_WORK})*)\)|(?P<author>{_AUTHORS})\s+\((?P<year>{_YEAR})\)"
-)
+_CITED = rf"{_AUTHORS},?\s+{_YEAR}"
+_WORKS = re.compile(rf"\((?P<works>{_CITED}(?:\s*;\s*{_CITED})*)\)|(?P<author>{_AUTHORS})\s+\((?P<year>{_YEAR})\)")
 _WORK = re.compile(rf"(?P<author>{_SURNAME})[^;]*?(?P<year>{_YEAR})")
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _ENTRY = re.compile(r"\s*(?:[-*+]\s+)?\[\^?(?P<number>\d{1,4})\](?::|\s)\s*(?P<rest>\S.*)")

@@ -46,9 +46,8 @@ class Pieces:
         self.total = sum(one.size for one in whole)
         self._budget = budget if budget is not None and self.total > budget else None
         most = self.total if self._budget is None else min(WHOLE, self._budget)
-        self.pieces = [
-            one for piece in whole for one in ([piece] if piece.size <= most else _cut(piece, min(PIECE, most)))
-        ]
+        size = min(PIECE, most)
+        self.pieces = [one for piece in whole for one in ([piece] if piece.size <= most else _cut(piece, size))]
         self._alone: dict[int, dict[Span, str]] = {}
 
     @cached_property

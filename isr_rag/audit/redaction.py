@@ -82,13 +82,7 @@ class Redaction:
 
 
 def redact(
-    answer: str,
-    statements: Sequence[Statement],
-    budget: Budget,
-    h_star: float,
-    *,
-    question: str | None = None,
-    cite: bool = False,
+    answer: str, statements: Sequence[Statement], budget: Budget, h_star: float, *, question: str | None, cite: bool
 ) -> Redaction:
     """The part of an audited answer that may go out; see `AnswerAudit.releasable`."""
     Settings(h_star=h_star)  # checks it
@@ -98,19 +92,13 @@ def redact(
     kept -= adrift
     adrift |= {i for i in kept if YES_OR_NO.fullmatch(statements[i].text) and i + 1 not in kept}
     kept -= adrift
-    left_out = [
-        LeftOut(i, one.text, _reason(one, h_star, threshold))
-        for i, one in enumerate(statements)
-        if one.states_something and i not in kept | adrift
-    ]
+    away = {i: one for i, one in enumerate(statements) if one.states_something and i not in kept | adrift}
+    left_out = [LeftOut(i, one.text, _reason(one, h_star, threshold)) for i, one in away.items()]
     beside = [*adrift, *_beside(statements, places, kept)]
     left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in beside]
     left_out.sort(key=lambda one: one.statement)
-    uncited = [
-        one
-        for one in (statements[i] for i in sorted(kept) if cite)
-        if one.citations and all(marker.status is not MarkerStatus.RIGHT for marker in one.markers)
-    ]
+    citing = [statements[i] for i in sorted(kept) if cite and statements[i].citations]
+    uncited = [one for one in citing if all(marker.status is not MarkerStatus.RIGHT for marker in one.markers)]
     markers = dict(map(_added, uncited))
     return Redaction(
         text=_text(answer, [statements[one.statement].span for one in left_out], markers) if kept else "",
@@ -211,9 +199,7 @@ def _placed(answer: str, statements: Sequence[Statement]) -> list[_Place]:
     return places
 
 
-def _adrift(
-    statements: Sequence[Statement], places: Sequence[_Place], kept: Collection[int], question: str | None
-) -> set[int]:
+def _adrift(statements: Sequence[Statement], places: list[_Place], kept: set[int], question: str | None) -> set[int]:
     """Kept statements that begin by pointing to what is left out: they would be read as said of something else."""
     context, found, gone = Context(question), set[int](), set[str]()
     asked = one_line(question or "")

@@ -108,8 +108,7 @@ class AnswerAudit:
         With a threshold calibrated on whole answers (conformal factuality), statements go out whose P(supported)
         exceeds it: over answers like those of the calibration, nothing kept is unsupported with probability 1 - h*.
         Without one, the surest statements that the gate answers go out while the sum of their risks stays within h*
-        (a union bound). The risk of a statement is 1 - `Decision.pointwise`; a statement whose reference knows no
-        such value does not go out.
+        (a union bound). The risk of a statement is 1 - `Decision.pointwise`; where that is unknown, it is held back.
 
         Args:
             h_star: error budget of the whole answer, in (0, 1); the audit's own for None.
@@ -183,11 +182,8 @@ class AnswerAudit:
             label = (one.verdict if one.judged else one.kind).value.replace("_", " ")
             lines.append(f"{number:>4}  {label:<14}{shortened(one.text)}")
             lines += [f"          chunk {c.chunk + 1}: {shortened(c.sentence)}" for c in one.citations]
-            lines += [
-                f"          marker {m.text or '(none)'}: {m.status.value.replace('_', ' ')}"
-                for m in one.markers
-                if m.status is not MarkerStatus.RIGHT
-            ]
+            wrong = [marker for marker in one.markers if marker.status is not MarkerStatus.RIGHT]
+            lines += [f"          marker {m.text or '(none)'}: {m.status.value.replace('_', ' ')}" for m in wrong]
         return "\n".join(printable(line, None) for line in lines)
 
     def _repr_html_(self) -> str:

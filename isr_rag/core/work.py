@@ -67,9 +67,7 @@ def read_item(item: Item | Mapping[str, Any], default: Reference | None) -> Chec
     if predicate is None:
         predicate = predicate_for(question=question, answer=answer, claim=claim)
     elif not isinstance(predicate, Predicate):
-        raise InvalidTypeError(
-            f"{type(predicate).__name__} is no predicate: use Supported, Sufficient, Choice or Custom"
-        )
+        raise InvalidTypeError(f"{type(predicate).__name__} is no predicate: use Supported, Sufficient, Choice, Custom")
     elif not question is answer is claim is None:
         raise InvalidInputError("give a predicate, or question, answer and claim, not both")
     reference = checked_reference(item.get("reference"))

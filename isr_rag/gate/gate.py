@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from isr_rag.audit.audits import AuditItem, AuditOptions, Audits
+from isr_rag.audit.audits import AuditItem, AuditLike, AuditOptions, Audits
 from isr_rag.audit.calibration import AuditCalibration
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.core import bounds
@@ -234,9 +234,8 @@ class ISRGate:
             ConfigurationError: if the scorer keeps no states.
             InvalidInputError: for an empty chunk, or one that does not fit the model.
         """
-        name = type(self.scorer).__name__
         if not isinstance(self.scorer, IndexingScorer):
-            raise ConfigurationError(f"{name} keeps no states of chunks: there is nothing to index")
+            raise ConfigurationError(f"{type(self.scorer).__name__} keeps no states of chunks: nothing can be indexed")
         return self.scorer.index([evidence_alone(as_chunks(evidence))])
 
     async def adecide(self, evidence: Chunks, *, can_acquire: bool = False, **asked: Unpack[Asked]) -> Decision:
@@ -289,9 +288,7 @@ class ISRGate:
         item = AuditItem(answer=answer, evidence=evidence, question=question, h_star=h_star)
         return self.audit_batch([item], citations=citations, calibration=calibration)[0]
 
-    def audit_batch(
-        self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]
-    ) -> list[AnswerAudit]:
+    def audit_batch(self, items: Sequence[AuditLike], **options: Unpack[AuditOptions]) -> list[AnswerAudit]:
         """Judge many answers (mappings with the arguments of `audit`), scored together; each audit is as alone.
 
         Raises:
@@ -303,7 +300,7 @@ class ISRGate:
             audits.absorb(gate.decide_batch(questions))
         return audits.results()
 
-    def begin_audits(self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]) -> Audits:
+    def begin_audits(self, items: Sequence[AuditLike], **options: Unpack[AuditOptions]) -> Audits:
         """Audits to drive step by step, for programs that let other work run in between (see `isr_rag.audit.Audits`).
 
         Arguments and errors are those of `audit_batch`.
@@ -316,9 +313,7 @@ class ISRGate:
         """As `audit`, without blocking the event loop."""
         return (await self.aaudit_batch([item], citations=citations, calibration=calibration))[0]
 
-    async def aaudit_batch(
-        self, items: Sequence[AuditItem | Mapping[str, Any]], **options: Unpack[AuditOptions]
-    ) -> list[AnswerAudit]:
+    async def aaudit_batch(self, items: Sequence[AuditLike], **options: Unpack[AuditOptions]) -> list[AnswerAudit]:
         """As `audit_batch`, without blocking the event loop."""
         gate = self._with(scorer=RememberedScores(self.scorer))  # the same thing is asked more than once
         audits = await asyncio.to_thread(partial(self.begin_audits, items, **options))
