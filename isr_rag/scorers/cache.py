@@ -16,15 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.core.scorer import (
-    AsyncScorer,
-    IndexingScorer,
-    Layout,
-    PartialScoresError,
-    Scorer,
-    ScoreRequest,
-    Scores,
-)
+from isr_rag.core.scorer import AsyncScorer, IndexingScorer, Layout, PartialScoresError, Scorer, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, ISRError, needed_for
 
 Outcomes = Sequence[Scores | ISRError]
@@ -197,7 +189,5 @@ def scores_or_error(outcomes: Outcomes) -> list[Scores]:
     if failed and len(outcomes) == 1:
         raise failed[0]
     if failed:
-        raise PartialScoresError(
-            f"{len(failed)} of {len(outcomes)} requests failed, the first with: {failed[0]}", outcomes
-        )
+        raise PartialScoresError(f"{len(failed)} of {len(outcomes)} requests failed, the first: {failed[0]}", outcomes)
     return [outcome for outcome in outcomes if isinstance(outcome, Scores)]

@@ -61,9 +61,7 @@ def load_scorer(
         scorer = Bm25Score() if model == "bm25" else WordOverlap()
     elif model is None or model in NAMES:
         if (dtype, quantization) != ("auto", None):
-            raise ConfigurationError(
-                f"dtype and quantization are for a model of your own; {model or DEFAULT!r} has its own"
-            )
+            raise ConfigurationError(f"dtype and quantization are for your own model; {model or DEFAULT!r} has its own")
         from isr_rag.scorers.embedded import embedded_scorer
 
         where, in_a_row = "cpu" if device == "auto" else device, model == PERMUTED

@@ -33,8 +33,7 @@ class TransformersScorer(LocalScorer):
         quantization: `"nf4"` or `"int8"` through bitsandbytes. int8 rounds by all that is computed in one pass, so each
             request gets a pass of its own. A folder that was quantised before needs no `quantization`.
         chat: use the model's chat template; None: if it has one.
-        memory: bytes that one forward pass may take beside the weights; by default half of what is free once the
-            model is loaded.
+        memory: bytes that one forward pass may take beside the weights; by default half of what these leave free.
         batch_tokens: tokens of one forward pass; by default 4,096 on a CPU and 32,768 on CUDA, or what `memory`
             allows. Halved when memory runs out all the same.
         window: context window in tokens; by default what the model's configuration says.

@@ -206,10 +206,8 @@ class PromptEncoder:
             ids: dict[int, None] = {}
             for text in dict.fromkeys(form for s in strings for form in (s, f" {s}")):
                 together = self._encode(tail + text)
-                for candidate in (
-                    together[len(before) :] if together[: len(before)] == before else (),
-                    self._encode(text),
-                ):
+                after = together[len(before) :] if together[: len(before)] == before else ()
+                for candidate in (after, self._encode(text)):
                     if len(candidate) == 1:
                         ids[candidate[0]] = None
             if not ids:
@@ -246,10 +244,8 @@ def _too_long(encoded: EncodedPrompt, needed: int, window: int, *, total: int, b
         )
     else:
         detail = "the question alone does not fit, without any evidence: ask a shorter one"
-    return PromptTooLongError(
-        f"the prompt needs {needed} tokens, {needed - window} more than the model's window of {window}; {detail}",
-        tuple(without),
-    )
+    said = f"the prompt needs {needed} tokens, {needed - window} more than the model's window of {window}; {detail}"
+    return PromptTooLongError(said, without)
 
 
 def _round_down(number: int) -> int:

@@ -146,14 +146,7 @@ def load_model(
 
     Arguments and errors are those of `isr_rag.scorers.transformers.TransformersScorer`.
     """
-    from transformers import (
-        AutoConfig,
-        AutoModelForCausalLM,
-        AutoModelForSequenceClassification,
-        AutoTokenizer,
-        BitsAndBytesConfig,
-        GgufConfig,
-    )
+    import transformers
 
     source, extra = model, {}
     if model.endswith(".gguf"):
@@ -175,26 +168,21 @@ def load_model(
             raise ConfigurationError(f"a GGUF file has its own precision: leave out quantization={quantization!r}")
         if importlib.util.find_spec("bitsandbytes") is None:
             raise MissingDependencyError("quantization", "bitsandbytes", "quantized")
-        weights["quantization_config"] = (
-            BitsAndBytesConfig(
-                load_in_4bit=True,
-                bnb_4bit_quant_type="nf4",
-                bnb_4bit_compute_dtype=precision,
-                bnb_4bit_use_double_quant=True,
-            )
-            if quantization == "nf4"
-            else BitsAndBytesConfig(load_in_8bit=True)
-        )
+        bits: dict[str, Any] = {"load_in_8bit": True}
+        if quantization == "nf4":
+            bits = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+            bits["bnb_4bit_compute_dtype"] = precision
+        weights["quantization_config"] = transformers.BitsAndBytesConfig(**bits)
         weights["device_map"] = placed
     elif extra:
-        weights["quantization_config"] = GgufConfig(dequantize=True)
+        weights["quantization_config"] = transformers.GgufConfig(dequantize=True)
     if device == "all" or (place.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         weights["device_map"] = placed  # read straight onto the device, not through the memory of the CPU
     with loading(model), _quietly(Path(model).exists()):
-        tokenizer = AutoTokenizer.from_pretrained(source, **known, **extra)
-        if not extra and is_quantized(AutoConfig.from_pretrained(source, **known)):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **known, **extra)
+        if not extra and is_quantized(transformers.AutoConfig.from_pretrained(source, **known)):
             weights["device_map"] = placed  # quantised weights are placed as they are loaded
-        kind: Any = AutoModelForSequenceClassification if classifier else AutoModelForCausalLM
+        kind: Any = transformers.AutoModelForSequenceClassification if classifier else transformers.AutoModelForCausalLM
         loaded, found = kind.from_pretrained(source, output_loading_info=True, **known, **weights)
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
             raise ModelCorruptError(f"{model!r}, as {kind.__name__}, lacks the weights {', '.join(missing[:5])}")

@@ -36,8 +36,7 @@ class LocalScorer:
         layout: how the model sees the evidence; other than `"full"` only for a model trained that way.
         memory, batch_tokens, window: as for `isr_rag.scorers.transformers.TransformersScorer`.
         focus_words: words of evidence a gate should read by default; None for all.
-        states: keeps the chunks' states: a second question about them costs only its closing part; for the layout
-            `late`.
+        states: keeps the chunks' states (layout `late`): a second question about them costs only its closing part.
 
     ConfigurationError for a setting that does not fit.
     """
@@ -131,8 +130,7 @@ class LocalScorer:
             LabelError: if labels cannot be told apart.
             MemoryBudgetError: if one prompt would take more than `memory`; nothing has been allocated then.
             QueueFullError: if the line of waiting callers is full; nothing has been computed then.
-            ScorerError: if memory runs out for one prompt, the model's output is not finite, or it is on a CUDA device
-                and this process a fork.
+            ScorerError: if memory runs out for one prompt, its scores are not finite, or a fork asks a model on CUDA.
         """
         return self._queue.score(requests)
 
@@ -143,10 +141,8 @@ class LocalScorer:
     def _score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         if self._unusable:
             raise ScorerError(self._unusable)
-        encoded = [
-            self.encoder.encode(request.prompt, window=self.window, beside=self.layout not in ORDERED)
-            for request in requests
-        ]
+        beside = self.layout not in ORDERED
+        encoded = [self.encoder.encode(one.prompt, window=self.window, beside=beside) for one in requests]
         self._check_memory(encoded)
         results = [np.empty((len(r.orderings), len(r.prompt.labels)), dtype=np.float64) for r in requests]
         work = [(i, k) for i, rows in enumerate(results) for k in range(len(rows) if self.layout in ORDERED else 1)]
@@ -249,9 +245,8 @@ class LocalScorer:
             return self.engine.packed_with_states(prompts, pack_invariant, self.states, self.identity)
         if self.layout not in ORDERED:
             return self.engine.packed(pack_invariant(prompts))
-        return self.engine.packed(
-            pack_full(prompts, [[requests[i].orderings[k] for j, k in batch if j == i] for i in wanted])
-        )
+        orderings = [[requests[i].orderings[k] for j, k in batch if j == i] for i in wanted]
+        return self.engine.packed(pack_full(prompts, orderings))
 
     def _label_logprobs(self, hidden: torch.Tensor, labels: tuple[tuple[int, ...], ...]) -> NDArray[np.float64]:
         """Log-probabilities of the labels, from float32 logits of their rows only."""
@@ -289,13 +284,9 @@ def _noise(scorer: LocalScorer, *others: Callable[[Sequence[ScoreRequest]], list
     """Largest difference in log-odds between ways to score one prompt: alone, with longer ones, and by `others`."""
     texts = [f"Port {i} was founded in {1800 + i}." for i in range(9)]
     claim = Supported(claim="Port 1 lies by the sea.")
-    requests = [
-        ScoreRequest(
-            claim.render([Chunk(text) for text in texts[:n]], topic_first=scorer.layout not in TOPIC_LAST),
-            (tuple(range(n)),),
-        )
-        for n in (1, 3, 9)
-    ]
+    first = scorer.layout not in TOPIC_LAST
+    prompts = {n: claim.render([Chunk(text) for text in texts[:n]], topic_first=first) for n in (1, 3, 9)}
+    requests = [ScoreRequest(prompt, (tuple(range(n)),)) for n, prompt in prompts.items()]
     alone = [scorer.score([request])[0] for request in requests]
     ways = [alone, scorer.score(requests), *(other(requests) for other in others)]
     odds = np.asarray([[one.logprobs[0, 0] - one.logprobs[0, 1] for one in way] for way in ways])

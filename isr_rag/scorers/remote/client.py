@@ -111,9 +111,7 @@ class ServerClient:
             failure = self._refused(error.status_code, str(error.message))
         except openai.APIConnectionError as error:
             cause = type(error.__cause__).__name__ if error.__cause__ else "connection error"
-            failure = ServerError(
-                f"the server at {self.url} cannot be reached or broke off ({cause}), retries included"
-            )
+            failure = ServerError(f"the server at {self.url} cannot be reached or broke off ({cause}), with retries")
         except (openai.OpenAIError, ValueError, RecursionError) as error:
             failure = ServerReplyError(f"the server at {self.url} sent no valid JSON ({type(error).__name__})")
         if body is not None:
@@ -187,9 +185,7 @@ def checked_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigurationError("a server's URL looks like http://127.0.0.1:8000/v1")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ConfigurationError(
-            "a server's URL holds no user, password, query or fragment: keys come from the environment"
-        )
+        raise ConfigurationError("a server's URL has no credentials, query or fragment: keys come from the environment")
     address = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{address}{f':{port}' if port else ''}{parts.path.rstrip('/') or '/v1'}"
 

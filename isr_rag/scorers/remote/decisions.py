@@ -122,10 +122,8 @@ class DecisionScorer:
             body |= {"input": state, "questions": asked}
         else:
             named = {"type": kind, "criteria": {"true": "1: yes", "false": "0: no"}}
-            body |= {
-                "state": state,
-                "questions": {str(n): named | {"instructions": q} for n, q in enumerate(questions)},
-            }
+            by_number = {str(n): named | {"instructions": text} for n, text in enumerate(questions)}
+            body |= {"state": state, "questions": by_number}
         reply = await self.client.send(path, body)
         usage = reply.get("usage")
         counted = usage.get("input_tokens") if isinstance(usage, Mapping) else None

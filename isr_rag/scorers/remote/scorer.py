@@ -58,13 +58,11 @@ def remote_scorer(
         url: base URL, such as `http://127.0.0.1:8000/v1`.
         model: the server's name for the model; None for the only one there is.
         tokenizer: the model's own tokenizer (a Hub name, a folder, a `.gguf` file, or loaded). With it the prompt
-            is rendered here, exactly as a local model would read it. Without it the server's chat template renders
-            the prompt, and may add to it.
+            is rendered here, exactly as a local model would read it. Without it the server's template does, and adds.
         api: `"completions"`, `"chat"` or `"responses"`, of which LM Studio lists labels in the last alone; None for the
             first that works, completions first if there is a tokenizer and last otherwise.
         top: number of first tokens to have listed: 20 at most for OpenAI's chat completions and responses, 5 for its
-            completions, the value of `--max-logprobs` for vLLM. A label that is not listed has an interval of
-            probabilities.
+            completions, `--max-logprobs` for vLLM. A label that is not listed has an interval of probabilities.
         extra: more fields of every request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.
         concurrency: most requests in flight, over all threads and event loops; few while replies are slow.
         retries: repetitions of a request after 429, 5xx, a timeout or a lost connection, with backoff.

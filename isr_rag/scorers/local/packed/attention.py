@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from isr_rag.scorers.local.packed.pack import Node, Pack, Span
 
+KeysValues = tuple[Tensor, Tensor]
 ATTENTION_NAME = "isr_packed"
 """Name under which `register` makes the attention known to transformers."""
 
@@ -98,21 +99,16 @@ class AttentionPlan:
     """
 
     def __init__(
-        self,
-        pack: Pack,
-        device: torch.device | str = "cpu",
-        *,
-        given: tuple[Tensor, Tensor] | None = None,
-        keep: bool = False,
+        self, pack: Pack, device: torch.device | str = "cpu", *, given: KeysValues | None = None, keep: bool = False
     ) -> None:
         most = _ROWS if torch.device(device).type == "cpu" else _ROWS_CUDA
         self.parts = [_Part(group) for group in _grouped(pack.nodes, most)]
         self._positions = np.concatenate([pack.given_positions, pack.position_ids])
         self._given, self._keep, self._largest = given, keep, _KEPT * most
-        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self.kept: dict[int, KeysValues] = {}
         self._masks: dict[tuple[_Part, int | None, torch.device], Tensor] = {}
 
-    def with_given(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def with_given(self, layer: int, k: Tensor, v: Tensor) -> KeysValues:
         """Keys and values of the given tokens and, after them, of the sequence; shape (heads, G + T, D)."""
         if self._keep:
             self.kept[layer] = (k.clone(), v.clone())

@@ -169,9 +169,8 @@ def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ord
     """Every ordering of every prompt, each distinct beginning computed once (a trie with a chunk per edge)."""
     builder = _Builder()
     reads: list[NDArray[np.int64]] = []
-    for prompt, (head, size), wanted in zip(
-        prompts, builder.heads([prompt.head for prompt in prompts]), orderings, strict=True
-    ):
+    heads = builder.heads([prompt.head for prompt in prompts])
+    for prompt, (head, size), wanted in zip(prompts, heads, orderings, strict=True):
         ends: list[int] = []
         for ordering in wanted:
             spans, position = head, size
