@@ -17,8 +17,7 @@ class FixedScorer:
 
     Args:
         q: probability of the first label for each ordering of a prompt, in the order in which they first come, cycled
-            when there are more; or a function of the prompt and one ordering. One row per ordering gives all labels'
-            probabilities instead.
+            when there are more; or a function of the prompt and one ordering; or per ordering a row for all labels.
         layout: what the fake model promises about order.
         identity: its name.
 

@@ -133,8 +133,7 @@ def audit(
     evidence: Evidence,
     question: Annotated[str | None, typer.Option(help="The question that it answers.")] = None,
     html: Annotated[
-        Path | None,
-        typer.Option(callback=output_file, help="Write the report to this file, to be opened in a browser."),
+        Path | None, typer.Option(callback=output_file, help="Write the report to this file, to open in a browser.")
     ] = None,
     options: GateOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,

@@ -229,20 +229,13 @@ def record(decision: Decision) -> None:
 
 
 def _log(decisions: list[Decision]) -> list[Decision]:
-    for decision in decisions if _logger.isEnabledFor(logging.INFO) else ():
-        numbers = {name: getattr(decision, name) for name in ("p_ref", "q_bar", "isr")}
+    for one in decisions if _logger.isEnabledFor(logging.INFO) else ():
+        numbers = {name: getattr(one, name) for name in ("p_ref", "q_bar", "isr")}
         known = " ".join(f"{name}={value:.4g}" for name, value in numbers.items() if value is not None)
-        _logger.info(
-            "%s %s %s h_star=%.4g chunks=%d passes=%d seconds=%.3f",
-            decision.action.value,
-            decision.reason.value,
-            known or "not scored",
-            decision.h_star,
-            decision.chunks,
-            decision.passes,
-            decision.seconds,
-            extra={"isr": {name: value for name, value in decision.to_dict().items() if name not in _TEXTS}},
-        )
+        made = one.action.value, one.reason.value, known or "not scored"
+        said = (*made, one.h_star, one.chunks, one.passes, one.seconds)
+        plain = {name: value for name, value in one.to_dict().items() if name not in _TEXTS}
+        _logger.info("%s %s %s h_star=%.4g chunks=%d passes=%d seconds=%.3f", *said, extra={"isr": plain})
     return decisions
 
 

@@ -24,7 +24,7 @@ from isr_rag.core.settings import Settings
 from isr_rag.errors import InvalidInputError
 
 Float: TypeAlias = NDArray[np.float64]
-Values: TypeAlias = Sequence[float]
+Reals: TypeAlias = Sequence[float]
 
 EPS = 1e-9
 """Smoothing of zero-probability labels: both arguments of a divergence are kept in [EPS, 1 - EPS] (Section 2.1)."""
@@ -227,7 +227,7 @@ class Verdict:
         return self.reason is Reason.SUFFICIENT
 
 
-def weigh(q: Values, p_ref: float, settings: Settings, q_high: Values = ()) -> Verdict:
+def weigh(q: Reals, p_ref: float, settings: Settings, q_high: Reals = ()) -> Verdict:
     """Algorithm 1 from line 4 on.
 
     Where probabilities are known only up to intervals, the ISR is the lowest that they allow. The risk of hallucination
@@ -261,7 +261,7 @@ def weigh(q: Values, p_ref: float, settings: Settings, q_high: Values = ()) -> V
     return Verdict(q_bar, q_lo, float(p_ref), spent, needed, risk, isr, reason)
 
 
-def mean(q: Values) -> float:
+def mean(q: Reals) -> float:
     """The mean that scores, calibrations and cuts are about: the same to the last bit wherever it is taken."""
     return math.fsum(q) / len(q)
 
@@ -278,9 +278,7 @@ def stages(drawn: int, cascade: bool) -> list[int]:
     return [stage for stage in STAGES if cascade and stage < drawn] + [drawn]
 
 
-def hopeless(
-    q: Values, drawn: int, p_ref: float, ceiling: float | None, settings: Settings, q_high: Values = ()
-) -> bool:
+def hopeless(q: Reals, drawn: int, p_ref: float, ceiling: float | None, settings: Settings, q_high: Reals = ()) -> bool:
     """Whether no value of the remaining orderings could bring the verdict to ANSWER: the exact stop.
 
     A remaining term adds at most B to the budget's sum, and q_lo can only fall, so B2T can only rise. The arguments are
@@ -298,7 +296,7 @@ def hopeless(
     return most < least * (1.0 - TOLERANCE) - TOLERANCE
 
 
-def far_from_boundary(q: Values, verdict: Verdict, settings: Settings, q_high: Values = ()) -> bool:
+def far_from_boundary(q: Reals, verdict: Verdict, settings: Settings, q_high: Reals = ()) -> bool:
     """Whether more orderings are unlikely to change the action: the early stop.
 
     An answer must survive one more ordering that lies below the lowest by the whole spread seen so far, in log-odds; an

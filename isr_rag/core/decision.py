@@ -176,11 +176,8 @@ class Decision:
         if self.p_ref is not None:
             rows.append(("p_ref", f"{self.p_ref:.4f} against p* = {self.p_star:.4g}   [{self.reference}]"))
         if self.q and self.q_bar is not None and self.q_lo is not None:
-            spread = (
-                "the same for every order, by construction"
-                if self.settings.invariant
-                else f"over {len(self.q)} ordering{'s' * (len(self.q) > 1)}, lowest {self.q_lo:.4f}"
-            )
+            spread = f"over {len(self.q)} ordering{'s' * (len(self.q) > 1)}, lowest {self.q_lo:.4f}"
+            spread = "the same for every order, by construction" if self.settings.invariant else spread
             rows.append(("q_bar", f"{self.q_bar:.4f} {spread}"))
         if self.q_alone:
             place, best = max(enumerate(self.q_alone), key=lambda one: one[1])

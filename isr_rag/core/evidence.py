@@ -97,10 +97,8 @@ def as_chunks(evidence: Chunks) -> tuple[Chunk, ...]:
     """
     given: object = evidence  # callers do not all check types
     if isinstance(given, (str, bytes, Mapping, Set)) or not isinstance(given, Iterable):
-        raise InvalidTypeError(
-            f"evidence must be a list of chunks in the retriever's order, not {type(evidence).__name__}: "
-            "wrap a single chunk in a list"
-        )
+        wanted = f"a list of chunks in the retriever's order, not {type(evidence).__name__}"
+        raise InvalidTypeError(f"evidence must be {wanted}: wrap a single chunk in a list")
     return tuple([_as_chunk(item, position) for position, item in enumerate(evidence)])
 
 
@@ -110,10 +108,8 @@ def _as_chunk(item: object, position: int) -> Chunk:
     elif isinstance(item, str):
         item = {"text": item}
     elif not isinstance(item, Mapping):
-        raise InvalidTypeError(
-            f"evidence[{position}] is {type(item).__name__}; give a string, "
-            'a mapping {"text": ..., "title": ...} or a Chunk'
-        )
+        wanted = 'give a string, a mapping {"text": ..., "title": ...} or a Chunk'
+        raise InvalidTypeError(f"evidence[{position}] is {type(item).__name__}; {wanted}")
     fields = cast(Mapping[str, object], item)
     if "text" not in fields:
         raise InvalidInputError(f"evidence[{position}] has no 'text'; its keys are {sorted(map(str, fields))}")

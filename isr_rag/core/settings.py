@@ -254,10 +254,8 @@ class Calibration(Protocol):
 def checked_calibration(calibration: object) -> None:
     """Raise ConfigurationError for what has no `lower(score)`."""
     if isinstance(calibration, str) or not isinstance(calibration, Calibration):  # a str also has `lower`
-        raise ConfigurationError(
-            f"{calibration!r:.80} is not a calibration: give what was fitted (VennAbers, NoisyChannel), or for a file "
-            "CalibrationArtefact.load(path)"
-        )
+        wanted = "give what was fitted (VennAbers, NoisyChannel), or for a file CalibrationArtefact.load(path)"
+        raise ConfigurationError(f"{calibration!r:.80} is not a calibration: {wanted}")
 
 
 def consult(reference: Reference, case: Case) -> Estimate:

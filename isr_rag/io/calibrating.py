@@ -51,8 +51,7 @@ def calibrate_reader(
     `calibration.json`, `reader.json`, `card.md`, `card.json` and `scores.jsonl`. A predicate with fewer than 10
     items of a class is left out; where one has under 50 groups of a class, no threshold for `target` is looked for.
 
-    Gate, items and errors are those of `isr_rag.gate.labelled.score_labelled`, `force` and `progress` those of
-    `isr_rag.io.check_file`.
+    Gate, items and errors: see `isr_rag.gate.labelled.score_labelled`; force and progress: see `isr_rag.io.check_file`.
 
     Args:
         scorer: arguments of `isr_rag.scorers.load.load_scorer` that gave the gate's scorer.
