@@ -1,7 +1,7 @@
 """Readers that compare what is judged with each chunk by itself; the best chunk counts, whatever the order.
 
-A fact-checking cross-encoder (an NLI model, MiniCheck, FactCG), and two baselines without a model: BM25 and the share
-of words. Their scores mean little without a calibration: `isr-rag calibrate`.
+A fact-checking cross-encoder (an NLI model, MiniCheck, FactCG, HHEM), and two baselines without a model: BM25 and the
+share of words. Their scores mean little without a calibration: `isr-rag calibrate`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ FACTCG = (
     "OPTIONS:\n- Yes\n- No\nI think the answer is "
 )
 """What the FactCG models read; used for a model whose name says so."""
+HHEM = "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {evidence}\n\nHypothesis: {claim}"
+"""What HHEM reads."""
+_VERDICTS = (3, 209)  # ids with which T5 begins 0 and 1, which MiniCheck-Flan-T5 writes
 _SUPPORTING = ("entailment", "entail", "supported", "supports", "support", "consistent", "factual", "true", "yes")
 
 
@@ -111,8 +114,8 @@ class CrossEncoder(PairScorer):
         label: name or index of the supporting label; by default found by its usual names, of two labels without names
             the second one. One output is a sigmoid.
         template: for models that read one text: where `{evidence}` and `{claim}` go. By default both go in as a pair,
-            and a model with FactCG or MiniCheck in its name gets what it was trained on: `FACTCG`, or both with the
-            token between them that ends a text.
+            and a model with FactCG or MiniCheck in its name, or HHEM, gets what it was trained on: `FACTCG`, both with
+            the token between them that ends a text, or `HHEM`.
         device: torch device; `"auto"`: CUDA where there is one.
         dtype, quantization: as for `isr_rag.scorers.transformers.TransformersScorer`.
 
@@ -147,8 +150,11 @@ class CrossEncoder(PairScorer):
             raise ConfigurationError("a loaded model needs its tokenizer: CrossEncoder(model, tokenizer=...)")
         if template is None and "factcg" in name.lower():
             template = FACTCG
+        elif template is None and type(loaded).__name__ == "T5ForTokenClassification":
+            template = HHEM
         elif template is None and "minicheck" in name.lower() and tokenizer.eos_token:
-            template = f"{{evidence}}{tokenizer.eos_token}{{claim}}"
+            writes = type(loaded).__name__ == "T5ForConditionalGeneration"
+            template = f"{'predict: ' * writes}{{evidence}}{tokenizer.eos_token}{{claim}}"
         self._model, self._tokenizer, self._template = loaded.eval(), tokenizer, template
         self._label = _supporting(loaded.config, label)
         config = loaded.config.get_text_config()
@@ -213,8 +219,13 @@ class CrossEncoder(PairScorer):
         if self._template is not None:
             asked = ([self._template.format(evidence=part, claim=query) for part in parts],)
         encoded = self._tokenizer(*asked, padding=len(parts) > 1, return_tensors="pt")
+        writes = type(self._model).__name__ == "T5ForConditionalGeneration"
+        if writes:
+            encoded["decoder_input_ids"] = torch.full((len(parts), 1), self._model.config.decoder_start_token_id)
         with torch.inference_mode():
             logits = self._model(**encoded.to(self._model.device)).logits.float().cpu()
+        logits = logits[:, 0] if logits.ndim == 3 else logits  # of HHEM and of what is written, the first token
+        logits = logits[:, list(_VERDICTS)] if writes else logits
         if not torch.isfinite(logits).all():
             raise ScorerError(f"{self.identity} gave something that is not a number")
         scores = torch.sigmoid(logits) if logits.shape[-1] == 1 else torch.softmax(logits, dim=-1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForSequenceClassification,
@@ -22,6 +23,7 @@ from transformers import (
     RobertaConfig,
     T5Config,
     T5ForConditionalGeneration,
+    T5ForTokenClassification,
 )
 
 from isr_rag import Choice, ISRGate
@@ -142,7 +144,7 @@ def test_the_second_of_two_nameless_labels_supports(tokenizer: PreTrainedTokeniz
 def test_code_that_a_model_brings_is_never_run(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as HHEM's: transformers would ask on the terminal whether it may run it."""
+    """Transformers would ask on the terminal whether it may run it."""
     model(None, outputs=2).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text("utf-8"))
@@ -157,11 +159,51 @@ def test_code_that_a_model_brings_is_never_run(
         load_scorer(cross_encoder=str(tmp_path), device="cpu")
 
 
-def test_a_model_that_is_no_classifier_is_said_to_be_none(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    """Such as MiniCheck-Flan-T5, which writes its verdict."""
+def t5(**more: Any) -> T5Config:
+    torch.manual_seed(0)
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-    config = T5Config(vocab_size=len(WORDS), **sizes, eos_token_id=3, decoder_start_token_id=0, pad_token_id=0)
-    T5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    return T5Config(vocab_size=256, **sizes, eos_token_id=3, decoder_start_token_id=0, pad_token_id=0, **more)
+
+
+def test_hhem_is_read_without_its_code(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    """As its own code does: a T5 under `t5.`, whose first token is classified; class 1 is consistent."""
+    inner, base, folder = T5ForTokenClassification(t5(num_labels=2)).eval(), tmp_path / "base", tmp_path / "hhem"
+    inner.save_pretrained(base)
+    tokenizer.add_tokens(["<pad>", "?", ":"])
+    tokenizer.save_pretrained(base)
+    folder.mkdir()
+    kept = {f"t5.{name}": weight.clone() for name, weight in inner.state_dict().items() if "embed_tokens" not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    config: dict[str, Any] = {"architectures": ["HHEMv2ForSequenceClassification"], "foundation": str(base)}
+    config |= {"model_type": "HHEMv2", "auto_map": {"AutoModelForSequenceClassification": "own.OwnModel"}}
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    (folder / "own.py").write_text("raise SystemExit('this ran')", "utf-8")
+    text = "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: a b\n\nHypothesis: c"
+    with torch.inference_mode():
+        logits = inner(**tokenizer(text, return_tensors="pt")).logits[:, 0]
+    scorer = load_scorer(cross_encoder=str(folder), device="cpu")
+    assert isinstance(scorer, CrossEncoder)
+    found = scorer.pairs(["a b", "d e f g"], "c")
+    assert found[0] == pytest.approx(float(torch.softmax(logits, -1)[0, 1]), abs=1e-6) and found[0] != found[1]
+
+
+def test_a_minicheck_that_writes_is_read_by_its_first_token(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    """As MiniCheck's own code reads MiniCheck-Flan-T5: the ids 3 and 209 after the token that begins a text."""
+    inner, folder = T5ForConditionalGeneration(t5()).eval(), tmp_path / "MiniCheck-T5"
+    inner.save_pretrained(folder)
+    tokenizer.eos_token = "[SEP]"
+    tokenizer.save_pretrained(folder)
+    given = tokenizer("predict: a b[SEP]c", return_tensors="pt")
+    with torch.inference_mode():
+        logits = inner(**given, decoder_input_ids=torch.zeros((1, 1), dtype=torch.long)).logits[:, 0, [3, 209]]
+    scorer = load_scorer(cross_encoder=str(folder), device="cpu")
+    assert isinstance(scorer, CrossEncoder)
+    found = scorer.pairs(["a b", "d e f g"], "c")
+    assert found[0] == pytest.approx(float(torch.softmax(logits, -1)[0, 1]), abs=1e-6) and found[0] != found[1]
+
+
+def test_a_model_that_is_no_classifier_is_said_to_be_none(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    T5ForConditionalGeneration(t5()).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ModelCorruptError, match="as AutoModelForSequenceClassification, lacks the weights"):
         load_scorer(cross_encoder=str(tmp_path), device="cpu")

@@ -179,16 +179,36 @@ def load_model(
     if device == "all" or (place.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
         weights["device_map"] = placed  # read straight onto the device, not through the memory of the CPU
     with loading(model), _quietly(Path(model).exists()):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **known, **extra)
-        if not extra and is_quantized(transformers.AutoConfig.from_pretrained(source, **known)):
+        kind: Any = transformers.AutoModelForCausalLM
+        own: dict[str, Any] = {}
+        if classifier:
+            kind, own = _classifier(model, known)
+        words = own.pop("tokenizer", None)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(words or source, **({} if words else known), **extra)
+        if not (extra or own) and is_quantized(transformers.AutoConfig.from_pretrained(source, **known)):
             weights["device_map"] = placed  # quantised weights are placed as they are loaded
-        kind: Any = transformers.AutoModelForSequenceClassification if classifier else transformers.AutoModelForCausalLM
+        weights |= own
         loaded, found = kind.from_pretrained(source, output_loading_info=True, **known, **weights)
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
             raise ModelCorruptError(f"{model!r}, as {kind.__name__}, lacks the weights {', '.join(missing[:5])}")
         if place.type == "cuda" and {"cpu", "disk"} & set(map(str, getattr(loaded, "hf_device_map", {}).values())):
             raise torch.OutOfMemoryError("a part of it would lie outside the GPUs")
         return loaded if "device_map" in weights else loaded.to(place), tokenizer
+
+
+def _classifier(model: str, known: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The class of transformers that reads a classifier, with arguments of its own."""
+    import transformers
+
+    said: dict[str, Any] = transformers.PreTrainedConfig.get_config_dict(model, revision=known["revision"])[0]
+    made = str((said.get("architectures") or [""])[0])
+    if made.startswith("HHEM"):  # the code that it brings does no more than this
+        base = str(said.get("foundation", "google/flan-t5-base"))
+        config = transformers.AutoConfig.from_pretrained(base, num_labels=2)
+        own = {"config": config, "key_mapping": {r"^t5\.": ""}, "tokenizer": base}
+        return transformers.T5ForTokenClassification, own
+    writes = made == "T5ForConditionalGeneration" and "minicheck" in model.lower()
+    return (transformers.T5ForConditionalGeneration if writes else transformers.AutoModelForSequenceClassification), {}
 
 
 def is_quantized(config: Any) -> bool:
