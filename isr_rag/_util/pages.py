@@ -21,13 +21,7 @@ def _environment() -> Any:
     def shown(value: Any) -> Any:
         return printable(value, None) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
-    environment = Environment(
-        loader=PackageLoader("isr_rag", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=shown,
-    )
+    plain: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    environment = Environment(loader=PackageLoader("isr_rag", ""), autoescape=True, finalize=shown, **plain)
     environment.filters["line"] = lambda text: " ".join(printable(str(text), None).split())
     return environment

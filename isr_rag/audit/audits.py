@@ -131,7 +131,7 @@ class OpenAudit:
         self._settings, self._calibration = settings, calibration
         self._parts = cut(self._answer, Markers(self._chunks, self._answer), asked=self._question is not None)
         self._kinds = [part.kind for part in self._parts]
-        pieces = Pieces(self._chunks, settings.max_words)
+        given = Pieces(self._chunks, settings.max_words), settings.h_star, calibration
         by_reference = reference is not None and not reference.needs_scores
         context = Context(self._question)
         quoted = quotations(self._answer) if settings.rule.exact else None
@@ -149,15 +149,9 @@ class OpenAudit:
                 before = self._parts[i - 1] if i else part
                 asks = before.kind is Kind.QUESTION or (before.kind is Kind.HEADING and not part.item)
                 asked = context.asked(part, before.plain if asks and before.plain != part.heading else "")
+                own = None if quoted is None else _within(self._answer, part.span, quoted)
                 self.inquiries[i] = Inquiry(
-                    part,
-                    asked,
-                    pieces,
-                    settings.h_star,
-                    calibration,
-                    by_reference=by_reference,
-                    question=self._question,
-                    quoted=None if quoted is None else _within(self._answer, part.span, quoted),
+                    part, asked, *given, by_reference=by_reference, question=self._question, quoted=own
                 )
 
     def audit(self, seconds: float) -> AnswerAudit:
