@@ -249,7 +249,7 @@ def test_no_room_while_loading_is_said(tmp_path: Path, monkeypatch: pytest.Monke
         TransformersScorer(tmp_path, device="cpu")
 
 
-@pytest.mark.parametrize("place", [(HubNetwork, "padded"), (LeanNetwork, "__init__")])
+@pytest.mark.parametrize("place", [(HubNetwork, "plain"), (LeanNetwork, "__init__")])
 def test_no_room_for_the_first_pass_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch, place: Any) -> None:  # noqa: F811
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
