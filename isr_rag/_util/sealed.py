@@ -49,7 +49,7 @@ class SealedFormat:
             raise self.error(f"{path} is not a file of kind {self.kind}")
         version = data.get("schema_version")
         if version != self.version:
-            raise self.error(f"{path} has schema version {version!r}; this isr-rag reads {self.version}. {self.remedy}")
+            raise self.error(f"{path} has schema version {version!r}, this isr-rag reads {self.version}. {self.remedy}")
         if data.pop("sha256", None) != _digest(data):
             raise self.error(f"{path} was altered after it was written: it does not match its sha256. {self.remedy}")
         try:

@@ -235,7 +235,7 @@ class ISRGate:
             InvalidInputError: for an empty chunk, or one that does not fit the model.
         """
         if not isinstance(self.scorer, IndexingScorer):
-            raise ConfigurationError(f"{type(self.scorer).__name__} keeps no states of chunks: nothing can be indexed")
+            raise ConfigurationError(f"{type(self.scorer).__name__} keeps no states of chunks: nothing to index")
         return self.scorer.index([evidence_alone(as_chunks(evidence))])
 
     async def adecide(self, evidence: Chunks, *, can_acquire: bool = False, **asked: Unpack[Asked]) -> Decision:
