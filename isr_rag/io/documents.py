@@ -105,13 +105,9 @@ class DocumentReader:
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             settings = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-B", __file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**settings, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
+            settings["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+            command, pipe = [sys.executable, "-P", "-B", __file__], subprocess.PIPE
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=settings)
         if self._killed:  # while it began
             self._process.kill()
         return self._process

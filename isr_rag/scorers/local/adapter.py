@@ -61,13 +61,8 @@ def read_adapter(directory: Path) -> Adapter:
     try:
         card, config = (json.loads((directory / name).read_text("utf-8")) for name in (CARD, CONFIG))
         rank = int(config["r"])
-        adapter = Adapter(
-            directory=directory,
-            layout=card["layout"],
-            base_sha256=card["base_sha256"],
-            scale=float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank),
-            sha256=card["adapter_sha256"],
-        )
+        scale = float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+        adapter = Adapter(directory, card["layout"], card["base_sha256"], scale, card["adapter_sha256"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelCorruptError(f"the adapter in {directory} has a damaged description: {error!r}") from error
     if adapter.layout not in get_args(Layout):

@@ -35,12 +35,9 @@ def convert(gguf: Path, folder: Path) -> None:
             shutil.copyfile(_FIXED / name, folder / name)
         template = fields["tokenizer.chat_template"].contents()
         (folder / "chat_template.jinja").write_text(template, "utf-8", newline="\n")
+        config, plain = AutoConfig.from_pretrained(folder, tie_word_embeddings=False), GgufConfig(dequantize=True)
         model: Any = AutoModelForCausalLM.from_pretrained(
-            gguf.parent,
-            gguf_file=gguf.name,
-            config=AutoConfig.from_pretrained(folder, tie_word_embeddings=False),
-            dtype=torch.bfloat16,
-            quantization_config=GgufConfig(dequantize=True),
+            gguf.parent, gguf_file=gguf.name, config=config, dtype=torch.bfloat16, quantization_config=plain
         )
         # The file also holds an output matrix, the embeddings quantised once more; the embeddings take its place.
         weights = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.weight"}
