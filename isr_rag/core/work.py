@@ -23,6 +23,7 @@ from isr_rag.core.settings import Case, CloseReference, Estimate, Reference, Set
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError, NoReferenceError, ScorerError
 
 Values = tuple[float, ...]
+_WEIGHED = ("p_ref", "budget", "bits_to_trust", "risk_of_hallucination", "isr")  # of a verdict
 
 
 class Asked(TypedDict, total=False):
@@ -264,12 +265,7 @@ class Work:
         if verdict is not None and estimate is not None:
             # the paper's literal rule answers whatever p_ref is: no calibration promises anything about that
             promised = estimate.guarantee if settings.rule.convention == "safe" else ""
-            numbers |= {
-                "p_ref": verdict.p_ref,
-                "budget": verdict.budget,
-                "bits_to_trust": verdict.bits_to_trust,
-                "risk_of_hallucination": verdict.risk_of_hallucination,
-                "isr": verdict.isr,
+            numbers |= {name: getattr(verdict, name) for name in _WEIGHED} | {
                 "js_certificate": float(bounds.js_certificate(q)),
                 "decided_by": settled_by(verdict, invariant=settings.invariant, calibrated=bool(promised)),
                 "guarantee": promised,

@@ -87,9 +87,7 @@ class CalibratedMixture:
             )
         self.calibration = calibration
         self.guarantee: Guarantee | None = guarantee
-        self.delta = delta
-        self.prevalence = prevalence
-        self.min_errors = min_errors
+        self.delta, self.prevalence, self.min_errors = delta, prevalence, min_errors
         self._rates: dict[tuple[str, int], Steps] = {}
 
     def __repr__(self) -> str:
