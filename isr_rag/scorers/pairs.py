@@ -197,9 +197,7 @@ class CrossEncoder(PairScorer):
         taken = len(self._tokenizer.encode(around, add_special_tokens=False))
         room = self._window - taken - self._tokenizer.num_special_tokens_to_add(pair=True) - 6
         if room < 16:
-            raise PromptTooLongError(
-                f"what is judged takes {taken} tokens, which leaves no room for evidence in a window of {self._window}"
-            )
+            raise PromptTooLongError(f"what is judged takes {taken} of {self._window} tokens: no room for evidence")
         safe = [neutralise(text, self._control_tokens) for text in texts]
         windows = [(part, owner) for owner, text in enumerate(safe) for part in self._windows(text, room)]
         windows.sort(key=lambda window: (len(window[0]), window[0]))  # whatever the order of the texts

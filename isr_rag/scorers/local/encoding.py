@@ -135,10 +135,8 @@ class PromptEncoder:
             tail=self._outside(prompt.suffix, tail=tail),
             labels=self._labels(prompt.labels, tail),
         )
-        if beside:
-            needed = len(encoded.head) + max(map(len, encoded.chunks), default=0) + len(encoded.tail)
-        else:
-            needed = encoded.length
+        longest = max(map(len, encoded.chunks), default=0)
+        needed = len(encoded.head) + longest + len(encoded.tail) if beside else encoded.length
         if window is not None and needed > window:
             raise _too_long(encoded, needed, window, total=sum(map(words, prompt.chunks)), beside=beside)
         return encoded

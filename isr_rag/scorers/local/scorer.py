@@ -69,10 +69,7 @@ class LocalScorer:
                 stacklevel=2,
             )
         self.layout: Layout = layout
-        self.states = states
-        self.encoder = encoder
-        self.window = window
-        self.focus_words = focus_words
+        self.encoder, self.window, self.focus_words, self.states = encoder, window, focus_words, states
         self.memory = memory if memory is not None else free_memory(network.device) // 2
         most = 4096 if network.device.type == "cpu" else 32768
         room = (self.memory - network.workspace) // self.bytes_per_token

@@ -53,9 +53,7 @@ class ServerClient:
                 f"concurrency must be at least 1, retries at least 0 and timeout above 0 seconds, "
                 f"got {concurrency!r}, {retries!r} and {timeout!r}"
             )
-        self.url = checked_url(url)
-        self.key_env = key_env
-        self.deadline = deadline
+        self.url, self.key_env, self.deadline = checked_url(url), key_env, deadline
         self.concurrency, self._timeout = concurrency, timeout
         self._quickest, self._halved = math.inf, -math.inf  # seconds of a reply; when the slots were made fewer
         self.slots = anyio.CapacityLimiter(1)  # `send` makes them as many as the server is quick enough for
