@@ -97,8 +97,8 @@ _ASKING = re.compile(
 """How a question begins; one that begins otherwise may state something ("It never opened, right?")."""
 _AFFIRMED = re.compile(rf"\W*{_YES}\W*", re.IGNORECASE)
 _YES_OR_NO_ASKED = re.compile(
-    r"(?:^|[,;:.!?]\s+)\W*(?:(?:so|and|but|then)\s+)?(?:is|are|was|were|did|do|does|can|could|would|will|shall|should|may|"
-    r"might|must|has|have|had|am)(?:n['’]t)?\b(?!\s+you\b)",
+    r"(?:^|[,;:.!?]\s)[^\w,;:.!?]*(?:(?:so|and|but|then)\s+)?(?:is|are|was|were|did|do|does|can|could|would|will|shall|"
+    r"should|may|might|must|has|have|had|am)(?:n['’]t)?\b(?!\s+you\b)",
     re.IGNORECASE,
 )
 YES_OR_NO = re.compile(
@@ -353,7 +353,7 @@ def _refuses(plain: str) -> bool:
 
 def affirms(plain: str, question: str | None) -> bool:
     """Whether a word of assent ("Absolutely!") says yes to a question, and not only that it will be answered."""
-    return bool(question and _YES_OR_NO_ASKED.search(question) and _AFFIRMED.fullmatch(plain))
+    return bool(question and _AFFIRMED.fullmatch(plain) and _YES_OR_NO_ASKED.search(question))
 
 
 def is_latin(plain: str) -> bool:

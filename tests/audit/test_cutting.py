@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given, strategies as st
 
-from isr_rag.audit.cutting import Part, cut, kind_of
+from isr_rag.audit.cutting import Part, affirms, cut, kind_of
 from isr_rag.audit.markers import Markers
 from isr_rag.audit.statement import HARMLESS, Kind
 from isr_rag.core.evidence import as_chunks
@@ -153,6 +154,14 @@ def test_every_letter_of_any_text_belongs_to_exactly_one_part(text: str) -> None
 def test_a_long_answer_is_cut_in_time_in_proportion_to_it() -> None:
     answer = "The Seine is 777 km long [1]. " * 10_000
     assert len(parts(answer)) == 10_000
+
+
+@pytest.mark.parametrize("question", [", " * 5_000, "," + " " * 9_999])
+def test_whether_a_question_asks_for_a_yes_takes_time_in_proportion_to_it(question: str) -> None:
+    started = time.process_time()
+    assert not affirms("Absolutely!", question)
+    assert affirms("Absolutely!", f"{question}is it long?")
+    assert time.process_time() - started < 1.0
 
 
 def test_a_long_heading_or_refusal_is_not_read_with_everything_under_it() -> None:
