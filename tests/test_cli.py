@@ -121,6 +121,7 @@ def test_without_evidence_nothing_is_checked(run) -> None:  # type: ignore[no-un
         (("audit", "--answer", "f", "-e", "f", "--p-ref", "1", "--calibration", "f"), "--p-ref"),
         (("audit", "--answer", "f", "-e", "g", "--html", "f"), "--html"),
         (("audit", "--answer", "f", "-e", "g", "--html", "g"), "--html"),
+        (("audit", "--answer", "f", "-e", ".", "--html", "r.html"), "--html"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(  # type: ignore[no-untyped-def]

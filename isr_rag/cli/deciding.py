@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -127,9 +128,7 @@ def batch(
 @with_option_groups
 def audit(
     *,
-    answer: Annotated[
-        Path, typer.Option(callback=input_file, help="The answer: a text or Markdown file, or - for standard input.")
-    ],
+    answer: Annotated[Path, typer.Option(callback=input_file, help="The answer, text or Markdown; - for stdin.")],
     evidence: Evidence,
     question: Annotated[str | None, typer.Option(help="The question that it answers.")] = None,
     html: Annotated[
@@ -142,8 +141,9 @@ def audit(
 
     --h-star is the error budget of the whole answer. For a file of answers: isr-rag batch --audit.
     """
-    if html in (STDIO, answer, *map(Path, evidence)):
-        raise typer.BadParameter("--html names a file of its own")
+    own = html and Path(os.path.realpath(html))
+    if own and any(own.is_relative_to(os.path.realpath(one)) for one in (STDIO, answer, *map(Path, evidence))):
+        raise typer.BadParameter("--html names a file of its own, outside of the evidence")
     if answer == STDIO and "-" in evidence:
         raise typer.BadParameter("standard input is either the answer or the evidence")
     from isr_rag.io.sources import read_evidence
