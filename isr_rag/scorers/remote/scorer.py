@@ -58,7 +58,7 @@ def remote_scorer(
         url: base URL, such as `http://127.0.0.1:8000/v1`.
         model: the server's name for the model; None for the only one there is.
         tokenizer: the model's own tokenizer (a Hub name, a folder, a `.gguf` file, or loaded). With it the prompt
-            is rendered here, exactly as a local model would read it. Without it the server's template does, and adds.
+            is rendered here, as a local model would read it. Without it the server's template does, and may add to it.
         api: `"completions"`, `"chat"` or `"responses"`, of which LM Studio lists labels in the last alone; None for the
             first that works, completions first if there is a tokenizer and last otherwise.
         top: number of first tokens to have listed: 20 at most for OpenAI's chat completions and responses, 5 for its
