@@ -66,8 +66,9 @@ def _refuse_drafts(value: Any) -> None:
     while inside:
         one = inside.pop()
         if isinstance(one, dict):
-            speaker = one.get("role", one.get("type"))
-            if speaker in ("assistant", "model", "ai") and ("content" in one or "parts" in one):
+            role, kind = one.get("role"), one.get("type")  # a type "model" is no message: a list of products has it
+            speaker = role if role in ("assistant", "model", "ai") else kind if kind in ("assistant", "ai") else None
+            if speaker is not None and ("content" in one or "parts" in one):
                 raise ValueError(f"what an assistant said is no evidence: leave messages of role {speaker} out")
             inside += one.values()
         elif isinstance(one, list):

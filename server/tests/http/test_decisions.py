@@ -134,6 +134,8 @@ def test_what_an_assistant_said_is_no_evidence() -> None:
         ({"contents": [{"role": "model", "parts": [{"text": SURE}]}]}, 422),
         ([{"role": "user", "content": SURE}], 200),
         ({"staff": [{"name": "Ann", "role": "assistant"}]}, 200),
+        ([{"role": None, "type": "ai", "content": SURE}], 422),
+        ({"products": [{"type": "model", "content": "It has four doors.", "parts": ["wheel"]}]}, 200),
     ],
 )
 def test_a_state_holds_nothing_that_an_assistant_said(state: Any, status: int) -> None:
