@@ -104,7 +104,7 @@ def fitting(model: str) -> Generator[None, None, None]:
     try:
         yield
     except Exception as error:
-        if is_out_of_memory(error):
+        if is_out_of_memory(error) and not isinstance(error, MemoryBudgetError):
             raise MemoryBudgetError(
                 f"the model {model!r} does not fit into memory: use a smaller dtype, quantization, another device, or "
                 f'several GPUs (device="all"): {error}'
