@@ -176,12 +176,12 @@ def test_how_a_model_is_loaded_reaches_it_from_every_command(
 
 
 def test_a_served_model_is_asked_for_by_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    def remote_scorer(url: str, *, model: str, tokenizer: str | None) -> FixedScorer:
-        return FixedScorer([0.97], identity=f"{model} at {url}")
+    def remote_scorer(url: str, *, model: str, tokenizer: str | None, extra: object) -> FixedScorer:
+        return FixedScorer([0.97], identity=f"{model} at {url} with {extra}")
 
     monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=remote_scorer))
-    gate = isr_rag.cli.factory.build_gate(server="http://a", model="m", p_ref=1.0)
-    assert gate.scorer.identity == "m at http://a"
+    gate = isr_rag.cli.factory.build_gate(server="http://a", model="m", extra={"a": 1}, p_ref=1.0)
+    assert gate.scorer.identity == "m at http://a with {'a': 1}"
     assert gate.decide(["e"], claim="c").answered
 
 

@@ -183,7 +183,7 @@ def test_help_names_every_experiment_and_loads_no_library_of_theirs() -> None:
 
 
 def test_a_served_model_and_an_adapter_reach_their_scorers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def remote_scorer(url: str, *, model: str, tokenizer: str | None) -> FixedScorer:
+    def remote_scorer(url: str, *, model: str, tokenizer: str | None, extra: object) -> FixedScorer:
         return FixedScorer([0.97], identity=f"{model} at {url}")
 
     monkeypatch.setitem(sys.modules, "isr_rag.scorers.remote", SimpleNamespace(remote_scorer=remote_scorer))
