@@ -83,7 +83,8 @@ def _of_completion(reply: Mapping[str, Any]) -> object:
         raise ServerReplyError("the server's reply is not a completion with one choice")
     said = cast(Mapping[str, Any], choices[0])
     message, end = said.get("message"), said.get("finish_reason")
-    if isinstance(message, Mapping) and (message.get("reasoning_content") or message.get("reasoning")):
+    thought = (message.get("reasoning_content") or message.get("reasoning")) if isinstance(message, Mapping) else None
+    if len(str(thought or "").strip()) > 1:  # a single character is a label, which some servers take for a thought
         raise ServerReplyError(_THINKS.format('{"chat_template_kwargs": {"enable_thinking": False}}'))
     _refuse(reply.get("error") or (end if end in ("content_filter", "error") else None))
     return said.get("logprobs")

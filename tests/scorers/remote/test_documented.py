@@ -115,6 +115,8 @@ def test_other_responses_are_refused(reply: dict[str, Any], said: str) -> None:
 def test_the_first_token_of_thoughts_in_a_chat_is_no_label(name: str) -> None:
     reply = chat(listed(ids=False, octets=True))
     reply["choices"][0]["message"] = {"role": "assistant", "content": None, name: "1"}
+    assert read_reply(reply).top[0].text == "1"  # the label itself, by a parser that looks for thoughts
+    reply["choices"][0]["message"][name] = "Okay"
     with pytest.raises(ServerReplyError, match=r"thinks before it answers.*enable_thinking"):
         read_reply(reply)
 
