@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from unittest.mock import MagicMock
 
 import pytest
 from haystack import Document, Pipeline, SuperComponent, component, tracing
@@ -495,6 +496,31 @@ def test_what_streams_or_ends_by_itself_is_refused_when_it_is_made_and_when_it_i
     late.streaming_callback = told
     with pytest.raises(ConfigurationError, match="streaming_callback"):
         made.run([ChatMessage.from_user("?")], QUESTION, DOCUMENTS)
+
+
+class Foreign:
+    """What runs, but is no part of a pipeline."""
+
+    def __init__(self) -> None:
+        self.tools, self.streaming_callback = {"clock": print}, True
+
+    def run(self, task: str) -> str:
+        raise AssertionError("nothing may be drafted")
+
+
+class Closed:
+    """A connection that is not open yet."""
+
+    @property
+    def run(self) -> Any:
+        raise RuntimeError("not connected")
+
+
+def test_what_a_generator_holds_may_be_anything() -> None:
+    cycle: list[Any] = [{}]
+    cycle[0]["again"] = cycle
+    for held in (MagicMock(), [MagicMock()], Foreign(), Closed(), cycle):
+        ISRChatGenerator(Holding(held), core())
 
 
 @pytest.mark.parametrize("without", ["abstain", "pass"])

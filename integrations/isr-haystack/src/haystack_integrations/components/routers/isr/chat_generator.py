@@ -229,9 +229,7 @@ def _parts(drafts: Any, seen: set[int]) -> Iterator[Any]:
         return
     seen.add(id(drafts))
     yield drafts
-    held = list(_each(getattr(drafts, "__dict__", {})))
-    held += [part for own in held if isinstance(own, Pipeline) for _, part in own.walk()]
-    inner = [part for part in held if hasattr(part, "__haystack_input__") or callable(getattr(part, "run", None))]
+    inner = list(_inside(drafts, seen))
     inner += [getattr(drafts, "chat_generator", None), *(getattr(drafts, "chat_generators", None) or ())]
     inner += [getattr(tool, "_component", None) for tool in flatten_tools_or_toolsets(getattr(drafts, "tools", None))]
     for part in inner:
@@ -239,14 +237,25 @@ def _parts(drafts: Any, seen: set[int]) -> Iterator[Any]:
             yield from _parts(part, seen)
 
 
-def _each(held: object) -> Iterator[object]:
+def _inside(holder: object, seen: set[int]) -> Iterator[object]:
+    """The components that something holds, also those of a pipeline and of what runs but is none, such as a hook."""
+    held = list(_each(getattr(holder, "__dict__", {}), seen))
+    held += [part for own in held if isinstance(own, Pipeline) for _, part in own.walk()]
+    for part in held:
+        if hasattr(part, "__haystack_input__"):
+            yield part
+        elif id(part) not in seen and callable(getattr(type(part), "run", None)):
+            seen.add(id(part))
+            yield from _inside(part, seen)
+
+
+def _each(held: object, seen: set[int]) -> Iterator[object]:
     """What is in lists, dicts and the like, however deep; not the numbers or words of a long list."""
-    if isinstance(held, dict):
-        for own in held.values():
-            yield from _each(own)
-    elif isinstance(held, (list, tuple, set, frozenset)):
-        if not isinstance(next(iter(held), None), (str, bytes, int, float)):
-            for own in held:
-                yield from _each(own)
-    else:
+    if not isinstance(held, (dict, list, tuple, set, frozenset)):
         yield held
+    elif id(held) not in seen:
+        seen.add(id(held))
+        inner = held.values() if isinstance(held, dict) else held
+        if isinstance(held, dict) or not isinstance(next(iter(held), None), (str, bytes, int, float)):
+            for own in inner:
+                yield from _each(own, seen)
