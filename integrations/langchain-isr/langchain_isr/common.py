@@ -254,10 +254,12 @@ def _copied(value: Any) -> Any:
         return cast(Any, type(value))._make(copied) if hasattr(value, "_make") else tuple(copied)
     if isinstance(value, (list, set, dict, deque)):
         own = copy(cast(Any, value))  # of its own type, such as a defaultdict
-        if isinstance(own, list):
-            own[:] = [_copied(one) for one in own]
-        elif isinstance(own, dict):
-            own.update({key: _copied(one) for key, one in cast(State, own).items()})
+        if isinstance(own, dict):  # not its own `update`, which adds in a Counter
+            dict.update(own, {key: _copied(one) for key, one in dict[Any, Any].items(own)})
+        elif not isinstance(own, set):
+            copied = [_copied(one) for one in own]
+            own.clear()
+            own.extend(copied)
         return own
     return value
 

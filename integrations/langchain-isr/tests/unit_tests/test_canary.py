@@ -8,7 +8,7 @@ import pickle
 import string
 import threading
 import traceback
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import ContextVar
@@ -1429,14 +1429,15 @@ def test_a_draft_gets_values_of_their_own_types() -> None:
         for held in (state["span"].said, state["counts"]["x"], state["last"]):
             held.append(SECRET)
         state["seen"].add(SECRET)
-        read.append((state["span"].start, state["last"].maxlen, state["counts"]["y"]))
+        state["docs"][0].metadata["x"] = SECRET
+        read.append((state["span"].start, state["last"].maxlen, state["counts"]["y"], state["votes"]))
         return SECRET
 
     read: list[Any] = []
     state: Any = {"span": Span(3, []), "counts": defaultdict(list, x=[]), "last": deque(maxlen=5), "seen": {1}}
     chain = ISRChain(draft=RunnableLambda(reads), after=ISRGate(gate=gate(), other_texts="pass"))
     assert chain.invoke({**ASKED, "documents": rivers(2), **state})["answer"] == SECRET
-    assert clean(state) and read == [(3, 5, [])]
+    assert clean(state) and read == [(3, 5, [], Counter("aab"))]
 
 
 def test_a_chain_judges_the_key_that_its_draft_is_under() -> None:
@@ -1460,3 +1461,4 @@ def test_documents_that_a_prompt_renders_apart_are_two() -> None:
     prompt = PromptTemplate.from_template("{year}: {page_content}")
     rounds = [[Document("It rained.", metadata={"year": year})] for year in (2019, 2023)]
     assert len(gathered(rounds, prompt)) == 2 and len(gathered(rounds)) == 1
+    state |= {"votes": Counter("aab"), "docs": deque(rivers(1))}
