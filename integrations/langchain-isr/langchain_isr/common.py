@@ -268,7 +268,10 @@ def _may_be_draft(value: object, answer: str | None) -> bool:
     if value is None or isinstance(value, (Number, Document)):
         return False
     if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)):
-        listed = list(cast(Iterable[object], value))
+        try:
+            listed = list(cast(Iterable[object], value))
+        except TypeError:  # a tensor or an array of one number
+            return answer is None or one_line(str(value)) == answer
         if listed and all(isinstance(one, BaseMessage) for one in listed):
             last = listed[-1]
             return isinstance(last, AIMessage) and (not last.tool_calls or one_line(str(last.text)) == answer)

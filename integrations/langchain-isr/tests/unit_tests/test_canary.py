@@ -891,6 +891,22 @@ def test_what_is_no_draft_passes() -> None:
         "answer": "The Seine.",
         "language": "English",
         "context": "The Seine. It flows through Paris.",
+class NoDimensions:
+    """A tensor of one number, which looks like a list and is none."""
+
+    def __len__(self) -> int:
+        raise TypeError("len() of a 0-d tensor")
+
+    def __iter__(self) -> Any:
+        raise TypeError("iteration over a 0-d tensor")
+
+    def __contains__(self, value: object) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "[7.0]"
+
+
     }
     assert ISRGate(gate=gate()).invoke(answered)["language"] == "English"
     assert ISRAudit(gate=gate()).invoke(answered)["language"] == "English"
@@ -904,6 +920,9 @@ def shelf() -> Any:
 
 
 @tool
+    assert ISRGate(gate=gate()).invoke({**answered, "vector": NoDimensions()})["language"] == "English"
+    with pytest.raises(InvalidInputError, match="'vector'"):
+        ISRGate(gate=gate()).invoke({**answered, "vector": NoDimensions(), "answer": "[7.0]"})
 def clock(zone: str) -> str:
     """Say the time."""
     return "noon"
