@@ -145,7 +145,7 @@ def refuse_telling(draft: object) -> None:
     """
     for part, called in _parts(draft, set()):
         own = vars(part)
-        if isinstance(part, RunnableWithMessageHistory) or own.get("memory") is not None:  # of an old chain
+        if isinstance(part, RunnableWithMessageHistory) or hasattr(own.get("memory"), "save_context"):  # an old chain
             raise ConfigurationError(
                 "the draft keeps a history of what is undecided yet: put the history around the gate"
             )

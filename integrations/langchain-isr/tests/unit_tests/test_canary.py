@@ -47,7 +47,7 @@ from langchain_core.messages import (
 )
 from langchain_core.output_parsers import JsonOutputParser
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
-from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableParallel
+from langchain_core.runnables import RunnableGenerator, RunnableLambda, RunnableParallel, RunnableSerializable
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tools import InjectedToolCallId, create_retriever_tool, tool
 from langchain_core.tracers.context import register_configure_hook
@@ -588,6 +588,15 @@ def test_a_draft_that_prints_is_refused() -> None:
     ISRChain(draft=PROMPTED | ScriptedModel(reply=lambda messages: SECRET, verbose=True), after=ISRGate(gate=gate()))
 
 
+class Limited(RunnableSerializable[Any, str]):
+    """A step with a number that is called so."""
+
+    memory: int = 512
+
+    def invoke(self, input: Any, config: Any = None, **settings: Any) -> str:
+        return SECRET
+
+
 def test_a_draft_with_a_memory_of_its_own_is_refused_and_one_around_the_gate_keeps_what_was_released() -> None:
     history = InMemoryChatMessageHistory()
     settings: Any = {"input_messages_key": "question", "history_messages_key": "chat_history"}
@@ -603,6 +612,7 @@ def test_a_draft_with_a_memory_of_its_own_is_refused_and_one_around_the_gate_kee
     old = LLMChain(llm=speaks(), prompt=PromptTemplate.from_template("{question}"))
     ISRChain(draft=old | itemtext("text"), after=ISRGate(gate=gate()))
     remembering = LLMChain(llm=speaks(), prompt=old.prompt, memory=ConversationBufferMemory())
+    ISRChain(draft=Limited(), after=ISRGate(gate=gate()))
     for draft in (remembering | itemtext("text"), drafted_with("a function", remembering)):
         with pytest.raises((ConfigurationError, ValidationError), match="around the gate"):
             ISRChain(draft=draft, after=ISRGate(gate=gate()))
@@ -881,16 +891,6 @@ def test_a_second_copy_of_a_draft_does_not_pass_beside_the_first(twin: Any) -> N
     assert ISRAudit(gate=gate(99), other_texts="pass").invoke(state)["raw"] == twin
 
 
-def test_what_is_no_draft_passes() -> None:
-    more: Any = {"k": 4, "scores": [0.5, 0.25], "found": {"a": rivers(1)}, "messages": [HumanMessage("Hi")], "no": None}
-    state = {**ASKED, "documents": rivers(2), **more}
-    assert ISRGate(gate=gate()).invoke(state)["isr"]["predicate"] == "sufficient/1"
-    answered = {
-        **state,
-        "parsed": Plain("a"),
-        "answer": "The Seine.",
-        "language": "English",
-        "context": "The Seine. It flows through Paris.",
 class NoDimensions:
     """A tensor of one number, which looks like a list and is none."""
 
@@ -907,9 +907,22 @@ class NoDimensions:
         return "[7.0]"
 
 
+def test_what_is_no_draft_passes() -> None:
+    more: Any = {"k": 4, "scores": [0.5, 0.25], "found": {"a": rivers(1)}, "messages": [HumanMessage("Hi")], "no": None}
+    state = {**ASKED, "documents": rivers(2), **more}
+    assert ISRGate(gate=gate()).invoke(state)["isr"]["predicate"] == "sufficient/1"
+    answered = {
+        **state,
+        "parsed": Plain("a"),
+        "answer": "The Seine.",
+        "language": "English",
+        "context": "The Seine. It flows through Paris.",
     }
     assert ISRGate(gate=gate()).invoke(answered)["language"] == "English"
     assert ISRAudit(gate=gate()).invoke(answered)["language"] == "English"
+    assert ISRGate(gate=gate()).invoke({**answered, "vector": NoDimensions()})["language"] == "English"
+    with pytest.raises(InvalidInputError, match="'vector'"):
+        ISRGate(gate=gate()).invoke({**answered, "vector": NoDimensions(), "answer": "[7.0]"})
 
 
 # --- agents -----------------------------------------------------------------------------------------------------------
@@ -920,9 +933,6 @@ def shelf() -> Any:
 
 
 @tool
-    assert ISRGate(gate=gate()).invoke({**answered, "vector": NoDimensions()})["language"] == "English"
-    with pytest.raises(InvalidInputError, match="'vector'"):
-        ISRGate(gate=gate()).invoke({**answered, "vector": NoDimensions(), "answer": "[7.0]"})
 def clock(zone: str) -> str:
     """Say the time."""
     return "noon"
@@ -1454,6 +1464,7 @@ def test_a_draft_gets_values_of_their_own_types() -> None:
 
     read: list[Any] = []
     state: Any = {"span": Span(3, []), "counts": defaultdict(list, x=[]), "last": deque(maxlen=5), "seen": {1}}
+    state |= {"votes": Counter("aab"), "docs": deque(rivers(1))}
     chain = ISRChain(draft=RunnableLambda(reads), after=ISRGate(gate=gate(), other_texts="pass"))
     assert chain.invoke({**ASKED, "documents": rivers(2), **state})["answer"] == SECRET
     assert clean(state) and read == [(3, 5, [], Counter("aab"))]
@@ -1480,4 +1491,3 @@ def test_documents_that_a_prompt_renders_apart_are_two() -> None:
     prompt = PromptTemplate.from_template("{year}: {page_content}")
     rounds = [[Document("It rained.", metadata={"year": year})] for year in (2019, 2023)]
     assert len(gathered(rounds, prompt)) == 2 and len(gathered(rounds)) == 1
-    state |= {"votes": Counter("aab"), "docs": deque(rivers(1))}
