@@ -423,6 +423,17 @@ def test_what_engines_answer_is_not_searched_for_evidence() -> None:
         ISRQueryEngine(RetrieverQueryEngine(finds, inner._response_synthesizer), gate=fixed(1))
 
 
+def test_retrievers_that_share_what_they_hold_are_looked_through_once() -> None:
+    inner = Pipeline().engine
+    shared: Any = Holding([{"text": str(i)} for i in range(1000)])
+    for _ in range(40):
+        shared = Holding([shared, {"a": shared}, shared])
+    ISRQueryEngine(RetrieverQueryEngine(shared, inner._response_synthesizer), gate=fixed(1))
+    shared.held = QueryEngineTool.from_defaults(inner)
+    with pytest.raises(ValueError, match="asks query engines"):
+        Postprocessor(gate=fixed(1), retriever=shared)
+
+
 class First(BaseSelector):
     """Takes the first choice."""
 

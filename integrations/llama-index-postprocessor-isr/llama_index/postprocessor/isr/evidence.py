@@ -249,28 +249,30 @@ class EngineRounds:
         return wider  # type: ignore[no-any-return]
 
 
-def can_retrieve(engine: BaseQueryEngine, seen: frozenset[int] = frozenset()) -> bool:
+def can_retrieve(engine: BaseQueryEngine, seen: set[int] | None = None) -> bool:
     """Whether a query engine can retrieve without answering, and answer from that; a retriever of answers cannot."""
-    kind, seen = type(engine), seen | {id(engine)}
+    kind, seen = type(engine), {id(engine)} if seen is None else seen
     apart = kind.retrieve is not BaseQueryEngine.retrieve and kind.synthesize is not BaseQueryEngine.synthesize
-    held = [one for one in _held(engine) if id(one) not in seen]
     return apart and all(
-        can_retrieve(one, seen) if isinstance(one, BaseQueryEngine) else not _answers(one, seen) for one in held
+        can_retrieve(one, seen) if isinstance(one, BaseQueryEngine) else not _answers(one, seen)
+        for one in _held(engine, seen)
     )
 
 
-def _answers(retriever: object, seen: frozenset[int] = frozenset()) -> bool:
+def _answers(retriever: object, seen: set[int]) -> bool:
     """Whether a retriever asks query engines, whose answers become its nodes; itself or one that it asks."""
-    if not isinstance(retriever, (BaseRetriever, BaseTool)) or id(retriever) in seen:
-        return False
-    seen = seen | {id(retriever)}
-    return any(isinstance(one, BaseQueryEngine) or _answers(one, seen) for one in _held(retriever))
+    return any(isinstance(one, BaseQueryEngine) or _answers(one, seen) for one in _held(retriever, seen))
 
 
-def _held(one: object) -> Iterator[object]:
-    """What an engine or a retriever holds, alone or in a list or dict."""
+def _held(one: object, seen: set[int]) -> Iterator[object]:
+    """The engines, retrievers and tools that one of them holds, alone or in a list or dict, and that are new."""
     for own in (vars(one) | (getattr(one, "__pydantic_private__", None) or {})).values():
-        yield from own.values() if isinstance(own, dict) else own if isinstance(own, (list, tuple, set)) else [own]
+        each = own.values() if isinstance(own, dict) else own if isinstance(own, (list, tuple, set)) else [own]
+        kinds = {kind for kind in set(map(type, each)) if issubclass(kind, (BaseQueryEngine, BaseRetriever, BaseTool))}
+        for part in each if kinds else ():  # most lists are long, and of texts
+            if type(part) in kinds and id(part) not in seen:
+                seen.add(id(part))
+                yield part
 
 
 def check_finds(retriever: object) -> None:
@@ -279,7 +281,7 @@ def check_finds(retriever: object) -> None:
     Raises:
         ConfigurationError: if a retriever asks query engines.
     """
-    if _answers(retriever):
+    if isinstance(retriever, BaseRetriever) and _answers(retriever, {id(retriever)}):
         raise ConfigurationError(
             f"{type(retriever).__name__} asks query engines, whose answers no gate has judged and are no evidence: "
             "give a retriever of the documents"
