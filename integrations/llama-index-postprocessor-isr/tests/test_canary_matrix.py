@@ -634,6 +634,7 @@ def test_an_agent_is_not_started_with_another_message_than_is_judged() -> None:
     event = AgentWorkflowStartEvent(user_msg="Who built Rome?")
     with pytest.raises(InvalidInputError, match="start_event"):
         asyncio.run(GatedAgent(agent(SECRET), gate=fixed(1.0)).run(QUESTION, start_event=event))
+    assert str(asyncio.run(GatedAgent(agent(GOOD), gate=fixed(1.0)).run(QUESTION, start_event=None))) == GOOD
 
 
 def test_parallel_runs_of_one_conversation_release_each_what_was_judged() -> None:

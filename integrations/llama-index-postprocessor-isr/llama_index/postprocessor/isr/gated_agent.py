@@ -113,7 +113,7 @@ class GatedAgent:
         """
         if not isinstance(cast(object, user_msg), str):
             raise InvalidTypeError(f"what the user says must be a string, not {type(user_msg).__name__}")
-        if "start_event" in settings:
+        if settings.get("start_event") is not None:
             raise InvalidInputError("a start_event holds another message and memory than are judged: give its fields")
         elsewhere = bool(settings.get("chat_history"))
         memory = await self._memory(ctx, settings)
