@@ -203,15 +203,19 @@ def _blocks(answer: str) -> Iterator[_Block]:
     found = [match for match in _LINE.finditer(answer) if match.group()]
     starts = [match.start() for match in found] or [0]
     lines = [SURROGATE.sub("\ufffd", match.group().rstrip("\r\n").replace("\0", "\ufffd")) for match in found]
-    depth, table, level, number = 0, False, 0, ""
+    depth, table, level, number, bare = 0, False, 0, "", None
     for token in _markdown().parse(SURROGATE.sub("\ufffd", answer)):
         if token.type in ("table_open", "table_close"):
             table = token.nesting == 1
         elif token.type in ("heading_open", "heading_close"):
             level = int(token.tag[1]) if token.nesting == 1 and token.markup != "-" else 0  # above a line is any text
         elif token.type in ("list_item_open", "list_item_close"):
+            if bare and token.nesting < 0:  # an item of nothing but its number, such as a year with a full stop
+                bare.content = bare.info + bare.markup
+                yield _inline(bare, starts, lines, level=0, depth=depth)
             depth += token.nesting
             number = f"{token.info}{token.markup} " if len(token.info) > 2 else ""  # no list is so long: a year
+        bare = token if token.type == "list_item_open" and token.info else None
         if token.map and token.type in _WHOLE:
             yield _block_of(_WHOLE[token.type], answer, starts, lines, *token.map)
         elif token.map and token.type == "inline" and not table and token.content.strip():
@@ -223,8 +227,7 @@ def _blocks(answer: str) -> Iterator[_Block]:
 
 def _block_of(kind: Kind, answer: str, starts: list[int], lines: list[str], first: int, last: int) -> _Block:
     start = starts[first] + len(lines[first]) - len(lines[first].lstrip())
-    end = starts[last] if last < len(starts) else len(answer)
-    text = answer[start:end].rstrip()
+    text = answer[start : starts[last] if last < len(starts) else len(answer)].rstrip()
     return _Block(kind, text, tuple(range(start, start + len(text))), depth=0)
 
 
@@ -240,8 +243,7 @@ def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, dept
         if found < 0 and at < len(lines) and (inner := lines[at].rfind(line.lstrip())) >= 0:
             blanks = len(line) - len(line.lstrip())  # a tab, which markdown-it has made spaces
             start = starts[at] + inner
-            places.extend([start] * blanks)
-            places.extend(range(start, start + len(line) - blanks))
+            places += [start] * blanks + [*range(start, start + len(line) - blanks)]
             continue
         start = starts[at] + max(found, 0) if at < len(lines) else (places[-1] + 1 if places else 0)
         places.extend(range(start, start + len(line)))
@@ -275,8 +277,7 @@ def _lines_of_sources(block: _Block, markers: Markers, sources: bool) -> Iterato
 
 def _source(block: _Block, first: int, last: int, markers: Markers) -> Part:
     first, last = trimmed(block.text, first, last)
-    line = block.text[first:last]
-    entry = markers.entry(line)
+    entry = markers.entry(line := block.text[first:last])
     found = (_moved(block, entry, first),) if entry is not None else ()
     return Part(Kind.SOURCES, block.span(first, last), plain_text(line), found, item=block.depth > 0)
 

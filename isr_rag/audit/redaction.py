@@ -281,12 +281,11 @@ def _text(answer: str, gone: list[tuple[int, int]], added: Mapping[int, str]) ->
             lines += [] if emptied else [line]
             continue
         inner = line.rstrip("\r\n")
-        ending = line[len(inner) :]
         kept = (more.get(i, "") + ("" if part[i] else c) for i, c in enumerate(inner))
         left = _EMPTY_MARKS.sub("", "".join(kept) + more.get(len(inner), ""))
         if emptied := bool(_BULLET.fullmatch(left)):
             continue
         indent = line[: len(line) - len(line.lstrip())]
-        lines.append(indent + re.sub(r"(?<=\S)[ \t]{2,}(?=\S)", " ", left.lstrip()).rstrip() + ending)
+        lines.append(indent + re.sub(r"(?<=\S)[ \t]{2,}(?=\S)", " ", left.lstrip()).rstrip() + line[len(inner) :])
     text = re.sub(r"\n{3,}", "\n\n", "".join(lines))
     return text.strip("\r\n") + ("\n" if answer.endswith("\n") and text.strip() else "")

@@ -450,6 +450,8 @@ def test_nothing_goes_out_that_points_to_what_does_not(answer: str, left: str) -
         ("## Does it end?\n\nYes.", ["Does it end? Yes."]),
         ("## Short ones\n\n- The Seine", ["Is it long? Short ones: The Seine"]),
         ("Short ones:\n\nThe Seine", ["Is it long? Short ones: The Seine"]),
+        ("1951.", ["Is it long? 1951."]),
+        ("12.\n\nIt flows.\n\n- 1951.", ["Is it long? 12.", "It flows.", "Is it long? 1951."]),
         ("Absolutely! It flows.", ["Is it long? Absolutely", "It flows."]),
         ("1951. It flows.\n2. Yes.", ["Is it long? 1951.", "It flows.", "Is it long? Yes."]),
         ("Elle est morte :\n\n- She lived in Paris and in Rome.", ["Elle est morte: She lived in Paris and in Rome."]),
