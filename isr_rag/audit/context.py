@@ -23,11 +23,10 @@ _PRONOUN = re.compile(
 )
 _POSSESSIVE = frozenset({"his", "her", "its", "their"})
 _EXPLETIVE = re.compile(
-    r"\bit\s+(?:is|was|has been|may be|might be|can be|seems|appears|takes|follows|turns)\s+"
+    r"(?i)\bit\s+(?:is|was|has been|may be|might be|can be|seems|appears|takes|follows|turns)\s+"
     r"(?:also\s+|not\s+|\w+ly\s+)?"
     r"(?:important|worth|possible|impossible|likely|unlikely|clear|known|believed|estimated|said|thought|reported|"
-    r"necessary|essential|common|difficult|hard|easy|true|that|to|out)\b",
-    re.IGNORECASE,
+    r"necessary|essential|common|difficult|hard|easy|true|that|to|out)\b"
 )
 _NAME = r"[A-ZÀ-Ý][\w.'’&-]*"
 _LINK = r"(?:of|the|de|la|du|von|van|der|den|and|&|for|in|y|al|el|bin|ibn)"
@@ -40,6 +39,7 @@ _NO_SUBJECT = re.compile(
     r"or|so|thus|therefore|overall|according|following|born|despite|under|among|between|over|through|around|about|including)\b",
     re.IGNORECASE,
 )
+_ENDING = re.compile(r"(?<=[^:?])$")  # where a title lacks the colon before what it stands over
 _ARTICLE = re.compile(r"^(?:The|A|An)$")
 _LABEL = re.compile(r"^\w+:\s+")
 _ASIDE = re.compile(r"\s*\([^()]*\)\s*")
@@ -88,7 +88,7 @@ class Context:
         if not titled:
             self.note(text)
         if part.item and part.heading and claim == text and words <= _FRAGMENT and text[-1] not in ".!。":
-            claim = f"{part.heading}: {claim}"
+            claim = f"{_ENDING.sub(':', part.heading)} {claim}"
         return {"claim": claim}
 
     def _enter(self, part: Part) -> None:
@@ -106,7 +106,7 @@ class Context:
         if found is None or _EXPLETIVE.search(text[: found.end() + 60]):
             return text
         if not self.subject:
-            return f"{self._introduced if self.lead else self.heading + ':' * bool(self.heading)} {text}".strip()
+            return f"{self._introduced if self.lead else _ENDING.sub(':', self.heading)} {text}".strip()
         name = self.subject
         if found["before"] and name.startswith(("The ", "A ", "An ")):
             name = name[0].lower() + name[1:]

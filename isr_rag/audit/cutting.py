@@ -162,7 +162,7 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
         if kind is Kind.HEADING:
             titles = {level: title for level, title in titles.items() if level < block.level}
             titles[block.level] = plain = plain_text(block.text)
-            heading = ": ".join(titles.values())  # it is read with each item under it
+            heading = ": ".join(titles.values()).replace(":: ", ": ")  # it is read with each item under it
             heading, sources = heading if len(heading) <= _TITLES else "", bool(_SOURCES.match(plain))
             kind = Kind.STATEMENT if _states(plain) else kind
         if kind is not Kind.STATEMENT:

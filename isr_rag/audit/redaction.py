@@ -219,7 +219,7 @@ def _adrift(statements: Sequence[Statement], places: list[_Place], kept: set[int
         elif one.judged and stays and not (asked and one.claim.startswith(asked)):
             context.note(text)
         elif level < _NO_LEVEL:
-            gone.update(one.claim.split(": "))
+            gone.update(one.claim.rstrip(":").split(": "))
         follows = follows if one.kind in (Kind.GREETING, Kind.MARKS, Kind.QUESTION) else stays
     return found
 
