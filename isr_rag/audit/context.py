@@ -33,11 +33,11 @@ _LINK = r"(?:of|the|de|la|du|von|van|der|den|and|&|for|in|y|al|el|bin|ibn)"
 _SUBJECT = re.compile(rf"^(?:(?:The|A|An|Sir|Dr\.?|Mr\.?|Mrs\.?|Ms\.?)\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
 _NAMES = re.compile(rf"(?:\bthe\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
 _NO_SUBJECT = re.compile(
-    r"^(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|furthermore|moreover|"
+    r"(?i)^(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|furthermore|moreover|"
     r"however|finally|there|this|these|that|those|he|she|it|they|his|her|its|their|we|our|you|your|i|my|if|although|though|"
     r"because|for|with|to|some|many|most|all|both|one|two|three|another|other|such|what|which|who|where|how|yes|no|and|but|"
-    r"or|so|thus|therefore|overall|according|following|born|despite|under|among|between|over|through|around|about|including)\b",
-    re.IGNORECASE,
+    r"or|so|thus|therefore|overall|according|following|born|despite|under|among|between|over|through|around|about|"
+    r"including|here|please|note that)\b"
 )
 _ENDING = re.compile(r"(?<=[^:?])$")  # where a title lacks the colon before what it stands over
 _ARTICLE = re.compile(r"^(?:The|A|An)$")

@@ -451,6 +451,7 @@ def test_nothing_goes_out_that_points_to_what_does_not(answer: str, left: str) -
         ("## Short ones\n\n- The Seine", ["Is it long? Short ones: The Seine"]),
         ("Short ones:\n\nThe Seine", ["Is it long? Short ones: The Seine"]),
         ("1951.", ["Is it long? 1951."]),
+        ("Here are the rivers. They were long.", ["Here are the rivers.", "They were long."]),
         ("# Dams:\n\n## The old:\n\nIt is high.", ["Dams: The old: It is high."]),
         ("## What does it do?\n\nIt flows.", ["What does it do? It flows."]),
         ("## Short ones:\n\n- Paris has it", ["Short ones: Paris has it"]),
