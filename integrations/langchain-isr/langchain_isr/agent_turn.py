@@ -59,7 +59,8 @@ _NUMBER = re.compile(
 )
 
 _OF_THE_PROVIDER = re.compile(
-    r"citation|server_tool\w*|(?!(?:invalid_|custom_)?tool_call|tool_use|function_call)\w*(?:search|tool|_call|_result)\w*"
+    r"\w*citation\w*|server_tool\w*|"
+    r"(?!(?:invalid_|custom_)?tool_call|tool_use|function_call)\w*(?:search|tool|_call|_result)\w*"
 )
 """Types of what a message holds of searches that a provider made; calls of the agent's own tools are none."""
 
@@ -323,8 +324,9 @@ def _searched(response: ModelResponse[Any]) -> bool:
     said = [message for message in response.result if isinstance(message, AIMessage)]
     blocks = [cast(dict[str, Any], block) for message in said for block in message.content_blocks]
     kinds = [str(block["type"]) for block in blocks]
-    kinds += [str((block.get("value") or {}).get("type")) for block in blocks if block["type"] == "non_standard"]
-    kinds += [str(note.get("type")) for block in blocks for note in block.get("annotations") or []]
+    held = [block.get("value") for block in blocks if block["type"] == "non_standard"]
+    held += [note for block in blocks for note in block.get("annotations") or []]
+    kinds += [str(one.get("type")) for one in held if isinstance(one, dict)]
     return any(_OF_THE_PROVIDER.fullmatch(kind) for kind in kinds)
 
 

@@ -1190,6 +1190,7 @@ SEARCHED: dict[str, Any] = {
     "a call of another kind": {"type": "web_search_call", "id": "s"},
     "a result of another kind": {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
     "a citation": {"type": "text", "text": "", "annotations": [{"type": "citation", "url": "https://example.org"}]},
+    "a citation of another kind": {"type": "text", "text": "", "annotations": [{"type": "url_citation", "url": "x"}]},
 }
 
 
@@ -1207,6 +1208,7 @@ def test_a_search_of_the_provider_counts_as_one(how: str) -> None:
 def test_what_a_model_thinks_is_no_search() -> None:
     thought: Any = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "refusal", "refusal": "No."}]
     thought += [
+        {"type": "text", "text": "", "annotations": ["none"]},
         {"type": "tool_use", "id": "c", "name": "clock", "input": {}},
         {"type": "function_call", "name": "clock"},
     ]
