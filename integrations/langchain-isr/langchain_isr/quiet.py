@@ -140,8 +140,8 @@ def refuse_telling(draft: object) -> None:
 
     Raises:
         ConfigurationError: for a `RunnableWithMessageHistory`, a chain with a memory, a graph with a store of its own,
-            one with a checkpointer or a cache that a function calls, what prints (`debug`, `verbose`), or handlers and
-            listeners that are no tracers, of the draft itself or anywhere inside it.
+            one with a checkpointer or a cache that a function calls or the object of a method holds, what prints
+            (`debug`, `verbose`), or handlers and listeners that are no tracers, of the draft itself or anywhere inside.
     """
     for part, called in _parts(draft, set()):
         own = vars(part)
@@ -159,8 +159,9 @@ def refuse_telling(draft: object) -> None:
             )
         if called and "checkpointer" in own and (own["checkpointer"] or own.get("cache") is not None):
             raise ConfigurationError(
-                "a function of the draft calls a graph with a checkpointer or a cache of its own, which on a thread of "
-                "its own keeps what is undecided yet: make it a step of the draft, or compile it without"
+                "a function of the draft calls, or the object of its method holds, a graph with a checkpointer or a "
+                "cache of its own, which on a thread of its own keeps what is undecided yet: make it a step of the "
+                "draft, or compile it without; one that the draft does not call is to be held elsewhere"
             )
         callbacks = own.get("callbacks") or (own.get("config") or {}).get("callbacks") or []
         handlers = callbacks.handlers if isinstance(callbacks, BaseCallbackManager) else callbacks

@@ -448,8 +448,16 @@ def test_a_function_that_calls_a_graph_on_a_thread_of_its_own_leaves_nothing_the
     def called(state: Any) -> str:
         return str(graph.invoke({"question": state["question"]}, {"configurable": {"thread_id": "own"}})["text"])
 
-    with pytest.raises((ConfigurationError, ValidationError), match="compile it without"):
-        watch.stream(HOSTS[host](watch, RunnableLambda(called), FATES["abstains"]), ASKED)
+    class Service:
+        def __init__(self) -> None:
+            self.graph = graph
+
+        def called(self, state: Any) -> str:
+            raise AssertionError("nothing may be drafted")
+
+    for draft in (RunnableLambda(called), RunnableLambda(Service().called)):
+        with pytest.raises((ConfigurationError, ValidationError), match=r"its method holds.*compile it without"):
+            watch.stream(HOSTS[host](watch, draft, FATES["abstains"]), ASKED)
     bound = graph.with_config(configurable={"thread_id": "own"}) | TEXT
     watch.stream(HOSTS[host](watch, bound, FATES["abstains"]), ASKED)
     assert watch.clean() and "cannot answer" in watch.text()
