@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isr_rag import Chunk, ISRGate, Sufficient, Supported
+from isr_rag import Action, Chunk, Decision, ISRGate, Sufficient, Supported
 from isr_rag.core.scorer import Scorer, ScoreRequest
 from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError
 from isr_rag.gate.defaults import default_reference
@@ -113,6 +113,24 @@ def test_the_order_of_the_chunks_changes_nothing(scorer: Scorer) -> None:
     first = q([0, 1, 2, 3])  # computes the chunks' states, which the scorer keeps
     assert np.array_equal(q([0, 1, 2, 3]), q([3, 1, 0, 2]))
     assert np.allclose(first, q([3, 1, 0, 2]), atol=1e-4), "kept states differ by rounding only"
+
+
+def test_long_evidence_in_any_order_alone_or_beside_others_gives_one_decision() -> None:
+    """More than is read, and more than goes into one step of the network."""
+    gate, claim = ISRGate(), "Marie Curie was born in Warsaw."
+    topics = ["harbours", "bridges", "valleys", "forests", "castles", "museums", "markets", "rivers"]
+    chunks = [f"Notes of the survey on {topic}: nothing was found. " * (6 + n) for n, topic in enumerate(topics)]
+    chunks += ["Marie Curie was born in Warsaw in 1867.", "Pierre Curie was born in Paris in 1859."]
+    orders = [chunks, chunks[::-1], chunks[5:] + chunks[:5]]
+    alone: list[Decision] = []
+    for order in orders:
+        scorer = embedded.embedded_scorer(keep_states=False)
+        alone.append(ISRGate(scorer, default_reference()).decide(order, claim=claim))
+    others = [{"evidence": [f"{n} is a number."] * n, "claim": f"{n} is odd."} for n in range(1, 4)]
+    together = gate.decide_batch([*others, *({"evidence": order, "claim": claim} for order in orders)])[3:]
+    again = gate.decide_batch([{"evidence": order, "claim": claim} for order in orders])
+    assert alone[0].focus is not None and {one.action for one in (*alone, *together, *again)} == {Action.ANSWER}
+    assert [one.q_bar for one in (*alone, *together, *again)] == pytest.approx([alone[0].q_bar] * 9, abs=1e-4)
 
 
 def test_a_batch_gives_what_each_item_gives_alone(scorer: Scorer) -> None:
