@@ -62,7 +62,7 @@ _LONGEST = 200
 """Characters of a place or a message that a validation error repeats."""
 
 
-_OF_A_DOCUMENT = 24 * 2**20
+_OF_A_DOCUMENT = 20 * 2**20
 """Bytes of memory that reading one may take beside the library that reads it: with that, below 100 MB."""
 _CHUNKS_OF_A_DOCUMENT = 20_000
 
