@@ -234,7 +234,9 @@ def _block_of(kind: Kind, answer: str, starts: list[int], lines: list[str], firs
 def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, depth: int) -> _Block:
     """A block of running text; each of its lines is found in the answer's line, after list and quote marks."""
     places: list[int] = []
-    first, content = token.map[0], token.content
+    content, (first, end) = token.content, token.map
+    begin = content.split("\n", 1)[0].lstrip()  # lines of a form feed and the like before it are not in the content
+    first = next((at for at in range(first, min(end, len(lines))) if begin in lines[at]), first)
     for number, line in enumerate(content.split("\n")):
         if number:
             places.append(places[-1] + 1 if places else starts[first])

@@ -332,6 +332,14 @@ def test_a_line_that_a_tab_indents_is_found_whole() -> None:
     assert [text[slice(*part.span)] for part in cut(text, Markers((), text))][1] == "She studied long in Texas."
 
 
+@pytest.mark.parametrize("blank", ["\f", "\x0b", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"])
+@pytest.mark.parametrize("mark", ["", "> ", "- "])
+def test_a_line_of_other_blanks_does_not_move_what_follows(blank: str, mark: str) -> None:
+    more = "  " if mark == "- " else mark
+    answer = f"{mark}{blank}\n{more}The Seine is long.\n{more}The Rhine is short."
+    assert [text for _, text in told(answer)] == ["The Seine is long.", "The Rhine is short."]
+
+
 def test_an_item_that_is_the_number_of_its_line_is_found_behind_it() -> None:
     text = "1. 1\n2. 2\n> 3. 3"
     assert [part.span for part in cut(text, Markers((), text))] == [(3, 4), (8, 9), (15, 16)]
