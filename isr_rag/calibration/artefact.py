@@ -36,11 +36,16 @@ _ORDERED = ("orderings", "m", "bands", "seed")
 class Fingerprint:
     """What a calibration was fitted for. A gate with other settings must not use it. None in a field means any.
 
-    Attributes: scorer: identity of the scorer (or of the verifier) whose scores were calibrated. orderings: family
-    of orderings. m: number of orderings behind each mean score. max_words: words of evidence read at most; None:
-    all of it. bands: number of bands of the `banded` family. seed: seed of the orderings. languages: ISO 639-1
-    codes of the languages of the labelled items; empty: unknown, so no language is refused. clip: the gate's upper
-    limit of each budget term, on which its Learn-then-Test thresholds depend. convention: `safe` or `paper`.
+    Attributes:
+        scorer: identity of the scorer (or of the verifier) whose scores were calibrated.
+        orderings: family of orderings.
+        m: number of orderings behind each mean score.
+        max_words: words of evidence read at most; None: all of it.
+        bands: number of bands of the `banded` family.
+        seed: seed of the orderings.
+        languages: ISO 639-1 codes of the languages of the labelled items; empty: unknown, so no language is refused.
+        clip: the gate's upper limit of each budget term, on which its Learn-then-Test thresholds depend.
+        convention: `safe` or `paper`.
     """
 
     scorer: str
@@ -122,11 +127,14 @@ class LoopCalibration:
 class PredicateCalibration:
     """The calibration of one predicate's scores.
 
-    Attributes: bins: one for each range of chunks read, ascending and apart. n_true: labelled items for which the
-    predicate holds. n_false: labelled items for which it does not. data_sha256: hash of the labelled scores that it
-    was fitted on. metrics: figures that whoever fitted it adds, by name; plain numbers. loops: calibrated
-    acquisition loops, by their number of rounds. close: weight of the best chunk read alone in the score, from 0
-    (chunks need not be read alone) to 1.
+    Attributes:
+        bins: one for each range of chunks read, ascending and apart.
+        n_true: labelled items for which the predicate holds.
+        n_false: labelled items for which it does not.
+        data_sha256: hash of the labelled scores that it was fitted on.
+        metrics: figures that whoever fitted it adds, by name; plain numbers.
+        loops: calibrated acquisition loops, by their number of rounds.
+        close: weight of the best chunk read alone in the score, from 0 (chunks need not be read alone) to 1.
     """
 
     bins: tuple[BinCalibration, ...]
