@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
@@ -75,16 +76,18 @@ class OutputError(ISRError, ValueError):
 
 
 class MissingDependencyError(ISRError, ImportError):
-    """A dependency is not installed; the message names the extra, or the distribution, that installs it."""
+    """A dependency is not installed, or cannot be imported; the message names what installs it."""
 
-    def __init__(self, feature: str, package: str, extra: str | None, distribution: str = "isr-rag") -> None:
+    def __init__(
+        self, feature: str, package: str, extra: str | None, distribution: str = "isr-rag", failed: str = ""
+    ) -> None:
         super().__init__(
-            f"{feature} needs the package {package!r}, which is not installed. "
+            f"{feature} needs the package {package!r}, which {failed or 'is not installed'}. "
             f"Install it with: {install_command(extra, distribution)}"
         )
-        self._given = feature, package, extra, distribution
+        self._given = feature, package, extra, distribution, failed
 
-    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str | None, str]]:
+    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str | None, str, str]]:
         return type(self), self._given
 
 
@@ -96,7 +99,10 @@ def needed_for(feature: str, extra: str) -> Generator[None, None, None]:
     except MissingDependencyError:
         raise
     except ImportError as error:
-        raise MissingDependencyError(feature, error.name or str(error), extra) from error
+        package = (error.name or str(error)).partition(".")[0]
+        there = not isinstance(error, ModuleNotFoundError) or sys.modules.get(package) is not None
+        failed = f"is there but fails to import ({error})" if there else ""
+        raise MissingDependencyError(feature, package, extra, failed=failed) from error
 
 
 def install_command(extra: str | None, distribution: str = "isr-rag") -> str:

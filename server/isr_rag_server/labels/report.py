@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from isr_rag._util.files import write_atomically
 from isr_rag.calibration.errors import CalibrationError
-from isr_rag.errors import needed_for
+from isr_rag.errors import OutputError, needed_for
 from isr_rag_server.figures import (
     BLUE,
     GREY,
@@ -184,15 +183,25 @@ def write_release(log: ShadowLog, plan: Plan, path: Path, *, h_stars: Sequence[f
     Returns:
         Whether anything is released; if not, an earlier release there for this gate and predicate is withdrawn: its
         file is removed.
+
+    Raises:
+        OutputError: if a calibration of another kind, gate or predicate is there.
     """
     found = release(log, [assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})])
-    if found is not None:
-        found.save(path)
-    elif path.is_file():
-        with suppress(CalibrationError):  # another kind of calibration, which stays
+    if not path.exists():
+        own = True
+    else:
+        try:
             earlier = Release.load(path)
-            if (earlier.scored_by, earlier.predicate) == (log.scored_by, plan.predicate):
-                path.unlink()
+            own = (earlier.scored_by, earlier.predicate) == (log.scored_by, plan.predicate)
+        except CalibrationError:
+            own = False
+    if found is not None:
+        if not own:
+            raise OutputError(f"{path} is another calibration: write this one into another folder")
+        found.save(path)
+    elif own:
+        path.unlink(missing_ok=True)
     return found is not None
 
 

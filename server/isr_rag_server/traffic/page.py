@@ -138,10 +138,11 @@ def _loudness(shift: Shift | None) -> str:
 
 
 def _complaints(report: Report) -> str:
-    if not report.bad_lines:
+    if not report.complaints:
         return ""
     listed = "".join(f"<li>{escaped(line)}</li>" for line in report.complaints)
-    return f"<p class=bad>{report.bad_lines} lines of the log could not be read</p><ul class=faint>{listed}</ul>"
+    unread = f"<p class=bad>{report.bad_lines} lines of the log could not be read</p>" if report.bad_lines else ""
+    return f"{unread}<ul class=faint>{listed}</ul>"
 
 
 def _course(report: Report) -> list[str]:

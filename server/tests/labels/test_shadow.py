@@ -19,7 +19,7 @@ from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError
 from isr_rag.cli.factory import calibrated_reference
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.settings import Orderings, Rule
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import ConfigurationError, InvalidInputError, OutputError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_server.labels import ShadowLog, assess, card, collect, plan_cuts, release, shadow_report, write_release
@@ -393,6 +393,22 @@ def test_what_is_no_longer_released_is_withdrawn(labelled: tuple[World, ShadowLo
     assert not write_release(log, plan, tmp_path / "c.json") and not (tmp_path / "c.json").exists()
     (tmp_path / "c.json").write_text('{"format": "another calibration"}', "utf-8")
     assert not write_release(log, plan, tmp_path / "c.json") and (tmp_path / "c.json").exists()
+
+
+def test_a_release_never_overwrites_another_calibration(tmp_path: Path) -> None:
+    world = World(400)
+    _, log = collected(world, tmp_path / "t.sqlite3")
+    plan = plan_cuts(log, CLAIM)
+    log.label({id: 1 for id in assess(log, plan, count=400).next})
+    there = tmp_path / "calibration.json"
+    assert write_release(log, plan, there) and write_release(log, plan, there)  # its own is renewed
+    replace(Release.load(there), predicate="sufficient/1").save(tmp_path / "other.json")
+    there.write_text('{"format": "another calibration"}', "utf-8")
+    for path in (there, tmp_path / "other.json"):
+        kept = path.read_bytes()
+        with pytest.raises(OutputError, match="another folder"):
+            write_release(log, plan, path)
+        assert path.read_bytes() == kept
 
 
 def test_a_small_log_is_reported_without_a_comparison(tmp_path: Path) -> None:

@@ -186,6 +186,16 @@ def test_a_label_counts_once_for_the_last_decision_with_its_id(tmp_path: Path) -
     assert report_of(read).risks[0].labelled == 1
 
 
+def test_labels_of_no_line_of_the_log_are_named(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", rows([0.95, 0.2]))
+    labels = write(tmp_path / "labels.jsonl", [{"id": id, "label": 1} for id in (0, "1", "x")])
+    report = report_of(read_log(log, labels))
+    assert report.complaints == ("2 of 3 labels have an id that is not in the log, the first of them '1'",)
+    write_report(report, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert "2 of 3 labels" in page and "could not be read" not in page
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
