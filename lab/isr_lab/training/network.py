@@ -97,6 +97,7 @@ class PeftNetwork:
         nf4: bool = False,
     ) -> None:
         from peft import LoraConfig, get_peft_model
+        from peft.tuners.lora import LoraLayer
         from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -124,6 +125,9 @@ class PeftNetwork:
             task_type="CAUSAL_LM",
         )
         self.model: Any = get_peft_model(model, lora)
+        for module in self.model.modules():
+            if isinstance(module, LoraLayer):
+                module.cast_input_dtype_enabled = False  # autocast takes the small weights down, not all inputs up
         for parameter in self.parameters():
             parameter.data = parameter.data.float()
             parameter.grad = torch.zeros_like(parameter)
