@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 
 from langgraph.store.base import BaseStore, Op, PutOp, Result
 
 
 class ReadOnlyStore(BaseStore):
-    """Reads from another store; what is written goes nowhere.
+    """Reads copies from another store; what is written, to it or into what was read, goes nowhere.
 
     Args:
         store: the store to read from.
@@ -34,6 +35,6 @@ def _reads(ops: Sequence[Op]) -> list[Op]:
 
 
 def _in_place(ops: Sequence[Op], found: list[Result]) -> list[Result]:
-    """A result for every operation, in its place: None for those that write."""
-    rest = iter(found)
+    """A copy of the result for every operation, in its place: None for those that write."""
+    rest = iter(deepcopy(found))
     return [None if isinstance(op, PutOp) else next(rest) for op in ops]

@@ -149,6 +149,14 @@ async def aremembering(state: Any) -> str:
     return SECRET
 
 
+def scribbling(state: Any) -> str:
+    if store := get_store():
+        for item in (store.get(("drafts",), "first"), *store.search(("drafts",))):
+            if item is not None:
+                item.value["text"] = SECRET
+    return SECRET
+
+
 def speaks(text: Any = SECRET) -> ScriptedModel:
     return ScriptedModel(reply=lambda messages: text)
 
@@ -197,6 +205,7 @@ DRAFTS: dict[str, Callable[[Watch], Any]] = {
     "an agent": lambda watch: AS_MESSAGES | create_agent(speaks(), [], checkpointer=watch.savers[1]) | LAST,
     "a writer": lambda watch: RunnableLambda(writing, afunc=awriting),
     "a writer into the store": lambda watch: RunnableLambda(remembering, afunc=aremembering),
+    "a writer into what the store holds": lambda watch: RunnableLambda(scribbling),
     "parallel branches": lambda watch: RunnableParallel(a=PROMPTED | speaks(), b=inner()) | itemtext("a"),
     "retries": lambda watch: unreliable(),
     "a custom event": lambda watch: RunnableLambda(telling, afunc=atelling),
