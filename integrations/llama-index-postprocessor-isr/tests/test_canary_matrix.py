@@ -29,7 +29,7 @@ from llama_index.core.workflow import Context, Event, JsonSerializer, StartEvent
 from llama_parts import DraftingLLM, ScriptedLLM, TopKRetriever, fixed, node, recorded
 from pydantic import BaseModel, Field, field_validator
 
-from isr_rag.errors import InvalidInputError, ISRError, RetrieverFailedError
+from isr_rag.errors import ConfigurationError, InvalidInputError, ISRError, RetrieverFailedError
 from isr_rag.references import Case
 from llama_index.postprocessor.isr import (
     AbstainedError,
@@ -635,6 +635,16 @@ def test_an_agent_is_not_started_with_another_message_than_is_judged() -> None:
     with pytest.raises(InvalidInputError, match="start_event"):
         asyncio.run(GatedAgent(agent(SECRET), gate=fixed(1.0)).run(QUESTION, start_event=event))
     assert str(asyncio.run(GatedAgent(agent(GOOD), gate=fixed(1.0)).run(QUESTION, start_event=None))) == GOOD
+
+
+@pytest.mark.parametrize("made", [{"output_cls": Answer}, {"structured_output_fn": lambda messages: Answer(text="")}])
+@pytest.mark.parametrize("place", ["the agent", "a workflow", "an agent in a workflow"])
+def test_an_agent_is_refused_whose_structured_output_nobody_judges(made: Any, place: str) -> None:
+    drafting: Any = FunctionAgent(llm=ScriptedLLM(asks=[]), **(made if "agent" in place else {}))
+    if place != "the agent":
+        drafting = AgentWorkflow(agents=[drafting], **(made if place == "a workflow" else {}))
+    with pytest.raises(ConfigurationError, match="leave out output_cls"):
+        GatedAgent(drafting, gate=fixed(1.0))
 
 
 def test_parallel_runs_of_one_conversation_release_each_what_was_judged() -> None:

@@ -65,7 +65,8 @@ class GatedAgent:
     ```
 
     Args:
-        agent: a `FunctionAgent`, `ReActAgent` or `AgentWorkflow` with an `evidence_tool` among its tools.
+        agent: a `FunctionAgent`, `ReActAgent` or `AgentWorkflow` with an `evidence_tool` among its tools, and without
+            structured output, which is made after the answer and which nobody would judge.
         gate: decides; the embedded model with its shipped calibration by default.
         without_evidence: what becomes of an answer (to a greeting) where no tool was called, in this run or an earlier
             one of the conversation: `"abstain"`, or `"pass"` to let it out ungated. The conversation's context says
@@ -74,7 +75,8 @@ class GatedAgent:
         condense: rewrites a follow-up, instead of the agent's LLM.
 
     Raises:
-        ConfigurationError: for another `without_evidence`, or a gate that could never answer.
+        ConfigurationError: for another `without_evidence`, an agent with structured output, or a gate that could never
+            answer.
         InvalidTypeError: if `gate` is not a gate of `isr_rag`.
     """
 
@@ -89,6 +91,12 @@ class GatedAgent:
     ) -> None:
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
+        for one in [agent, *agent.agents.values()] if isinstance(agent, AgentWorkflow) else [agent]:
+            if one.output_cls is not None or one.structured_output_fn is not None:
+                raise ConfigurationError(
+                    f"{type(one).__name__} makes a structured output of its answer, which nobody would judge and which "
+                    "may be quoted in warnings: leave out output_cls and structured_output_fn"
+                )
         self._agent, self._without_evidence, self._message = agent, without_evidence, message
         self._gate, self._condense = gate_for("after", gate), condense
         root = agent.agents[agent.root_agent] if isinstance(agent, AgentWorkflow) else agent
