@@ -31,6 +31,8 @@ _BACK = re.compile(  # what begins with these refers to what is said before
     r"(?:both|neither|nor|so|if (?:so|not)|as a (?:result|consequence)|the (?:former|latter|same))\b",
     re.IGNORECASE,
 )
+_LEADS = re.compile(r"[:：][\s*_~`\"'”’)»]*\Z")  # what ends so introduces the next part
+_BRACKETED = re.compile(r"\[[^\[\]]*\]")
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
 _NO_LEVEL = 7  # that of words that are no heading, such as the lead of a list
 _INDENT = 200  # characters of a line in which the marks before its words are looked for
@@ -90,12 +92,11 @@ def redact(
     places = _placed(answer, statements)
     adrift = _adrift(statements, places, kept, question)
     kept -= adrift
-    adrift |= {i for i in kept if YES_OR_NO.fullmatch(statements[i].text) and i + 1 not in kept}
-    kept -= adrift
     away = {i: one for i, one in enumerate(statements) if one.states_something and i not in kept | adrift}
     left_out = [LeftOut(i, one.text, _reason(one, h_star, threshold)) for i, one in away.items()]
-    beside = [*adrift, *_beside(statements, places, kept)]
-    left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in beside]
+    adrift |= _beside(statements, places, kept)
+    left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in adrift]
+    kept -= adrift
     left_out.sort(key=lambda one: one.statement)
     citing = [statements[i] for i in sorted(kept) if cite and statements[i].citations]
     uncited = [one for one in citing if all(marker.status is not MarkerStatus.RIGHT for marker in one.markers)]
@@ -224,10 +225,10 @@ def _adrift(statements: Sequence[Statement], places: list[_Place], kept: set[int
     return found
 
 
-def _beside(statements: Sequence[Statement], places: Sequence[_Place], kept: Collection[int]) -> list[int]:
-    """Headings and leads of lists under which nothing is kept, and sources that nothing kept refers to."""
+def _beside(statements: Sequence[Statement], places: Sequence[_Place], kept: Collection[int]) -> set[int]:
+    """Headings and leads under which nothing is kept, what introduces what is not, and sources that none refers to."""
     used = {marker.chunk for i in kept for marker in statements[i].markers if marker.text} - {None}
-    found: list[int] = []
+    found: set[int] = set()
     cited = False  # whether the sources that follow at once are kept
     # from the end: for each level, whether something is kept before the next heading of this level or a higher one
     below = [False] * (_NO_LEVEL + 1)
@@ -239,10 +240,16 @@ def _beside(statements: Sequence[Statement], places: Sequence[_Place], kept: Col
         while lists and lists[-1][0] > depth:
             listed, inner = level == _NO_LEVEL, lists.pop()[1] or inner
         named = one.kind is Kind.SOURCES and bool(used & {marker.chunk for marker in one.markers})
-        if i in kept:
+        leads = _LEADS.search(_BRACKETED.sub("", one.text)) and level == _NO_LEVEL and not (listed and inner)
+        before = i + 1 < len(statements) and (
+            i + 1 in found or (statements[i + 1].states_something and i + 1 not in kept)
+        )
+        if before and (leads or (i in kept and YES_OR_NO.fullmatch(one.text))):
+            found.add(i)
+        elif i in kept:
             below = [True] * len(below)
         elif (title and not (inner if listed else below[level] or cited)) or (one.kind is Kind.SOURCES and not named):
-            found.append(i)
+            found.add(i)
         if level < _NO_LEVEL or title:
             below[level:] = [False] * (len(below) - level)
         # a lead is judged with the beginnings of the items, and with nothing else of them

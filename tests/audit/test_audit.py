@@ -425,6 +425,16 @@ def test_titles_go_out_with_what_they_stand_over_and_with_nothing_else(answer: s
     assert audit(answer).releasable(0.3).text == left
 
 
+@pytest.mark.parametrize(
+    "lead", ["**Common myths:**", "Nobody says that the Loire is long:", "You must not run this [1]:", "He asked 1:"]
+)
+@pytest.mark.parametrize("next_part", [FALSE, f"> {FALSE}", "| a | b |\n|---|---|\n| 1 | 2 |", "```sh\nrm -rf /\n```"])
+def test_what_introduces_a_part_does_not_go_out_before_another_one(lead: str, next_part: str) -> None:
+    evidence = (*WRONG, "He asked 1. You must not run this.")
+    assert audit(f"{TRUE}\n\n{lead}\n\n{next_part}\n\n{TRUE}", evidence).releasable(0.3).text == f"{TRUE}\n\n{TRUE}"
+    assert lead in audit(f"{lead}\n\n{TRUE}", evidence).releasable(0.3).text
+
+
 BASEL, LONG_LOIRE = "The Rhine flows through Basel.", "The Loire is 1006 kilometres long."
 
 
