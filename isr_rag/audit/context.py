@@ -14,7 +14,7 @@ from isr_rag.audit.cutting import BARE_ANSWER, Part
 from isr_rag.audit.statement import VERB
 from isr_rag.core.work import Item
 
-_FRAGMENT = 6  # words of the longest list item that is read with its heading
+_FRAGMENT = 6  # words of the longest list item with a verb that is read with its heading
 
 _PRONOUN = re.compile(
     r"^(?P<before>(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"
@@ -87,8 +87,9 @@ class Context:
         claim = text if titled else self.resolved(text)
         if not titled:
             self.note(text)
-        if part.item and part.heading and claim == text and words <= _FRAGMENT and text[-1] not in ".!。":
-            claim = f"{_ENDING.sub(':', part.heading)} {claim}"
+        if part.item and part.heading and claim == text and text[-1] not in ".!。":
+            short = words <= _FRAGMENT or not VERB.search(text)
+            claim = f"{_ENDING.sub(':', part.heading)} {claim}" if short else claim
         return {"claim": claim}
 
     def _enter(self, part: Part) -> None:
@@ -97,6 +98,7 @@ class Context:
             self.heading, self.subject, self.lead = part.heading, "", ""
         if part.lead != self.lead:
             self.subject = self._before = self._before if self.lead else self.subject
+            self.lead = ""
             self._introduced, self.lead = self.resolved(part.lead), part.lead
             self.subject = "" if part.lead else self.subject
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from isr_rag._util.text import SURROGATE, Span, sentence_spans, trimmed
 from isr_rag.audit.markers import Found, Markers
-from isr_rag.audit.statement import Kind, may_state
+from isr_rag.audit.statement import VERB, Kind, may_state
 from isr_rag.core.evidence import one_line, words
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ _YES_OR_NO_ASKED = re.compile(
     r"should|may|might|must|has|have|had|am)(?:n['’]t)?\b(?!\s+you\b)",
     re.IGNORECASE,
 )
+BOLD = 7
+"""The level of a heading that is a line in bold."""
+TITLE = re.compile(r"(\*\*|__)(?=\S)[^*_\n]*[^*_\n\s.:!?。…](?:\1)")
+"""A heading in bold; what ends with a full stop or colon is none."""
 YES_OR_NO = re.compile(
     r"[\s*_]*(?:(?:yes|no|nope|yeah)[*_]*\s*(?:[,;:!–—]|-(?=\s))|(?:correct|incorrect|right|wrong|true|false)[*_]*[,;!])"
     r"[\s*_]*",
@@ -154,7 +158,8 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
     """The parts of an answer in their order; a yes or no before a sentence is one where something was `asked`."""
     parts: list[Part] = []
     heading, sources, titles, leads = "", False, dict[int, str](), dict[int, str]()
-    for block in _blocks(answer):
+    for block, below in pairwise([*_blocks(answer), None]):
+        assert block is not None
         bare = re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
         kind = Kind.FORMULA if block.kind is Kind.STATEMENT and _FORMULA.fullmatch(bare) else block.kind
         leads = {depth: plain for depth, plain in leads.items() if depth < block.depth}
@@ -169,6 +174,7 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
             parts.append(_whole(block, kind, markers))
             continue
         end = block.places[len(block.text.rstrip()) - 1]
+        listed = below and below.depth > block.depth and (heading or not block.level) and not _ended(block.text)
         sources = sources or bool(_SOURCES.match(plain_text(block.text.split("\n", 1)[0])))
         for number, (first, last) in enumerate(_lines_of_sources(block, markers, sources)):
             if number % 2:
@@ -178,19 +184,25 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
                 if _SOURCES.match(part.plain):
                     sources = True
                     part = Part(Kind.HEADING, part.span, part.plain, part.markers)
-                elif part.kind is Kind.STATEMENT and part.plain.endswith(":") and part.span[1] >= end:
+                elif part.kind is Kind.STATEMENT and part.span[1] >= end and (part.plain.endswith(":") or listed):
                     # it ends its block, and so introduces a list, which may be one in another
-                    leads[block.depth] = part.plain
+                    leads[block.depth] = part.plain if VERB.search(part.plain) else f"{part.plain.rstrip(':')}:"
                     part = Part(Kind.HEADING, part.span, part.plain, part.markers, lead=lead, heading=heading)
                 else:
                     part = replace(part, lead=lead, heading=heading)
                 parts.append(part)
     return [
         replace(one, kind=kind_of(one.plain))  # it introduces no list that it is read with
-        if one.kind is Kind.HEADING and _states(one.plain) and (after is None or not after.lead.endswith(one.plain))
+        if one.kind is Kind.HEADING
+        and _states(one.plain)
+        and (after is None or not f"{after.lead}:".endswith((f"{one.plain}:", f"{one.plain}::")))
         else one
         for one, after in zip(parts, [*parts[1:], None], strict=False)
     ]
+
+
+def _ended(plain: str) -> bool:
+    return plain.rstrip("\"'”’)»*: ").endswith((".", "!", "?", "。", "…"))
 
 
 def _states(plain: str) -> bool:
@@ -249,6 +261,7 @@ def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, dept
             continue
         start = starts[at] + max(found, 0) if at < len(lines) else (places[-1] + 1 if places else 0)
         places.extend(range(start, start + len(line)))
+    level = level or BOLD * bool(not depth and TITLE.fullmatch(content))
     return _Block(Kind.HEADING if level else Kind.STATEMENT, content, tuple(places), depth, level)
 
 

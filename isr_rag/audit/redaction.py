@@ -13,7 +13,7 @@ from typing import Any, cast
 from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
 from isr_rag.audit.context import Context
-from isr_rag.audit.cutting import YES_OR_NO
+from isr_rag.audit.cutting import BOLD, TITLE, YES_OR_NO
 from isr_rag.audit.statement import Kind, MarkerStatus, Statement, Verdict
 from isr_rag.core.bounds import TOLERANCE, settled_by, weigh
 from isr_rag.core.decision import Action, Decision, Reason
@@ -23,6 +23,7 @@ from isr_rag.core.settings import Settings
 _BEGIN = re.compile(r"(?P<indent>[> \t]*)(?:(?P<item>[-*+]|\d{1,9}[.)])[> \t]+)*(?:(?P<h>#{1,6})\s+)?[*_~\"“‘(\[`]*")
 _BULLET = re.compile(r"(?:[-*+>#]|\d{1,9}[.)]|\s)*")
 _UNDERLINED = re.compile(r"[*_ \t]*\r?\n[> \t]*=+[ \t]*$", re.MULTILINE)
+_ALONE = re.compile(r"[ \t]*(?:\r?\n[> \t]*(?:[-*+\r\n]|\d{1,9}[.)]|\Z)|\Z)")  # what follows a line that is a heading
 _ORPHAN = re.compile(r"[> \t]*(?:>|=+|-+)")  # a line that nothing is left above
 _STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
 _BACK = re.compile(  # what begins with these refers to what is said before
@@ -34,7 +35,7 @@ _BACK = re.compile(  # what begins with these refers to what is said before
 _LEADS = re.compile(r"[:：][\s*_~`\"'”’)»]*\Z")  # what ends so introduces the next part
 _BRACKETED = re.compile(r"\[[^\[\]]*\]")
 _EMPTY_MARKS = re.compile(r"\*{4}|_{4}|~{4}")
-_NO_LEVEL = 7  # that of words that are no heading, such as the lead of a list
+_NO_LEVEL = BOLD + 1  # that of words that are no heading, such as the lead of a list
 _INDENT = 200  # characters of a line in which the marks before its words are looked for
 _SHOWN = 90  # characters of a statement on one line of a terminal
 _Place = tuple[int, float, bool]
@@ -196,6 +197,8 @@ def _placed(answer: str, statements: Sequence[Statement]) -> list[_Place]:
         at = begin.end("indent") if begin["item"] is None else begin.start("item")
         depth = len(answer[start:at].expandtabs(4)) - 0.5 * (begin["item"] is None)
         level = len(begin["h"] or "") or (1 if _UNDERLINED.match(answer, last) else _NO_LEVEL)
+        alone = begin["item"] is None and begin.end() == first and _ALONE.match(answer, last)
+        level = BOLD if level == _NO_LEVEL and alone and TITLE.fullmatch(answer, first, last) else level
         places.append((level, depth, begin.end() == first))
     return places
 

@@ -435,6 +435,34 @@ def test_what_introduces_a_part_does_not_go_out_before_another_one(lead: str, ne
     assert lead in audit(f"{lead}\n\n{TRUE}", evidence).releasable(0.3).text
 
 
+@pytest.mark.parametrize(
+    ("answer", "claims"),
+    [
+        (
+            "It is never\n- safe\n- cheap\n\nIt is often\n\n1. loud",
+            ["It is never safe", "It is never cheap", "It is often loud"],
+        ),
+        ("✅ Pros\n- Fast\n\n❌ Cons\n- Loud\n", ["✅ Pros: Fast", "❌ Cons: Loud"]),
+        ("**Not allowed**\n\n- Pets", ["Not allowed: Pets"]),
+        ("## Not allowed\n\n- Pets", ["Not allowed: Pets"]),
+        ("- **Cost**\n  - high\n- **Age**\n  - old", ["Cost: high", "Age: old"]),
+        (
+            "**Banned**\n- Damage by tenants to the carpets in winter",
+            ["Banned: Damage by tenants to the carpets in winter"],
+        ),
+        ("**Costs**\n\nIt was dear.\n\n**Past**\n\nIt fell.", ["Costs: It was dear.", "Past: It fell."]),
+    ],
+)
+def test_an_item_is_judged_with_the_line_above_its_list_whatever_that_ends_with(answer: str, claims: list[str]) -> None:
+    found = gate().audit(answer=answer, evidence=["x"]).statements
+    assert [one.claim for one in found if one.judged] == claims
+
+
+def test_a_title_in_bold_goes_out_with_what_it_stands_over_and_with_nothing_else() -> None:
+    answer = f"**Rome**\n\n{FALSE}\n\n**Towns**\n\n{TRUE}\n\n**Seas**\n\n- {FALSE}\n"
+    assert audit(answer).releasable(0.3).text == f"**Towns**\n\n{TRUE}\n"
+
+
 BASEL, LONG_LOIRE = "The Rhine flows through Basel.", "The Loire is 1006 kilometres long."
 
 
