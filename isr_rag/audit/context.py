@@ -17,11 +17,12 @@ from isr_rag.core.work import Item
 _FRAGMENT = 6  # words of the longest list item with a verb that is read with its heading
 
 _PRONOUN = re.compile(
-    r"^(?P<before>(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"
+    r"^(?P<before>(?:[^\w\s]+\s+)?(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"
     r"furthermore|moreover|however|finally|there)\b[^,.;]{0,60},\s+)?)(?P<own>he|she|it|they|his|her|its|their)\b(?!\s*['’]s\b)",
     re.IGNORECASE,
 )
-_POSSESSIVE = frozenset({"his", "her", "its", "their"})
+_POSSESSIVE = {"his": "he", "her": "she", "its": "it", "their": "they"}
+_SIGN = re.compile(r"^[^\w\s]+\s+")  # such as an emoji
 _EXPLETIVE = re.compile(
     r"(?i)\bit\s+(?:is|was|has been|may be|might be|can be|seems|appears|takes|follows|turns)\s+"
     r"(?:also\s+|not\s+|\w+ly\s+)?"
@@ -35,10 +36,11 @@ _NAMES = re.compile(rf"(?:\bthe\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*"
 _NO_SUBJECT = re.compile(
     r"(?i)^(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|furthermore|moreover|"
     r"however|finally|there|this|these|that|those|he|she|it|they|his|her|its|their|we|our|you|your|i|my|if|although|though|"
-    r"because|for|with|to|some|many|most|all|both|one|two|three|another|other|such|what|which|who|where|how|yes|no|and|but|"
+    r"because|for|with|to|an?|some|several|few|many|most|all|both|one|two|three|another|other|such|what|which|who|where|how|yes|no|and|but|"
     r"or|so|thus|therefore|overall|according|following|born|despite|under|among|between|over|through|around|about|"
     r"including|here|please|note that)\b"
 )
+_NEW = re.compile(r"(?i)^(?:an?|one|another|some|several|few|many|two|three)\b")  # "A tunnel was dug. It is long."
 _ENDING = re.compile(r"(?<=[^:?])$")  # where a title lacks the colon before what it stands over
 _ARTICLE = re.compile(r"^(?:The|A|An)$")
 _LABEL = re.compile(r"^\w+:\s+")
@@ -61,6 +63,7 @@ class Context:
     lead: str = ""
     _introduced: str = ""  # the lead with its pronoun replaced, and the subject before the list
     _before: str = ""
+    _stood: tuple[str, str] = "", ""  # a subject, and the pronoun that last stood for it
 
     def __post_init__(self) -> None:
         if self.question:
@@ -107,26 +110,34 @@ class Context:
         found = _PRONOUN.match(text)
         if found is None or _EXPLETIVE.search(text[: found.end() + 60]):
             return text
-        if not self.subject:
+        own = found["own"].lower()
+        stood, pronoun = self._stood, _POSSESSIVE.get(own, own)
+        other = stood[0] == self.subject and stood[1] != pronoun and {stood[1], pronoun} != {"it", "they"}
+        if not self.subject or other:  # "Her husband was Pierre. He died."
             return f"{self._introduced if self.lead else _ENDING.sub(':', self.heading)} {text}".strip()
         name = self.subject
         if found["before"] and name.startswith(("The ", "A ", "An ")):
             name = name[0].lower() + name[1:]
         elif not found["before"]:
             name = name[0].upper() + name[1:]
-        own = f"{name}'s" if found["own"].lower() in _POSSESSIVE else name
-        return f"{found['before']}{own}{text[found.end() :]}"
+        self._stood = self.subject, pronoun
+        name += "'s" * (own in _POSSESSIVE)
+        return f"{found['before']}{name}{text[found.end() :]}"
 
     def pointed(self, text: str) -> tuple[str, ...]:
         """How a sentence begins up to a leading pronoun, with what it stands for and as it is; nothing without one."""
         found = _PRONOUN.match(text)
-        return (self.resolved(text)[: found.end() - len(text) or None], found.group()) if found else ()
+        if found is None or _EXPLETIVE.search(text[: found.end() + 60]):
+            return ()
+        return self.resolved(text)[: found.end() - len(text) or None], found.group()
 
     def note(self, claim: str) -> None:
         """Remember what a sentence is about."""
+        claim = _ASIDE.sub(" ", _LABEL.sub("", _SIGN.sub("", claim)))
         if _NO_SUBJECT.match(claim):
+            self.subject = "" if _NEW.match(claim) else self.subject
             return
-        found = _SUBJECT.match(_ASIDE.sub(" ", _LABEL.sub("", claim)))
+        found = _SUBJECT.match(claim)
         if found and not _ARTICLE.match(found.group()):
             self.subject = found.group().rstrip(".,'’ ")
         elif not found or not claim[:1].isupper():

@@ -26,10 +26,19 @@ _UNDERLINED = re.compile(r"[*_ \t]*\r?\n[> \t]*=+[ \t]*$", re.MULTILINE)
 _ALONE = re.compile(r"[ \t]*(?:\r?\n[> \t]*(?:[-*+\r\n]|\d{1,9}[.)]|\Z)|\Z)")  # what follows a line that is a heading
 _ORPHAN = re.compile(r"[> \t]*(?:>|=+|-+)")  # a line that nothing is left above
 _STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
+_AUXILIARY = r"(?:is|are|was|were|has|have|had|do|does|did(?: so)?|can|could|will|would|should|must|may|might)"
 _BACK = re.compile(  # what begins with these refers to what is said before
     r"(?:\w+,?\s+){0,3}?(?:this|these|those|such|otherwise|therefore|thus|hence|consequently|accordingly)\b|"
     r"(?:(?:and|but|so|for|in|by|after|before|since|because of|despite|with|from|to|at|on)\s+)?that\b|"
-    r"(?:both|neither|nor|so|if (?:so|not)|as a (?:result|consequence)|the (?:former|latter|same))\b",
+    r"(?:both|neither|nor|so|if (?:so|not)|as a (?:result|consequence)|another|vice versa|instead|likewise|similarly|"
+    r"conversely|the (?:former|latter|same|others?|rest|opposite|reverse|(?:only |main |sole )?exceptions?)|"
+    r"(?:one|an) exception)\b|"
+    rf"(?:the )?(?:first|second|third|last|one|two|three|some|most|many|few|several|all|each|none|any|more|half|others)"
+    rf" (?:of (?:them|these|those|which)|{_AUXILIARY})\b",
+    re.IGNORECASE,
+)
+_SHORTENED = re.compile(  # what ends with these lacks a verb that is said before: "France did not."
+    rf"\b(?:{_AUXILIARY}(?:n?['’]t)?|cannot|won['’]t)(?:,? (?:not|too|either|also|as well))?\W*\Z|\bd(?:o|oes|id) so\b",
     re.IGNORECASE,
 )
 _LEADS = re.compile(r"[:：][\s*_~`\"'”’)»]*\Z")  # what ends so introduces the next part
@@ -215,7 +224,12 @@ def _adrift(statements: Sequence[Statement], places: list[_Place], kept: set[int
         if i in kept:
             named, titles = context.pointed(text), one.claim.removeprefix(asked).strip().split(": ")[:-1]
             moved = named and not any(re.search(rf"\b{re.escape(name)}(?!\w)", one.claim) for name in named)
-            if moved or not (follows or _BACK.match(text) is None) or not gone.isdisjoint(titles):
+            stands = named and one.claim.startswith(named[-1])  # for something unknown in what is before
+            if (
+                moved
+                or not (follows or not (stands or _BACK.match(text) or _SHORTENED.search(_BRACKETED.sub("", text))))
+                or not gone.isdisjoint(titles)
+            ):
                 found.add(i)
         stays = (i in kept and i not in found) or not one.states_something
         if level < _NO_LEVEL and stays:

@@ -482,6 +482,46 @@ def test_nothing_goes_out_that_points_to_what_does_not(answer: str, left: str) -
 
 
 @pytest.mark.parametrize(
+    "then",
+    [
+        "The Seine does not [1].",
+        "The Seine isn't, either.",
+        "The Seine did so later.",
+        "The others are short.",
+        "The first is short.",
+        "Some of them are short.",
+        "Another is the Seine.",
+        "The opposite holds for the Seine.",
+        "One exception is the Seine.",
+        "**Source:** A spring. It is near Dijon.",
+    ],
+)
+def test_a_sentence_does_not_go_out_without_what_it_leaves_unsaid(then: str) -> None:
+    yes = ISRGate(scorer=FixedScorer(lambda prompt, _: 0.98 * ("Rhone" not in prompt.suffix)), reference=Oracle(0.99))
+    last, read = then.rsplit(". ", 1)[-1], "The Rhine flows through Basel."
+    for first, stays in (("The Rhone is deep.", False), (read, True)):
+        text = then.replace("A spring", "The Rhone has one" if not stays else "A spring")
+        found = yes.audit(answer=f"{read} {first} {text}", evidence=["x"], h_star=0.3)
+        assert (last in found.releasable().text) is stays
+
+
+@pytest.mark.parametrize(
+    ("answer", "last"),
+    [
+        ("The Seine is long. A canal was dug later. It is deep.", "It is deep."),
+        ("Anna Ray came. Her husband was Ben. He died.", "He died."),
+        ("Anna Ray came. She sang. They left.", "They left."),
+        ("Anna Ray came. She sang. Her son left. He died. She came back.", "Anna Ray came back."),
+        ("Acme was founded. It is big. They make cars.", "Acme make cars."),
+        ("The Seine is long. 🚀 It is deep.", "🚀 the Seine is deep."),
+        ("✅ Paris is big. It is old.", "Paris is old."),
+    ],
+)
+def test_a_pronoun_stands_for_a_subject_that_it_fits(answer: str, last: str) -> None:
+    assert gate().audit(answer=answer, evidence=["x"]).statements[-1].claim == last
+
+
+@pytest.mark.parametrize(
     ("answer", "claims"),
     [
         ("Does it end? No.", ["Does it end? No."]),
