@@ -17,18 +17,16 @@ class KeptChunks:
     """Remembers chunks up to a number of bytes; those not asked for the longest go first."""
 
     def __init__(self, most: int) -> None:
-        self._chunks: LRUCache[str, Chunk] = LRUCache(most, getsizeof=_size)
+        self._chunks: LRUCache[str, tuple[Chunk, int]] = LRUCache(most, getsizeof=lambda kept: _size(kept[0]))
 
-    def keep(self, chunk: Chunk) -> str:
-        """Remember a chunk; returns the hash to ask for it by."""
-        key = hash_of(chunk)
+    def keep(self, sha256: str, chunk: Chunk) -> None:
+        """Remember a chunk under its hash (`hash_of`)."""
         if _size(chunk) <= self._chunks.maxsize:
-            self._chunks[key] = chunk
-        return key
+            self._chunks[sha256] = chunk, bytes_of(chunk)
 
-    def get(self, sha256: str) -> Chunk | None:
-        """The chunk of a hash; None if it is not kept (any more)."""
-        found: Chunk | None = self._chunks.get(sha256)
+    def get(self, sha256: str) -> tuple[Chunk, int] | None:
+        """The chunk of a hash, and its bytes; None if it is not kept (any more)."""
+        found: tuple[Chunk, int] | None = self._chunks.get(sha256)
         return found
 
     @property
@@ -41,6 +39,12 @@ def hash_of(chunk: Chunk) -> str:
     """SHA-256 of a chunk: of its title (nothing for none), a null byte and its text, in UTF-8."""
     content = f"{chunk.title or ''}\0{chunk.text}"
     return hashlib.sha256(well_formed(content).encode()).hexdigest()
+
+
+def bytes_of(chunk: Chunk) -> int:
+    """Bytes of a chunk's texts in UTF-8."""
+    texts = (chunk.text, chunk.title or "")
+    return sum(len(text) if text.isascii() else len(text.encode(errors="replace")) for text in texts)
 
 
 def _size(chunk: Chunk) -> int:

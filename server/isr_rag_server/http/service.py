@@ -17,7 +17,7 @@ from isr_rag_server.http.bodies import Bodies
 from isr_rag_server.http.decisions import DecisionsRequest
 from isr_rag_server.http.desk import Desk, readers_of
 from isr_rag_server.http.fields import AuditRequest, DecideRequest, EvidenceItem, IndexRequest, IndexResponse, TextChunk
-from isr_rag_server.http.kept import KeptChunks
+from isr_rag_server.http.kept import KeptChunks, bytes_of, hash_of
 from isr_rag_server.http.log import DecisionLog
 from isr_rag_server.http.metrics import Metrics
 from isr_rag_server.http.problems import Problem
@@ -76,6 +76,7 @@ class Service:
         self.kept = KeptChunks(settings.limits.kept_bytes)
         self.log = None if settings.log is None else DecisionLog(settings.log)
         self.metrics = Metrics(
+        self._reading = asyncio.Lock()  # threads that read long texts at once would keep the event loop waiting
             {
                 "isr_rag_running": (
                     "Requests that are worked on, also those given up",
@@ -225,17 +226,21 @@ class Service:
         most = self.settings.limits.chunks
         if len(evidence) > most:
             raise Problem("too-many-chunks", f"{len(evidence)} chunks of evidence; {most} are allowed: retrieve fewer")
-        chunks = [self._chunk(item, place) for place, item in enumerate(evidence)]
-        size = sum(len(f"{chunk.title or ''}{chunk.text}".encode(errors="replace")) for chunk in chunks)
-        if size > (allowed := self.settings.limits.body):  # a hash is short, whatever it names
-            raise Problem("too-long", f"the evidence has {size:,} bytes; {allowed:,} are allowed: name fewer chunks")
+        chunks: list[Chunk] = []
+        size, allowed = 0, self.settings.limits.body
+        for place, item in enumerate(evidence):
+            chunk, more = self._chunk(item, place)
+            chunks.append(chunk)
+            size += more
+            if size > allowed:  # a hash is short, whatever it names
+                raise Problem("too-long", f"the evidence has more than {allowed:,} bytes: name fewer chunks")
         return chunks
 
-    def _chunk(self, item: EvidenceItem, place: int) -> Chunk:
-        if isinstance(item, str):
-            return Chunk(item)
-        if isinstance(item, TextChunk):
-            return Chunk(item.text, item.title)
+    def _chunk(self, item: EvidenceItem, place: int) -> tuple[Chunk, int]:
+        """A chunk, and its bytes."""
+        if isinstance(item, (str, TextChunk)):
+            chunk = Chunk(item) if isinstance(item, str) else Chunk(item.text, item.title)
+            return chunk, bytes_of(chunk)
         found = self.kept.get(item.sha256)
         if found is None:
             raise Problem(
@@ -252,16 +257,21 @@ class Service:
             Problem: if there is no room, no time or an unknown chunk.
             InvalidInputError: for an empty chunk, or one that does not fit the model.
         """
-        chunks = as_chunks(self.chunks(asked.evidence))
-        tokens, able = 0, getattr(self.gate.scorer, "kept_bytes", None) is not None
-        if able:
+        given = self.chunks(asked.evidence)
+        able = getattr(self.gate.scorer, "kept_bytes", None) is not None
 
-            async def work() -> int:
-                parts = _slices(chunks, lambda chunk: len(chunk.text), _READ_AHEAD)
-                return sum([await asyncio.to_thread(self.gate.index, part) for part in parts])
+        async def work() -> tuple[dict[str, Chunk], list[str], int]:
+            async with self._reading:
+                chunks = await asyncio.to_thread(as_chunks, given)
+                hashes = await asyncio.to_thread(lambda: [hash_of(chunk) for chunk in chunks])
+            parts = _slices(chunks, lambda chunk: len(chunk.text), _READ_AHEAD) if able else ()
+            tokens = sum([await asyncio.to_thread(self.gate.index, part) for part in parts])
+            return dict(zip(hashes, chunks, strict=True)), hashes, tokens
 
-            tokens = await self.desk.run(asker.client, work)
-        return IndexResponse(sha256=[self.kept.keep(chunk) for chunk in chunks], read_ahead=able, tokens=tokens)
+        named, hashes, tokens = await self.desk.run(asker.client, work)
+        for sha256, chunk in named.items():
+            self.kept.keep(sha256, chunk)
+        return IndexResponse(sha256=hashes, read_ahead=able, tokens=tokens)
 
     def models(self) -> dict[str, Any]:
         """What decides here, and within which limits."""

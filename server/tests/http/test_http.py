@@ -25,8 +25,9 @@ from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_server.http import KEY_VARIABLE, Limits, Settings, create_app
 from isr_rag_server.http.app import application
-from isr_rag_server.http.problems import STATUS
-from isr_rag_server.http.service import Service
+from isr_rag_server.http.fields import DecideRequest, IndexRequest, KeptChunk
+from isr_rag_server.http.problems import STATUS, Problem
+from isr_rag_server.http.service import Asker, Service
 from isr_rag_server.http.settings import key_from_environment
 
 Ask = Callable[..., Awaitable[Any]]
@@ -274,6 +275,21 @@ def test_indexed_chunks_are_named_by_their_hash() -> None:
 def test_a_document_becomes_chunks_and_nothing_is_fetched_or_read_from_disk() -> None:
     def document(content: bytes, name: str) -> Any:
         return asked("POST", "/v1/documents", {"params": {"name": name}, "content": content})
+
+def test_long_chunks_that_hashes_name_take_none_of_the_time_of_the_event_loop() -> None:
+    async def run() -> None:
+        service, asker = Service(worlds.gate(), Settings()), Asker("request", "client")
+        sent = await service.index(IndexRequest(evidence=["\u4e2d\u6587 " * 590_000]), asker)
+        named = [KeptChunk(sha256=sent.sha256[0])]
+        begun = time.thread_time()
+        for _ in range(3):
+            assert await service.index(IndexRequest(evidence=named), asker) == sent
+        with pytest.raises(Problem, match="name fewer chunks"):
+            await service.decide(DecideRequest(claim="c", evidence=named * 200), asker)
+        assert time.thread_time() - begun < 0.1
+
+    asyncio.run(run())
+
 
     text = document(b"First paragraph.\n\nSecond one.", "notes.md").json()
     assert text == {"chunks": [{"text": "First paragraph. Second one.", "title": "notes"}]}
