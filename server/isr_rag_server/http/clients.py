@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 from typing import cast
 
 from cachetools import TTLCache
@@ -26,6 +27,21 @@ def client_of(host: str | None) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_network((address, _NETWORK), strict=False))
+
+
+def names_of(proxy: str) -> tuple[str, ...]:
+    """How the address of a proxy is written: an IPv4 address that reaches an IPv6 socket is mapped to one of IPv6."""
+    address = ipaddress.ip_address(proxy)
+    own = getattr(address, "ipv4_mapped", None) or address
+    return (proxy,) if own.version == 6 else (str(own), f"::ffff:{own}")
+
+
+def is_among(host: str | None, proxies: Collection[str]) -> bool:
+    """Whether a client's address is that of a proxy, and not only in the same network."""
+    try:
+        return ipaddress.ip_address(host or "") in [ipaddress.ip_address(n) for one in proxies for n in names_of(one)]
+    except ValueError:
+        return False
 
 
 class Allowance:

@@ -14,7 +14,7 @@ from h11 import _readers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from isr_rag_server.http.clients import client_of
+from isr_rag_server.http.clients import client_of, is_among
 from isr_rag_server.http.problems import Problem
 from isr_rag_server.http.settings import Limits
 
@@ -52,7 +52,7 @@ class Connections:
 
     def __init__(self, limits: Limits, proxies: Collection[str]) -> None:
         self.limits = limits
-        self._proxies = frozenset(map(client_of, proxies))
+        self._proxies = frozenset(proxies)
         self._share = min(limits.connections, max(_AT_LEAST, limits.connections // _SHARE))
         self._open: dict[str, dict[Connection, None]] = {}
         self._reserve: dict[Connection, None] = {}
@@ -61,7 +61,7 @@ class Connections:
         """Give a new connection its place."""
         mine = self._open.setdefault(connection.from_client, {})
         full = sum(map(len, self._open.values())) >= self.limits.connections
-        greedy = len(mine) >= self._share and connection.from_client not in self._proxies
+        greedy = len(mine) >= self._share and not is_among(connection.from_address, self._proxies)
         if full or greedy:
             others: Iterable[Connection] = mine if greedy else (one for held in self._open.values() for one in held)
             idle = min((one for one in others if one.idle), key=lambda one: one.since, default=None)
@@ -116,11 +116,13 @@ class Connection(H11Protocol):
     Attributes:
         connections_of_server: all of them; set by `protocol_of`.
         from_client: who is at the other end.
+        from_address: the address there.
         since: when it last had no request, on the clock `time.monotonic`.
     """
 
     connections_of_server: Connections
     from_client = ""
+    from_address: str | None = None
     since = 0.0
     _unsent_since: float | None = None
 
@@ -143,7 +145,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         if hasattr(transport, "max_size"):
             transport.max_size = _READ  # asyncio would hold four times as much of what nobody has asked for yet
-        self.from_client, self.since = client_of(self.client[0] if self.client else None), time.monotonic()
+        self.from_address = self.client[0] if self.client else None
+        self.from_client, self.since = client_of(self.from_address), time.monotonic()
         self.connections_of_server.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

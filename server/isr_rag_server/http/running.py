@@ -17,6 +17,7 @@ import uvicorn
 from isr_rag._util.text import printable
 from isr_rag.gate import ISRGate
 from isr_rag_server.http.app import application
+from isr_rag_server.http.clients import names_of
 from isr_rag_server.http.connections import RESERVE, Connections, protocol_of
 from isr_rag_server.http.problems import without_texts
 from isr_rag_server.http.service import Service
@@ -70,7 +71,7 @@ def _serve(gate: ISRGate, settings: Settings, started: Callable[[str], None]) ->
         log_level="error",  # a warning per request that is not HTTP would let strangers fill a disk
         server_header=False,
         proxy_headers=bool(settings.proxies),
-        forwarded_allow_ips=list(settings.proxies),
+        forwarded_allow_ips=[name for proxy in settings.proxies for name in names_of(proxy)],
         h11_max_incomplete_event_size=_HEADER,
         timeout_graceful_shutdown=_CLOSING,
     )

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -25,7 +26,13 @@ pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 pytest.importorskip("httpx")
 
 import httpx
+import uvicorn
 from server.tests.http import worlds
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from isr_rag_server.http import Limits, Settings, running as server_run
+from isr_rag_server.http.clients import client_of
+from isr_rag_server.http.connections import Connections
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow
@@ -243,3 +250,27 @@ def test_how_a_model_is_loaded_reaches_it(command: str, monkeypatch: pytest.Monk
     options = ["--model", "m", "--device", "cuda:1", "--dtype", "float16", "--quantization", "nf4", "--p-ref", "1"]
     assert isinstance(CliRunner().invoke(app, [command, *options]).exception, Loaded)
     assert asked == [{"model": "m", "device": "cuda:1", "dtype": "float16", "quantization": "nf4"}]
+
+
+@pytest.mark.parametrize("proxy", ["10.0.0.5", "::ffff:10.0.0.5"])
+@pytest.mark.parametrize("peer", ["10.0.0.5", "::ffff:10.0.0.5"])  # the second over a socket of both families
+def test_a_proxy_is_known_however_its_address_is_written(
+    proxy: str, peer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[uvicorn.Config] = []
+
+    class Kept(server_run._Uvicorn):
+        def run(self, sockets: Any = None) -> None:
+            made.append(self.config)
+
+    monkeypatch.setattr(server_run, "_Uvicorn", Kept)
+    server_run.serve(worlds.gate(), Settings(port=0, proxies=(proxy,)))
+    assert peer in ProxyHeadersMiddleware(None, made[0].forwarded_allow_ips).trusted_hosts  # type: ignore[arg-type]
+
+
+def test_only_the_proxy_itself_has_no_share_of_the_connections() -> None:
+    for address, kept in (("2001:db8::5", 17), ("2001:db8::6", 16)):
+        connections = Connections(Limits(connections=60), ["2001:db8::5"])
+        for _ in range(17):
+            connections.add(Mock(from_client=client_of(address), from_address=address, idle=False))
+        assert len(connections._open[client_of(address)]) == kept
