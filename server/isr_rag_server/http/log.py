@@ -22,7 +22,8 @@ class DecisionLog:
     not be written is counted.
 
     Args:
-        path: the file; made where it is missing, and readable to its owner only.
+        path: the file; made where it is missing, and readable to its owner only. It is made anew where it was moved
+            or deleted while the log is open, as programs do that rotate logs.
 
     Raises:
         OSError: if it cannot be opened, or is a pipe that nobody reads from.
@@ -30,7 +31,7 @@ class DecisionLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o600)
+        self._file = self._opened()
         self._pipe = not stat.S_ISREG(os.fstat(self._file).st_mode)
         if not self._pipe and not _ends_whole(path):
             os.write(self._file, b"\n")  # a crash left a part of a line, which would take the next one with it
@@ -55,7 +56,19 @@ class DecisionLog:
         self._failing = False
         return True
 
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o600)
+
+    def _moved(self) -> bool:
+        try:
+            return not os.path.samestat(self._path.stat(), os.fstat(self._file))
+        except FileNotFoundError:
+            return True
+
     def _write(self, line: bytes) -> None:
+        if not self._pipe and self._moved():
+            old, self._file = self._file, self._opened()
+            os.close(old)
         if self._rest:
             self._rest = self._rest[os.write(self._file, self._rest) :]
             if self._rest:

@@ -62,3 +62,18 @@ def test_a_line_that_a_crash_cut_off_takes_no_other_with_it(tmp_path: Path) -> N
             file.write(b'{"id": 9, "decision": {"act' if number == 0 else b"")
     read = read_log(path)
     assert (len(read.records), read.bad) == (2, 1)
+
+
+def test_a_log_that_was_moved_or_deleted_is_begun_anew(tmp_path: Path) -> None:
+    path, moved = tmp_path / "log.jsonl", tmp_path / "log.jsonl.1"
+    decision = ISRGate(FixedScorer([0.9]), Oracle(1.0)).decide(["e"], claim="c")
+    log = DecisionLog(path)
+    for number in range(4):
+        assert log.write(number, decision)
+        if number == 1:
+            path.rename(moved)
+        elif number == 2:
+            path.unlink()
+    log.close()
+    assert [len(read_log(one).records) for one in (moved, path)] == [2, 1]
+    assert path.stat().st_mode & 0o077 == 0
