@@ -158,8 +158,6 @@ def _time(value: object) -> float | None:
     if isinstance(value, str):
         moment = datetime.datetime.fromisoformat(value)
         value = (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
-        if value < _ENDLESS:
-            return value
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ENDLESS:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _ENDLESS:
         return float(value)
     raise ValueError(f"a time is ISO 8601 or seconds since 1970, not {value!r}")

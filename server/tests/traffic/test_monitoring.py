@@ -20,7 +20,7 @@ from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_server.traffic import read_log, report_of
 from isr_rag_server.traffic.evidence import anytime_interval
-from isr_rag_server.traffic.page import write_report
+from isr_rag_server.traffic.page import page as page_of, write_report
 
 
 def decision(p_ref: float, h_star: float = 0.1, evidence: list[str] | None = None) -> Decision:
@@ -205,6 +205,7 @@ def test_labels_of_no_line_of_the_log_are_named(tmp_path: Path) -> None:
         {"time": 1753000000000},
         {"time": 10**400},
         {"time": -1},
+        {"time": "0001-01-01T00:00:00+01:00"},
         {"time": "9999-12-31T23:59:59.999999+00:00"},
         {"decision": decision(0.9).to_dict() | {"passes": 10**400}},
         {"decision": decision(0.9).to_dict() | {"focus": {"words_read": 10**400, "words_total": 9, "budget": 9}}},
@@ -218,4 +219,4 @@ def test_an_odd_line_is_a_bad_line_and_not_the_end_of_the_report(wrong: dict[str
     lines = rows([0.95] * 5)
     read = read_log(write(tmp_path / "log.jsonl", [*lines, lines[0] | wrong]))
     assert (len(read.records), read.bad) == (5, 1)
-    assert report_of(read).decisions == 5
+    assert report_of(read).decisions == 5 and "5 decisions" in page_of(report_of(read))
