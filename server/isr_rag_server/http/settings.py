@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from threading import TIMEOUT_MAX
@@ -84,8 +85,8 @@ class Settings:
         limits: see `Limits`.
 
     Raises:
-        ConfigurationError: for a public address without a key, a key that is too short or not printable ASCII, or a
-            port out of range.
+        ConfigurationError: for a public address without a key, a key that is too short or not printable ASCII, an
+            origin that no browser sends, or a port out of range.
     """
 
     host: str = "127.0.0.1"
@@ -105,6 +106,8 @@ class Settings:
             raise ConfigurationError(f"rounds must be at least 1, got {self.rounds}")
         for proxy in self.proxies:
             _check_address(proxy)
+        for origin in self.origins:
+            _check_origin(origin)
         if self.key is not None:
             _check_key(self.key)
         elif not self.local:
@@ -146,6 +149,20 @@ def _check_address(proxy: str) -> None:
         ipaddress.ip_address(proxy)
     except ValueError:
         raise ConfigurationError(f"a proxy is named by its address, such as 10.0.0.5, not {proxy!r}") from None
+
+
+def _check_origin(origin: str) -> None:
+    """As browsers write it, or none would ever be the same."""
+    scheme, _, rest = origin.partition("://")
+    usual = {"http": ":80", "https": ":443"}.get(scheme)
+    if origin == "*" or (
+        re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+", origin) and not (usual and rest.endswith(usual))
+    ):
+        return
+    raise ConfigurationError(
+        "an origin is a scheme and a host in small letters, with a port where that is not the usual one, such as "
+        f"https://app.example:8443, not {origin!r}"
+    )
 
 
 def _check_key(key: str) -> None:

@@ -158,6 +158,10 @@ def test_the_key_opens_and_health_and_page_need_none() -> None:
         {"key": "short"},
         {"key": "with spaces in it, sixteen"},
         {"origins": ("*",)},
+        {"origins": ("https://app.example/",)},
+        {"origins": ("https://App.example",)},
+        {"origins": ("https://app.example:443",)},
+        {"origins": ("app.example",)},
         {"port": 70000},
     ],
 )
@@ -272,10 +276,6 @@ def test_indexed_chunks_are_named_by_their_hash() -> None:
     asyncio.run(run())
 
 
-def test_a_document_becomes_chunks_and_nothing_is_fetched_or_read_from_disk() -> None:
-    def document(content: bytes, name: str) -> Any:
-        return asked("POST", "/v1/documents", {"params": {"name": name}, "content": content})
-
 def test_long_chunks_that_hashes_name_take_none_of_the_time_of_the_event_loop() -> None:
     async def run() -> None:
         service, asker = Service(worlds.gate(), Settings()), Asker("request", "client")
@@ -290,6 +290,10 @@ def test_long_chunks_that_hashes_name_take_none_of_the_time_of_the_event_loop() 
 
     asyncio.run(run())
 
+
+def test_a_document_becomes_chunks_and_nothing_is_fetched_or_read_from_disk() -> None:
+    def document(content: bytes, name: str) -> Any:
+        return asked("POST", "/v1/documents", {"params": {"name": name}, "content": content})
 
     text = document(b"First paragraph.\n\nSecond one.", "notes.md").json()
     assert text == {"chunks": [{"text": "First paragraph. Second one.", "title": "notes"}]}
