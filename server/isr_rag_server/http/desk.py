@@ -36,6 +36,11 @@ def readers_of(limits: Limits) -> int:
     return max(1, limits.running // 4)
 
 
+def streams_of(limits: Limits) -> int:
+    """How many audits are streamed at a time: most places, and not all."""
+    return max(1, limits.running - limits.running // 4)
+
+
 class Threads(ThreadPoolExecutor):
     """The threads of an event loop (`asyncio.to_thread`), which know for which request they work.
 

@@ -15,7 +15,7 @@ from isr_rag.core.work import Item
 from isr_rag.gate import ISRGate
 from isr_rag_server.http.bodies import Bodies
 from isr_rag_server.http.decisions import DecisionsRequest
-from isr_rag_server.http.desk import Desk, readers_of
+from isr_rag_server.http.desk import Desk, readers_of, streams_of
 from isr_rag_server.http.fields import AuditRequest, DecideRequest, EvidenceItem, IndexRequest, IndexResponse, TextChunk
 from isr_rag_server.http.kept import KeptChunks, bytes_of, hash_of
 from isr_rag_server.http.log import DecisionLog
@@ -64,6 +64,7 @@ class Service:
     Attributes:
         desk: who is served when.
         readers: whose documents are read when: they may take long, and no decision waits for them.
+        streams: whose audit is streamed when: they may take ten times as long as all else, and leave places for that.
         bodies: what all requests hold together.
         metrics: what was counted.
     """
@@ -72,15 +73,16 @@ class Service:
         self.gate, self.settings = gate, settings
         self.desk = Desk(settings.limits)
         self.readers = Desk(replace(settings.limits, running=readers_of(settings.limits)))
+        self.streams = Desk(replace(settings.limits, running=streams_of(settings.limits)))
         self.bodies = Bodies(settings.limits)
         self.kept = KeptChunks(settings.limits.kept_bytes)
+        self._reading = asyncio.Lock()  # threads that read long texts at once would keep the event loop waiting
         self.log = None if settings.log is None else DecisionLog(settings.log)
         self.metrics = Metrics(
-        self._reading = asyncio.Lock()  # threads that read long texts at once would keep the event loop waiting
             {
                 "isr_rag_running": (
                     "Requests that are worked on, also those given up",
-                    lambda: sum(one.running for one in self.desks),
+                    lambda: self.desk.running + self.readers.running,
                 ),
                 "isr_rag_waiting": (
                     "Requests that wait for their turn",
@@ -95,9 +97,9 @@ class Service:
         )
 
     @property
-    def desks(self) -> tuple[Desk, Desk]:
-        """All that is worked at."""
-        return self.desk, self.readers
+    def desks(self) -> tuple[Desk, ...]:
+        """All that is worked at, and that is waited at."""
+        return self.desk, self.readers, self.streams
 
     async def decide(self, asked: DecideRequest, asker: Asker) -> Decision:
         """Decide about an item when it is its turn, count it and log it.
@@ -173,7 +175,10 @@ class Service:
             audit = await self._audit(asked, chunks, progress)
             return audit, await asyncio.to_thread(result, audit)
 
-        audit, made = await self.desk.run(asker.client, work, seconds=seconds)
+        async def turn() -> tuple[AnswerAudit, Result]:
+            return await self.desk.run(asker.client, work, seconds=seconds)
+
+        audit, made = await (turn() if seconds is None else self.streams.run(asker.client, turn, seconds=seconds))
         name = asker.request if asked.id is None else asked.id
         noted = 0
         for number, statement in enumerate(audit.statements, start=1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -15,9 +16,14 @@ from mcp import Client
 from server.tests.http import worlds
 from tests.audit import audit_world
 
+from isr_rag import ISRGate
 from isr_rag.audit import AnswerAudit
+from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.references import Oracle
+from isr_rag.testing import FixedScorer
 from isr_rag_server.http import Limits, Settings, create_app
-from isr_rag_server.http.service import Service
+from isr_rag_server.http.fields import AuditRequest, DecideRequest
+from isr_rag_server.http.service import Asker, Service
 from isr_rag_server.http.tools import mcp_server
 
 ANSWER = (
@@ -115,3 +121,26 @@ def test_an_empty_answer_is_an_error_of_the_tool() -> None:
 
     result = asyncio.run(run())
     assert result.is_error and "empty" in result.content[0].text
+
+
+def test_streamed_audits_leave_places_for_what_is_short() -> None:
+    async def served() -> None:
+        def read(prompt: Prompt, ordering: Ordering) -> float:
+            time.sleep(0.0 if "short" in prompt.suffix else 1.5)
+            return 0.9
+
+        limits = Limits(running=4, seconds=1.0, audit_seconds=20.0)
+        service = Service(ISRGate(FixedScorer(read), Oracle(1.0)), Settings(limits=limits))
+        asked = AuditRequest(answer="It is long.", evidence=["It is long."])
+
+        async def audit() -> str:
+            return await service.audit(asked, Asker("a", "greedy"), lambda made: made.headline(), seconds=20.0)
+
+        audits = [asyncio.create_task(audit()) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        await service.decide(DecideRequest(claim="It is short.", evidence=["It is short."]), Asker("b", "other"))
+        assert not any(one.done() for one in audits) and service.desk.running == 3
+        assert len(await asyncio.gather(*audits)) == 5
+        assert service.desk.running == service.streams.running == 0
+
+    asyncio.run(served())
