@@ -14,6 +14,11 @@ from isr_rag.io import sources
 from isr_rag.io.sources import chunk_text, read_evidence
 
 
+def piped(content: bytes, errors: str = "surrogateescape") -> io.TextIOWrapper:
+    """Standard input as the locale C makes it."""
+    return io.TextIOWrapper(io.BytesIO(content), "utf-8", errors)
+
+
 def test_running_text_is_cut_at_paragraphs_and_titled_by_its_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -37,8 +42,16 @@ def test_a_directory_is_read_in_order_of_names(tmp_path: Path) -> None:
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"text": "from a pipe"}\n'))
+    monkeypatch.setattr("sys.stdin", piped(b'{"text": "from a pipe"}\n'))
     assert read_evidence(["-"]) == (Chunk("from a pipe"),)
+
+
+def test_standard_input_is_utf_8_whatever_the_locale_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", piped("The caf\u00e9 is in Paris.".encode("cp1252")))
+    with pytest.raises(InvalidInputError, match="standard input is not UTF-8 text"):
+        read_evidence(["-"])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("caf\u00e9".encode()), "latin-1"))
+    assert read_evidence(["-"]) == (Chunk("caf\u00e9"),)
 
 
 @pytest.mark.parametrize("content", ['{"text": ""}', '{"body": "x"}', '{"text": 3}', "{"])
@@ -68,9 +81,9 @@ def test_a_json_list_is_a_list_of_chunks_and_a_mark_at_the_start_is_no_text(tmp_
     assert read_evidence([str(prose)]) == (Chunk("[1] The first footnote.", "note"),)
 
 
-@pytest.mark.parametrize("piped", ['["a", {"text": "b"}]', '\ufeff"a"\n"b"\n', "a\n\nb"])
-def test_standard_input_says_by_its_first_character_what_it_is(piped: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(piped))
+@pytest.mark.parametrize("text", ['["a", {"text": "b"}]', '\ufeff"a"\n"b"\n', "a\n\nb"])
+def test_standard_input_says_by_its_first_character_what_it_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", piped(text.encode()))
     assert " ".join(chunk.text for chunk in read_evidence(["-"])) == "a b"
 
 

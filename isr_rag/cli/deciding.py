@@ -15,7 +15,6 @@ import typer
 from isr_rag.cli.options import STDIO, Force, GateOptions, input_file, output_file, with_option_groups
 from isr_rag.cli.terminal import EXIT_ABSTAIN, console, note, over_file, say
 from isr_rag.core.settings import Convention, Rule
-from isr_rag.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from isr_rag.io import Summary
@@ -146,10 +145,10 @@ def audit(
         raise typer.BadParameter("--html names a file of its own, outside of the evidence")
     if answer == STDIO and "-" in evidence:
         raise typer.BadParameter("standard input is either the answer or the evidence")
-    from isr_rag.io.sources import read_evidence
+    from isr_rag.io.sources import read_evidence, read_text
 
     with console.status("reading the evidence") as status:
-        text = _read_answer(answer)
+        text = read_text(answer)
         chunks = read_evidence(evidence, note=note)
         status.update("loading the model")
         gate = options.gate()
@@ -161,10 +160,3 @@ def audit(
         note(f"report: {html}")
     say(found.to_json() if as_json else f"{found}\n\nWhat may go out: {released.note}\n\n{released}")
     raise typer.Exit(0 if found.action == "answer" else EXIT_ABSTAIN)
-
-
-def _read_answer(path: Path) -> str:
-    try:
-        return (sys.stdin.buffer.read() if path == STDIO else path.read_bytes()).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error

@@ -85,13 +85,18 @@ def _file(file: Path, reader: DocumentReader) -> list[Chunk]:
     return list(_chunks(file.read_bytes(), file, reader, time.monotonic() + SECONDS))
 
 
+def read_text(path: Path) -> str:
+    """The text of a file, or for `-` of standard input; InvalidInputError if it is not UTF-8."""
+    try:  # not from `sys.stdin` itself, which replaces bytes or reads another encoding, as the locale says
+        return (sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        name = "standard input" if str(path) == "-" else path
+        raise InvalidInputError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
 def _read_stdin() -> Iterator[Chunk]:
     name = "standard input"
-    try:
-        text = sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{name} is not UTF-8 text: {error}") from error
-    text = _checked(text.removeprefix("\ufeff"), name)
+    text = _checked(read_text(Path("-")), name)
     start = text.lstrip()[:1]
     chunks = _json_list(text, name) if start == "[" else None
     if chunks is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -255,13 +254,10 @@ def _read_labels(path: Path) -> dict[str, int | None]:
     """
     from isr_rag._util import strict_json
     from isr_rag.errors import InvalidInputError
+    from isr_rag.io.sources import read_text
 
     found: dict[str, int | None] = {}
-    try:
-        text = (sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:

@@ -30,7 +30,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  #
 
     def call(*arguments: object, typed: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["isr-rag", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode()), "utf-8"))
         with pytest.raises(SystemExit) as stop:
             isr_rag.cli.main()
         captured = capsys.readouterr()
