@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,28 @@ def test_standard_input_is_utf_8_whatever_the_locale_says(monkeypatch: pytest.Mo
         read_evidence(["-"])
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("caf\u00e9".encode()), "latin-1"))
     assert read_evidence(["-"]) == (Chunk("caf\u00e9"),)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+def test_a_file_that_becomes_a_link_while_a_folder_is_read_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "folder").mkdir()
+    (tmp_path / "secret.txt").write_text("secret", "utf-8")
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text(name, "utf-8")
+    listed = sources._files_in
+
+    def swapped(*given: Any) -> list[Path]:
+        files = listed(*given)
+        (folder / "b.txt").unlink()
+        (folder / "b.txt").symlink_to(tmp_path / "secret.txt")
+        return files
+
+    monkeypatch.setattr(sources, "_files_in", swapped)
+    notes: list[str] = []
+    assert read_evidence([str(folder)], note=notes.append, skip=True) == (Chunk("a.txt", "a"),)
+    assert "linked from elsewhere" in notes[0]
 
 
 @pytest.mark.parametrize("content", ['{"text": ""}', '{"body": "x"}', '{"text": 3}', "{"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -64,7 +65,7 @@ def _read(place: str, note: Callable[[str], None], skip: bool, reader: DocumentR
         found, wrong = 0, ""
         for file in _files_in(path, note):
             try:
-                chunks = _file(file, reader)
+                chunks = _file(file, reader, path.resolve())
             except (InvalidInputError, OSError) as error:
                 if not skip:
                     raise
@@ -79,10 +80,14 @@ def _read(place: str, note: Callable[[str], None], skip: bool, reader: DocumentR
         raise InvalidInputError(f"{place} cannot be read: {error.strerror or error}") from error
 
 
-def _file(file: Path, reader: DocumentReader) -> list[Chunk]:
-    if (size := file.stat().st_size) > _LARGEST:
-        raise InvalidInputError(f"{file} has {size:,} bytes; {_LARGEST:,} are read: cut it into parts")
-    return list(_chunks(file.read_bytes(), file, reader, time.monotonic() + SECONDS))
+def _file(file: Path, reader: DocumentReader, inside: Path | None = None) -> list[Chunk]:
+    with file.open("rb") as opened:
+        real = file.resolve()  # again: the file may have become a link since it was found
+        if inside and not (real.is_relative_to(inside) and os.path.samestat(os.fstat(opened.fileno()), real.lstat())):
+            raise InvalidInputError(f"{file} is linked from elsewhere")
+        if len(raw := opened.read(_LARGEST + 1)) > _LARGEST:
+            raise InvalidInputError(f"{file} has more than {_LARGEST:,} bytes: cut it into parts")
+    return list(_chunks(raw, file, reader, time.monotonic() + SECONDS))
 
 
 def read_text(path: Path) -> str:
