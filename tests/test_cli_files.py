@@ -165,6 +165,17 @@ def test_the_summary_counts_what_was_answered_and_why_not(tmp_path: Path) -> Non
 
 
 def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_a_standard_output_that_lacks_a_character_loses_no_result(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": "\u2192", "claim": "c", "evidence": ["a"]}\n', "utf-8")
+    program, environment = GATE.format("Scorer = FixedScorer"), {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    for arguments in (["batch", "in.jsonl"], ["check", "--claim", "The \u2192 is here.", "-e", "in.txt"]):
+        (tmp_path / "in.txt").write_text("The \u2192 is here.", "utf-8")
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=60)
+        assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+        assert ("\u2192".encode() if arguments[0] == "batch" else b"\\u2192") in done.stdout
+
+
     items = [{"id": i, "claim": "c", "evidence": ["a"]} for i in range(40)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items), "utf-8")
     slow = (

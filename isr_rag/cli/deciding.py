@@ -116,8 +116,8 @@ def batch(
         code = over_file("auditing" if audit else "deciding", run, after=after)
         errors = Path(f"{target}.errors.jsonl")
         if out == STDIO:
-            with target.open(encoding="utf-8") as decisions:
-                shutil.copyfileobj(decisions, sys.stdout)
+            with target.open("rb") as decisions:
+                shutil.copyfileobj(decisions, sys.stdout.buffer)  # JSON is UTF-8, whatever the locale says
             sys.stdout.flush()
         if code:
             note(errors.read_text("utf-8").rstrip() if out == STDIO else f"bad lines with their errors: {errors}")

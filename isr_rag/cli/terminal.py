@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import sqlite3
 import sys
 import warnings
@@ -102,6 +103,8 @@ def over_file(doing: str, run: Callable[[Callable[[int, int], None]], Summary], 
 def run_app(app: typer.Typer) -> None:
     """Run a command line: warnings and expected errors become one line, and errors an exit code for their kind."""
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # where the locale lacks a character
     try:
         code = app(standalone_mode=False, prog_name=app.info.name)
     except typer.Abort:
