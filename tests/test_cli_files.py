@@ -120,6 +120,16 @@ def test_version_help_and_examples(call) -> None:  # type: ignore[no-untyped-def
         assert code == 0 and "Example" in out and f"isr-rag {command}" in out, command
 
 
+def test_an_output_that_cannot_be_standard_output_is_no_file_named_so(call) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = call("audit", "--answer", "facts.txt", "-e", "facts.txt", "--html", "-")
+    assert code == 2 and "cannot be written" in err
+    if os.name != "nt":
+        os.mkfifo("pipe")
+        code, _, err = call("batch", "in.jsonl", "--out", "pipe", "--model", "overlap", "--p-ref", "1", "--force")
+        assert code == 1 and "name another output" in err and Path("pipe").is_fifo()
+    assert not Path("-").exists()
+
+
 def test_python_m_isr_rag_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "isr_rag", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"isr-rag {__version__}\n"
@@ -155,16 +165,6 @@ def test_a_file_comes_from_standard_input_and_goes_to_standard_output(tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_summary_counts_what_was_answered_and_why_not(tmp_path: Path) -> None:
-    items = [{"id": i, "claim": "c", "evidence": ["a"] if i else []} for i in range(3)]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items), "utf-8")
-    running = _start(tmp_path, "Scorer = FixedScorer", "in.jsonl", "--out", "out.jsonl")
-    _, err = running.communicate(timeout=60)
-    assert running.returncode == 0, err
-    assert "3 lines in " in err and "2 answered, 1 held back (1 no_evidence), 0 bad" in err
-
-
-def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(tmp_path: Path) -> None:
 def test_a_standard_output_that_lacks_a_character_loses_no_result(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"id": "\u2192", "claim": "c", "evidence": ["a"]}\n', "utf-8")
     program, environment = GATE.format("Scorer = FixedScorer"), {**os.environ, "PYTHONIOENCODING": "latin-1"}
@@ -176,6 +176,16 @@ def test_a_standard_output_that_lacks_a_character_loses_no_result(tmp_path: Path
         assert ("\u2192".encode() if arguments[0] == "batch" else b"\\u2192") in done.stdout
 
 
+def test_the_summary_counts_what_was_answered_and_why_not(tmp_path: Path) -> None:
+    items = [{"id": i, "claim": "c", "evidence": ["a"] if i else []} for i in range(3)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items), "utf-8")
+    running = _start(tmp_path, "Scorer = FixedScorer", "in.jsonl", "--out", "out.jsonl")
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 0, err
+    assert "3 lines in " in err and "2 answered, 1 held back (1 no_evidence), 0 bad" in err
+
+
+def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(tmp_path: Path) -> None:
     items = [{"id": i, "claim": "c", "evidence": ["a"]} for i in range(40)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items), "utf-8")
     slow = (

@@ -56,3 +56,12 @@ def test_a_name_as_long_as_the_system_allows_can_be_written(tmp_path: Path) -> N
     path = tmp_path / f"{'漢' * 83}.json"  # 254 bytes
     write_json(path, {})
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such pipes")
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError, match="name another output"):
+        write_atomically(pipe, "new")
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]

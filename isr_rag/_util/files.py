@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
 
     Text, in one piece or several, is written as UTF-8 with its line ends as they are. After an error nothing is left.
     """
+    check_output(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:50]}.{uuid.uuid4().hex}")
     try:
@@ -29,6 +31,12 @@ def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_output(path: Path) -> None:
+    """OSError for what is there and is no file, such as a device or a pipe, which a file must not take the place of."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EEXIST, "it is no file: name another output", str(path))
 
 
 def write_json(path: Path, content: object, *, indent: int = 1) -> None:

@@ -85,7 +85,10 @@ def batch(
             help='JSONL, or - for standard input; a line is {"id", "question"?, "answer"?, "claim"?, "evidence"}.',
         ),
     ],
-    out: Annotated[Path, typer.Option(callback=output_file, help="JSONL, or - for standard output.")] = STDIO,
+    out: Annotated[
+        Path,
+        typer.Option(callback=lambda out: out if out == STDIO else output_file(out), help="JSONL, or - for stdout."),
+    ] = STDIO,
     force: Force = False,
     audit: Annotated[
         bool, typer.Option("--audit", help='Audit the answer of each line: {"id", "answer", "question"?, "evidence"}.')

@@ -60,9 +60,9 @@ def input_file(path: Path | None) -> Path | None:
 
 
 def output_file(path: Path | None) -> Path | None:
-    """Check that an output can be a file there, or is `STDIO`; a typer.BadParameter otherwise."""
-    if path is not None and path != STDIO:
-        in_folder = _is(path.parent, Path.is_dir) and not _is(path, Path.is_dir)
+    """Check that an output can be a file there; a typer.BadParameter otherwise, also for `STDIO`."""
+    if path is not None:
+        in_folder = path != STDIO and _is(path.parent, Path.is_dir) and not _is(path, Path.is_dir)
         if not in_folder or (path.is_symlink() and not _is(path, Path.is_file)):
             shown = printable(str(path), 200)
             raise typer.BadParameter(f"{shown} cannot be written: name a file, in a folder that is there")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isr_rag._util.files import write_atomically
+from isr_rag._util.files import check_output, write_atomically
 from isr_rag._util.text import printable
 from isr_rag.audit.result import AnswerAudit
 from isr_rag.core.decision import Action, Decision, Reason
@@ -128,6 +128,7 @@ def run(
     if target.suffix == ".parquet":
         raise OutputError(f"{target}: the output is JSONL, not Parquet; name a .jsonl file")
     part, errors = Path(f"{target}.part"), Path(f"{target}.errors.jsonl")
+    check_output(target)
     for path in (target, part, errors):
         if path.exists() and path.samefile(items.path):
             raise OutputError(f"the output {target} would overwrite the input {items.path}: give another output")
