@@ -25,7 +25,7 @@ from isr_rag.audit.redaction import at_target
 from isr_rag.audit.statement import Citation, Kind, Marker, MarkerStatus, Probabilities, Statement, Verdict
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.core.exact import missing_numbers, missing_quotes
+from isr_rag.core.exact import missing_numbers, missing_quotes, quotations
 from isr_rag.core.predicates import Refuted
 from isr_rag.core.work import Item
 from isr_rag.references.direct import Oracle
@@ -302,11 +302,14 @@ class Inquiry:
         if self._quoted is None or self._verdict is not Verdict.SUPPORTED:
             return Reason.SUFFICIENT, []
         chunks = self._pieces.chunks
+        lead = self._part.lead if self._part.item else ""  # is judged with it, but may rest on another sentence
         quotes = missing_quotes(self._quoted, [chunks[i] for i in self._cites] or chunks)
+        quotes += missing_quotes([lead[slice(*span)] for span in quotations(lead)], chunks)
         if quotes:
             return Reason.QUOTE_NOT_FOUND, quotes
         bare = "answer" in self._asked
-        return Reason.NUMBER_NOT_FOUND, missing_numbers(self._part.plain, self._carrying(), self._question, bare=bare)
+        numbers = missing_numbers(self._part.plain, self._carrying(), self._question, bare=bare)
+        return Reason.NUMBER_NOT_FOUND, numbers + missing_numbers(lead, [one.text for one in self.read], self._question)
 
     def _carrying(self) -> list[Chunk]:
         """The sentences that carry it with those beside them and the chunk's first, which may be a table's header."""

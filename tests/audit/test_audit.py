@@ -506,6 +506,20 @@ def test_a_sentence_does_not_go_out_without_what_it_leaves_unsaid(then: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("lead", "absent"),
+    [
+        ("In 1932 it was 90 km long and passed", ()),
+        ("In 1931 it was 90 km long and passed:", ("1931",)),
+        ('It "was never so very long" and passed:', ("was never so very long",)),
+    ],
+)
+def test_numbers_and_quotations_before_a_list_are_looked_for(lead: str, absent: tuple[str, ...]) -> None:
+    yes = ISRGate(scorer=FixedScorer([0.98]), reference=Oracle(0.99))
+    found = yes.audit(answer=f"{lead}\n\n- Paris\n", evidence=["It passed Paris. x. x. x.", "In 1932: 90 km long."])
+    assert found.statements[-1].absent == absent
+
+
+@pytest.mark.parametrize(
     ("answer", "last"),
     [
         ("The Seine is long. A canal was dug later. It is deep.", "It is deep."),
