@@ -194,6 +194,12 @@ def test_a_quotation_does_not_begin_or_end_within_a_word(evidence: str, there: b
     assert (missing_quotes(["legal under the statute"], as_chunks([evidence])) == []) is there
 
 
+def test_a_letter_in_brackets_is_a_part_of_its_word() -> None:
+    quoted = ["[t]he bridge is never closed", "[b]ridge is […] closed", "[i]s never bridge closed"]
+    assert missing_quotes(quoted, [Chunk("The bridge is never closed.")]) == quoted[2:]
+    assert len(quotations("Er sagt: »die Brücke ist zu«.")) == 1
+
+
 def test_of_many_quotations_the_first_fifty_are_looked_for() -> None:
     quoted = [f"number {i} of them" for i in range(52)]
     assert missing_quotes(quoted, [Chunk("; ".join(quoted))]) == quoted[50:]

@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from isr_rag.core.evidence import Chunk, one_line
 
 _WORDS = r"(?:sources?|docs?|documents?|passages?|chunk|refs?|reference|context|citation|cite)"
-_LIST = r"\d{1,3}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,3})*"  # one of four digits is a year
+_AHEAD = rf"(?:{_WORDS}[\s_:#.-]*)?"
+_PAGE = r"(?:,?\s*(?:pp?\.|pages?)\s*\d[\d–-]*)?"
+_LIST = rf"\d{{1,3}}(?:\s*(?:,|;|-|–|and|&)\s*{_AHEAD}\d{{1,3}})*"  # one of four digits is a year
 _NUMBERED = re.compile(
-    rf"\[\^?\s*(?:{_WORDS}[\s_:#.-]*)?(?P<square>{_LIST})(?:†[\w.-]{{0,40}})?\s*\](?:\((?:\w+:/|[#/])[^()\s]*\)|(?!\())"
-    rf"|【\s*(?:{_WORDS}[\s_:#.-]*)?(?P<thick>{_LIST})(?::\d+)?(?:†(?:[\w.:/-]{{0,40}}|[^】\n]{{0,60}}\.\w{{2,4}}))?\s*】"
-    rf"|\(\s*{_WORDS}[\s_:#.-]*(?P<round>{_LIST})\s*\)",
+    rf"\[\^?\s*{_AHEAD}(?P<square>{_LIST})\^?{_PAGE}(?:†[\w.-]{{0,40}})?\s*\](?:\((?:\w+:/|[#/])[^()\s]*\)|(?!\())"
+    rf"|【\s*{_AHEAD}(?P<thick>{_LIST})(?::\d+)?(?:†(?:[\w.:/-]{{0,40}}|[^】\n]{{0,60}}\.\w{{2,4}}))?\s*】"
+    rf"|\(\s*{_WORDS}[\s_:#.-]*(?P<round>{_LIST}){_PAGE}\s*\)",
     re.IGNORECASE,
 )
 _NAMED = re.compile(rf"\[(?P<square>[^\[\]\n]{{2,120}})\](?!\()|\({_WORDS}\s*:\s*(?P<round>[^()\n]{{2,120}})\)", re.I)
+_LINK = re.compile(r"\(\[(?P<text>[^\[\]\n]{1,120})\]\((?P<url>\w+://[^()\s]+)\)\)")
 _YEAR = r"(?:1[89]|20)\d\d[a-z]?"
 _SURNAME = r"(?<![\w'’-])[A-ZÀ-Ý][\w'’-]+"
 _AUTHORS = rf"{_SURNAME}(?:(?:\s+et\s+al\.?)|(?:,?\s+(?:and|&)\s+{_SURNAME}))?"
@@ -72,7 +75,7 @@ class Markers:
 
     def find(self, text: str) -> list[Found]:
         """The markers of a text, in their order."""
-        found = [*self._numbered(text), *self._named(text), *self._works(text)]
+        found = [*self._numbered(text), *self._named(text), *self._linked(text), *self._works(text)]
         found.sort(key=lambda one: (one.start, -one.end))
         kept: list[Found] = []
         for one in found:
@@ -97,7 +100,7 @@ class Markers:
 
     def _numbered(self, text: str) -> Iterator[Found]:
         for match in _NUMBERED.finditer(text):
-            listed = match["square"] or match["thick"] or match["round"]
+            listed = re.sub(_WORDS, "", match["square"] or match["thick"] or match["round"], flags=re.IGNORECASE)
             numbers = dict.fromkeys(n for part in re.split(r"\s*(?:,|;|and|&)\s*", listed) for n in _range(part))
             chunks = dict.fromkeys(i for n in numbers for i in self._number(n))
             if chunks or "](" not in match.group():  # a linked number that names no chunk is said
@@ -116,6 +119,15 @@ class Markers:
                 yield Found(*match.span(), (at,))
             elif match["round"]:
                 yield Found(*match.span(), (), apart=False)  # what nothing of the evidence is called may be a statement
+
+    def _linked(self, text: str) -> Iterator[Found]:
+        """Links in parentheses whose text or address is a chunk's title, or that show nothing but their address."""
+        for match in _LINK.finditer(text):
+            url = re.split(r"[?#]", match["url"])[0]
+            named = (self._titles.get(_folded(one)) for one in (match["text"], match["url"], url, url.rstrip("/")))
+            chunk = next((i for i in named if i is not None), None)
+            if chunk is not None or ("." in match["text"] and match["text"].casefold() in url.casefold()):
+                yield Found(*match.span(), () if chunk is None else (chunk,))
 
     def _works(self, text: str) -> Iterator[Found]:
         for match in _WORKS.finditer(text):
@@ -141,7 +153,7 @@ class Markers:
 
 
 def _range(part: str) -> range:
-    ends = [int(number) for number in re.split(r"\s*[-–]\s*", part) if number]
+    ends = [int(number) for number in re.findall(r"\d+", part)]
     last = ends[-1] if len(ends) > 1 and 0 <= ends[-1] - ends[0] < 50 else ends[0]
     return range(ends[0], last + 1)
 

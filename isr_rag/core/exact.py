@@ -34,7 +34,7 @@ _MINOR = "a an and as at but by de der des du for from if in into is it la le no
 _MINOR_WORDS = frozenset([*_MINOR.split(), "with"])  # written small in titles
 _MARKS = re.compile(r"[*_`\\]|\[\^?\d[\d,; –-]*\]|【[^【】]*】")
 _FOLDS = str.maketrans("“”„‟«»‘’‚‛‹›‐‑‒–—―−", '"' * 6 + "'" * 6 + "-" * 7)
-_QUOTED = re.compile(r"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“”]+[“”]|«[^«»]+»|(?<!\w)‘[^‘’]+’(?!\w)""")
+_QUOTED = re.compile(r"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“”]+[“”]|«[^«»]+»|»[^«»]+«|(?<!\w)‘[^‘’]+’(?!\w)""")
 _OMITTED = re.compile(r"\[[^\[\]]*\]|\.\.\.|…")
 _MONTHS = {name: i for i in range(1, 13) for name in (calendar.month_name[i], calendar.month_abbr[i])} | {"Sept": 9}
 _MONTH = rf"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
@@ -111,7 +111,8 @@ def missing_quotes(quoted: Sequence[str], evidence: Sequence[Chunk]) -> list[str
     words are left out (…) or put in brackets, what is around them must be there in this order.
     """
     sources = [_letters(f"{chunk.title or ''} {chunk.text}") for chunk in evidence] if quoted else []
-    sought, split = cache(_sought), map(_OMITTED.split, quoted[:_SOUGHT])
+    whole = (re.sub(r"\[(\w)\](?=\w)", r"\1", one) for one in quoted[:_SOUGHT])  # "[t]he bridge"
+    sought, split = cache(_sought), map(_OMITTED.split, whole)
     found = {i for i, one in enumerate(split) if any(_quotes(map(sought, one), source) for source in sources)}
     return [one for i, one in enumerate(quoted) if i not in found]
 

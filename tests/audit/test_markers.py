@@ -8,7 +8,10 @@ from isr_rag.audit.markers import Markers
 from isr_rag.core.evidence import as_chunks
 
 EVIDENCE = as_chunks(
-    ["a", "b", "c", {"title": "Smith et al. (2020): Rivers", "text": "d"}, {"title": "River guide", "text": "e"}]
+    [
+        *("a", "b", "c", {"title": "Smith et al. (2020): Rivers", "text": "d"}, {"title": "River guide", "text": "e"}),
+        {"title": "https://x.org/a", "text": "f"},
+    ]
 )
 
 
@@ -28,6 +31,14 @@ EVIDENCE = as_chunks(
         ("It is long (Smith et al., 2020).", [("(Smith et al., 2020)", (3,))]),
         ("Smith (2020) says so.", [("Smith (2020)", (3,))]),
         ("It is long [9].", [("[9]", ())]),
+        ("It is long [Source 1, Source 3].", [("[Source 1, Source 3]", (0, 2))]),
+        ("It is long (doc 1; doc 2).", [("(doc 1; doc 2)", (0, 1))]),
+        ("It is long [^2^].", [("[^2^]", (1,))]),
+        ("It is long [2, p. 145] (Source 3, pages 14-16).", [("[2, p. 145]", (1,)), ("(Source 3, pages 14-16)", (2,))]),
+        ("It is long ([x.org](https://x.org/a?utm=b)).", [("([x.org](https://x.org/a?utm=b))", (5,))]),
+        ("It is long ([y.org](https://www.y.org/a)).", [("([y.org](https://www.y.org/a))", ())]),
+        ("It is long ([River guide](https://z.org)).", [("([River guide](https://z.org))", (4,))]),
+        ("It is long ([and was short](https://z.org/short) ([v2.0](https://z.org)).", []),
         ("It is long (Source: Nobody).", [("(Source: Nobody)", ())]),
         ("He was born (May 2020) in [brackets] and [a link](https://example.org).", []),
         ("An array x[1](y).", []),
