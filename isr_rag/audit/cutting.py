@@ -116,6 +116,7 @@ _WHOLE = {"table_open": Kind.TABLE, "fence": Kind.CODE, "html_block": Kind.HTML}
 _TAG = re.compile(r"</?(?:br|b|i|u|em|strong|sup|sub|mark|small|code|kbd|ins|q|cite|p|div|span)\s*/?>", re.IGNORECASE)
 """Tags that show nothing by themselves."""
 
+_ENDED = re.compile(r"[.!?。…][\s\"'”’)»*_:]*\Z")
 _LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ]")
 
 
@@ -158,8 +159,8 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
     """The parts of an answer in their order; a yes or no before a sentence is one where something was `asked`."""
     parts: list[Part] = []
     heading, sources, titles, leads = "", False, dict[int, str](), dict[int, str]()
-    for block, below in pairwise([*_blocks(answer), None]):
-        assert block is not None
+    blocks = list(_blocks(answer))
+    for block, below in zip(blocks, [*blocks[1:], None], strict=False):
         bare = re.sub(r"[.,;]\Z", "", block.text.strip()).rstrip()
         kind = Kind.FORMULA if block.kind is Kind.STATEMENT and _FORMULA.fullmatch(bare) else block.kind
         leads = {depth: plain for depth, plain in leads.items() if depth < block.depth}
@@ -174,7 +175,7 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
             parts.append(_whole(block, kind, markers))
             continue
         end = block.places[len(block.text.rstrip()) - 1]
-        listed = below and below.depth > block.depth and (heading or not block.level) and not _ended(block.text)
+        listed = below and below.depth > block.depth and (heading or not block.level) and not _ENDED.search(block.text)
         sources = sources or bool(_SOURCES.match(plain_text(block.text.split("\n", 1)[0])))
         for number, (first, last) in enumerate(_lines_of_sources(block, markers, sources)):
             if number % 2:
@@ -195,14 +196,10 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
         replace(one, kind=kind_of(one.plain))  # it introduces no list that it is read with
         if one.kind is Kind.HEADING
         and _states(one.plain)
-        and (after is None or not f"{after.lead}:".endswith((f"{one.plain}:", f"{one.plain}::")))
+        and not f"{led}:".endswith((f"{one.plain}:", f"{one.plain}::"))
         else one
-        for one, after in zip(parts, [*parts[1:], None], strict=False)
+        for one, led in zip(parts, [*(part.lead for part in parts[1:]), ""], strict=False)
     ]
-
-
-def _ended(plain: str) -> bool:
-    return plain.rstrip("\"'”’)»*: ").endswith((".", "!", "?", "。", "…"))
 
 
 def _states(plain: str) -> bool:

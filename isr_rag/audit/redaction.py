@@ -225,11 +225,8 @@ def _adrift(statements: Sequence[Statement], places: list[_Place], kept: set[int
             named, titles = context.pointed(text), one.claim.removeprefix(asked).strip().split(": ")[:-1]
             moved = named and not any(re.search(rf"\b{re.escape(name)}(?!\w)", one.claim) for name in named)
             stands = named and one.claim.startswith(named[-1])  # for something unknown in what is before
-            if (
-                moved
-                or not (follows or not (stands or _BACK.match(text) or _SHORTENED.search(_BRACKETED.sub("", text))))
-                or not gone.isdisjoint(titles)
-            ):
+            back = not follows and (stands or _BACK.match(text) or _SHORTENED.search(_BRACKETED.sub("", text)))
+            if moved or back or not gone.isdisjoint(titles):
                 found.add(i)
         stays = (i in kept and i not in found) or not one.states_something
         if level < _NO_LEVEL and stays:
@@ -258,10 +255,8 @@ def _beside(statements: Sequence[Statement], places: Sequence[_Place], kept: Col
             listed, inner = level == _NO_LEVEL, lists.pop()[1] or inner
         named = one.kind is Kind.SOURCES and bool(used & {marker.chunk for marker in one.markers})
         leads = _LEADS.search(_BRACKETED.sub("", one.text)) and level == _NO_LEVEL and not (listed and inner)
-        before = i + 1 < len(statements) and (
-            i + 1 in found or (statements[i + 1].states_something and i + 1 not in kept)
-        )
-        if before and (leads or (i in kept and YES_OR_NO.fullmatch(one.text))):
+        out = i + 1 in found or any(one.states_something and i + 1 not in kept for one in statements[i + 1 : i + 2])
+        if out and (leads or (i in kept and YES_OR_NO.fullmatch(one.text))):
             found.add(i)
         elif i in kept:
             below = [True] * len(below)
