@@ -183,8 +183,8 @@ def cut(answer: str, markers: Markers, *, asked: bool = True) -> list[Part]:
                 continue
             for part in _sentences(block, first, last, markers, asked=asked):
                 if _SOURCES.match(part.plain):
-                    sources = True
-                    part = Part(Kind.HEADING, part.span, part.plain, part.markers)
+                    sources = sources or not part.markers  # "Source: [1]" is a marker and no list
+                    part = Part(Kind.MARKS if part.markers else Kind.HEADING, part.span, part.plain, part.markers)
                 elif part.kind is Kind.STATEMENT and part.span[1] >= end and (part.plain.endswith(":") or listed):
                     # it ends its block, and so introduces a list, which may be one in another
                     leads[block.depth] = part.plain if VERB.search(part.plain) else f"{part.plain.rstrip(':')}:"

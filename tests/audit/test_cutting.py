@@ -356,6 +356,12 @@ def test_a_list_of_sources_may_follow_its_title_at_once() -> None:
     assert [part.kind.value for part in cut(text, Markers((), text))] == ["statement", "heading", "sources", "sources"]
 
 
+@pytest.mark.parametrize("line", ["Source: [1]", "**Sources:** [1], [2]."])
+def test_a_marker_that_is_called_a_source_begins_no_list_of_sources(line: str) -> None:
+    found = told(f"The Seine is long. {line}\n\n{line}\n\nA river through Paris.\n\n- Rouen")
+    assert [kind for kind, _ in found] == ["statement", "marks", "marks", "statement", "statement"]
+
+
 def test_an_index_in_code_is_no_marker_that_counts_from_zero() -> None:
     text = "See `x[0]` and y[0] [1]."
     assert [one.chunks for one in Markers(as_chunks(["a", "b"]), text).find(text)][-1] == (0,)
