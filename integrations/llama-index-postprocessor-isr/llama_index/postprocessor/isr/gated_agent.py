@@ -91,7 +91,8 @@ class GatedAgent:
     ) -> None:
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
-        for one in [agent, *agent.agents.values()] if isinstance(agent, AgentWorkflow) else [agent]:
+        parts: list[Any] = [agent, *agent.agents.values()] if isinstance(agent, AgentWorkflow) else [agent]
+        for one in parts:
             if one.output_cls is not None or one.structured_output_fn is not None:
                 raise ConfigurationError(
                     f"{type(one).__name__} makes a structured output of its answer, which nobody would judge and which "
