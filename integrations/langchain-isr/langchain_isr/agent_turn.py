@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from langchain.agents.middleware import ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 from langchain_core.runnables import ensure_config
 from langgraph.types import Command
@@ -407,8 +407,12 @@ def _without_words(message: BaseMessage, known: set[str]) -> BaseMessage:
     """
     if not isinstance(message, AIMessage):
         return message
-    calls = [c if c["name"] in known else ToolCall(name="unknown", args={}, id=c["id"]) for c in message.tool_calls]
-    return AIMessage("", id=message.id, name=_agent(), tool_calls=calls, usage_metadata=message.usage_metadata)
+    named = [
+        (c["name"], c["args"], c["id"]) if c["name"] in known else ("unknown", {}, c["id"]) for c in message.tool_calls
+    ]
+    calls = [tool_call(name=name, args=args, id=call) for name, args, call in named]
+    bare = cast(AIMessage, replaced(message, "", {}))
+    return bare.model_copy(update={"name": _agent(), "tool_calls": calls})
 
 
 def _marked(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:

@@ -1014,8 +1014,9 @@ def test_the_draft_of_an_agent_is_seen_nowhere(
 
 def test_nothing_but_the_call_goes_on_of_a_message_that_calls_a_tool() -> None:
     def reply(messages: list[BaseMessage]) -> AIMessage | str:
-        call = ToolCall(name="search", args={"query": "rivers"}, id="1")
-        return SECRET if isinstance(messages[-1], ToolMessage) else AIMessage(SECRET, name=SECRET, tool_calls=[call])
+        call: Any = ToolCall(name="search", args={"query": "rivers"}, id="1") | {"extras": SECRET}
+        said = AIMessage(SECRET, name=SECRET, tool_calls=[call], usage_metadata=usage)
+        return SECRET if isinstance(messages[-1], ToolMessage) else said
 
     watch = Watch()
     watch.stream(an_agent(reply, ISRMiddleware(gate(FATES["abstains"])), checkpointer=watch.saver), SAID)
