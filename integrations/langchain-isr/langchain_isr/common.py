@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.prompts import BasePromptTemplate, PromptTemplate, format_document
+from langchain_core.runnables import Runnable
 from pydantic import BaseModel, BeforeValidator, WithJsonSchema
 
 from isr_rag import Action, Decision, ISRGate, Reason
@@ -240,28 +241,38 @@ def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer
 
 
 def handed(state: State) -> State:
-    """The state for a draft: what it writes into its dicts, lists, sets, documents and messages goes nowhere."""
-    return {key: _copied(value) for key, value in state.items()}
+    """The state for a draft: what it writes into its dicts, lists, sets and structured objects goes nowhere.
+
+    Documents and messages are such objects. Runnables are none: they hold what cannot be copied.
+    """
+    done: dict[int, Any] = {}
+    return {key: _copied(value, done) for key, value in state.items()}
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, Document):
-        return value.model_copy(update={"metadata": _copied(value.metadata)})
-    if isinstance(value, BaseMessage):
-        return value.model_copy(update=_copied(vars(value)))
+def _copied(value: Any, done: dict[int, Any]) -> Any:
+    """A copy with all that it holds; `done` has the copies so far, since objects may hold each other."""
+    if id(value) in done:
+        return done[id(value)]
     if isinstance(value, tuple):
-        copied = [_copied(one) for one in cast(Iterable[Any], value)]
+        copied = [_copied(one, done) for one in cast(Iterable[Any], value)]
         return cast(Any, type(value))._make(copied) if hasattr(value, "_make") else tuple(copied)
-    if isinstance(value, (list, set, dict, deque)):
-        own = copy(cast(Any, value))  # of its own type, such as a defaultdict
-        if isinstance(own, dict):  # not its own `update`, which adds in a Counter
-            dict.update(own, {key: _copied(one) for key, one in dict[Any, Any].items(own)})
-        elif not isinstance(own, set):
-            copied = [_copied(one) for one in own]
-            own.clear()
-            own.extend(copied)
-        return own
-    return value
+    structured = is_dataclass(value) and not isinstance(value, type)
+    if not (structured or isinstance(value, (list, set, dict, deque, BaseModel))) or isinstance(value, Runnable):
+        return value
+    own = done[id(value)] = copy(cast(Any, value))  # of its own type, such as a defaultdict
+    if isinstance(own, BaseModel):
+        for held in (own.__dict__, own.__pydantic_extra__ or {}):
+            held.update({name: _copied(one, done) for name, one in held.items()})
+    elif isinstance(own, dict):  # not its own `update`, which adds in a Counter
+        dict.update(own, {key: _copied(one, done) for key, one in dict[Any, Any].items(own)})
+    elif isinstance(own, (list, deque)):
+        copied = [_copied(one, done) for one in own]
+        own.clear()
+        own.extend(copied)
+    elif structured:
+        for one in fields(own):
+            object.__setattr__(own, one.name, _copied(getattr(own, one.name), done))  # it may be frozen
+    return own
 
 
 def _may_be_draft(value: object, answer: str | None) -> bool:

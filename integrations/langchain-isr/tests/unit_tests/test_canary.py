@@ -1466,6 +1466,28 @@ def test_what_a_draft_writes_into_its_input_goes_nowhere() -> None:
     assert watch.clean(given)
 
 
+class Profile(BaseModel, extra="allow"):
+    """A structured object of the state."""
+
+    notes: list[str] = []
+
+
+def test_what_a_draft_writes_into_objects_of_its_input_goes_nowhere() -> None:
+    def writes(state: dict[str, Any]) -> str:
+        state["profile"].notes.append(SECRET)
+        state["profile"].said = SECRET
+        for held in (state["profile"].more, state["plain"].name, state["said"].more):
+            held.append(SECRET)
+        return SECRET
+
+    profile: Any = Profile(more=[])
+    profile.more.append(profile)
+    state: Any = {"profile": profile, "plain": Plain([]), "said": HumanMessage("Hi.", more=[])}  # type: ignore[arg-type, call-arg]
+    chain = ISRChain(draft=RunnableLambda(writes), after=ISRGate(gate=gate(FATES["abstains"]), other_texts="pass"))
+    done = chain.invoke({**ASKED, "documents": rivers(2), **state})
+    assert clean(done, state) and done["profile"] is state["profile"]
+
+
 class Span(NamedTuple):
     """A value with names."""
 
