@@ -87,11 +87,14 @@ def _alone(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def muted(runtime: Any) -> Any:
-    """LangGraph's runtime with a stream writer that writes nowhere, and a store that can only be read."""
+    """LangGraph's runtime with a stream writer that writes nowhere, and a store that can only be read.
+
+    Nor can what runs stop the graph around it, for a reason that it would say.
+    """
     from langchain_isr.read_only import ReadOnlyStore
 
     store = runtime.store if runtime.store is None else ReadOnlyStore(runtime.store)
-    return replace(runtime, stream_writer=_nowhere, store=store)
+    return replace(runtime, stream_writer=_nowhere, store=store, control=None)
 
 
 def _nowhere(_: Any) -> None:

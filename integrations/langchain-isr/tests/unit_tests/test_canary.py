@@ -56,6 +56,8 @@ from langgraph.config import get_store, get_stream_writer
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.pregel.remote import RemoteGraph
+from langgraph.runtime import get_runtime
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, interrupt
 from lc_fakes import Runs, ScriptedModel, bm25, gate, rivers, searching
@@ -157,6 +159,12 @@ def scribbling(state: Any) -> str:
     return SECRET
 
 
+def draining(state: Any) -> str:
+    if (runtime := get_runtime()) and runtime.control:
+        runtime.control.request_drain(SECRET)
+    return SECRET
+
+
 def speaks(text: Any = SECRET) -> ScriptedModel:
     return ScriptedModel(reply=lambda messages: text)
 
@@ -206,6 +214,7 @@ DRAFTS: dict[str, Callable[[Watch], Any]] = {
     "a writer": lambda watch: RunnableLambda(writing, afunc=awriting),
     "a writer into the store": lambda watch: RunnableLambda(remembering, afunc=aremembering),
     "a writer into what the store holds": lambda watch: RunnableLambda(scribbling),
+    "what stops the graph around it": lambda watch: RunnableLambda(draining),
     "parallel branches": lambda watch: RunnableParallel(a=PROMPTED | speaks(), b=inner()) | itemtext("a"),
     "retries": lambda watch: unreliable(),
     "a custom event": lambda watch: RunnableLambda(telling, afunc=atelling),
