@@ -46,6 +46,7 @@ _INTERNAL = "__pregel_"
 _CACHE = "__pregel_cache"
 _CHECKPOINTER = "__pregel_checkpointer"
 _RUNTIME = "__pregel_runtime"
+_IDLE = ("langgraph.pregel._retry", "_IdleProgressCallbackHandler")  # without it a node that drafts for long is idle
 _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"})
 
 _PLAIN = (str, bytes, int, float, type(None), Document, BaseMessage)
@@ -221,6 +222,6 @@ def _tracers(handlers: list[BaseCallbackHandler]) -> list[BaseCallbackHandler]:
 
 
 def _sees(kind: type[BaseCallbackHandler]) -> bool:
-    """Whether handlers of a type hear of a draft: tracers, and the one that keeps nothing but numbers of tokens."""
+    """Whether handlers of a type hear of a draft: tracers, and those that keep numbers of tokens or times alone."""
     tracer = issubclass(kind, _TRACERS) and not issubclass(kind, _TELLING)
-    return tracer or kind is UsageMetadataCallbackHandler
+    return tracer or kind is UsageMetadataCallbackHandler or (kind.__module__, kind.__name__) == _IDLE

@@ -59,7 +59,8 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.pregel.remote import RemoteGraph
 from langgraph.runtime import get_runtime
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import CachePolicy, Command, RetryPolicy, interrupt
+from langgraph.types import CachePolicy, Command, RetryPolicy, TimeoutPolicy, interrupt
+from langgraph_sdk.schema import StreamPart
 from lc_fakes import Runs, ScriptedModel, bm25, gate, rivers, searching
 from pydantic import BaseModel, Field, ValidationError, field_validator
 from typing_extensions import TypedDict
@@ -670,6 +671,29 @@ def test_a_gate_that_is_waited_for_in_vain_leaves_nothing() -> None:
         leave.clear()
         asyncio.run(impatient(host(watch, DRAFTS["a model"](watch), slow), watch.config()))
         assert watch.clean()
+
+
+class Slow(ScriptedModel):
+    """Writes for most of a second, and says each time that it goes on."""
+
+    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any) -> Any:
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            await run_manager.on_llm_new_token("x")
+        return self._generate(messages)
+
+
+def test_a_node_in_which_a_draft_is_being_written_is_not_idle() -> None:
+    watch = Watch()
+    chain = a_chain(watch, PROMPTED | Slow(reply=lambda messages: "The Seine."), lambda case: 1.0)
+
+    async def node(state: Any) -> Any:
+        return {"answer": (await chain.ainvoke({"question": state["question"]}))["answer"]}
+
+    built = StateGraph(Outer)
+    built.add_node("gated", node, timeout=TimeoutPolicy(idle_timeout=0.5))
+    built.add_edge(START, "gated")
+    assert asyncio.run(built.compile().ainvoke(ASKED, watch.config()))["answer"] == "The Seine."
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_is_gated_anew() -> None:
