@@ -9,8 +9,10 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from dis import get_instructions
 from functools import partial
-from types import CellType, MethodType
+from inspect import isroutine
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, cast
 
 from langchain_core.callbacks import (
@@ -23,13 +25,14 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableGenerator, RunnableLambda, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tracers.base import AsyncBaseTracer, BaseTracer
 from langchain_core.tracers.context import _configure_hooks  # pyright: ignore[reportPrivateUsage]
 from langchain_core.tracers.log_stream import LogStreamCallbackHandler
 from langchain_core.tracers.root_listeners import AsyncRootListenersTracer, RootListenersTracer
+from pydantic import BaseModel
 
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.adapters import drafting, unquoted
@@ -48,6 +51,9 @@ _CHECKPOINTER = "__pregel_checkpointer"
 _RUNTIME = "__pregel_runtime"
 _IDLE = ("langgraph.pregel._retry", "_IdleProgressCallbackHandler")  # without it a node that drafts for long is idle
 _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"})
+
+_FRAMEWORKS = ("isr_rag", "langchain", "langchain_core", "langchain_isr", "langgraph")
+"""Whose functions call nothing of the user's by a name of their own modules."""
 
 _PLAIN = (str, bytes, int, float, type(None), Document, BaseMessage)
 """What holds no runnable, and may come in great numbers."""
@@ -148,7 +154,10 @@ def refuse_telling(draft: object) -> None:
             (`debug`, `verbose`), or handlers and listeners that are no tracers, of the draft itself or anywhere inside.
     """
     for part, called in _parts(draft, set()):
-        own = vars(part)
+        own = part if isinstance(part, dict) else vars(part)
+        _refuse_handlers(own)
+        if isinstance(part, dict):  # settings, of a binding or of a model that is made when it is called
+            continue
         if isinstance(part, RunnableWithMessageHistory) or hasattr(own.get("memory"), "save_context"):  # an old chain
             raise ConfigurationError(
                 "the draft keeps a history of what is undecided yet: put the history around the gate"
@@ -167,18 +176,25 @@ def refuse_telling(draft: object) -> None:
                 "cache of its own, which on a thread of its own keeps what is undecided yet: make it a step of the "
                 "draft, or compile it without; one that the draft does not call is to be held elsewhere"
             )
-        callbacks = own.get("callbacks") or (own.get("config") or {}).get("callbacks") or []
-        handlers = callbacks.handlers if isinstance(callbacks, BaseCallbackManager) else callbacks
-        if len(_tracers(handlers)) < len(handlers) or own.get("config_factories"):
-            raise ConfigurationError(
-                f"{type(part).__name__} tells handlers of its own what is undecided yet: give them to the whole run"
-            )
 
 
-def _parts(value: Any, seen: set[tuple[int, bool]], called: bool = False) -> Iterator[tuple[Runnable[Any, Any], bool]]:
+def _refuse_handlers(own: dict[str, Any]) -> None:
+    """Refuse handlers and listeners among what a runnable holds, or in a dict of settings that it holds."""
+    callbacks = own.get("callbacks") or []
+    if isinstance(callbacks, BaseCallbackManager):
+        callbacks = [*callbacks.handlers, *callbacks.inheritable_handlers]
+    listed = callbacks if isinstance(callbacks, (list, tuple)) else []
+    handlers = [one for one in listed if isinstance(one, BaseCallbackHandler)]
+    if len(_tracers(handlers)) < len(handlers) or own.get("config_factories"):
+        raise ConfigurationError(
+            "a part of the draft tells handlers of its own what is undecided yet: give them to the whole run"
+        )
+
+
+def _parts(value: Any, seen: set[tuple[int, bool]], called: bool = False) -> Iterator[tuple[Any, bool]]:
     """The runnables that a runnable or function is made of, as far as they can be found; whether a function calls them.
 
-    What a function calls it may call with a configuration of its own.
+    With them the dicts that hold handlers. What a function calls it may call with a configuration of its own.
     """
     if (id(value), called) in seen:
         return
@@ -188,12 +204,13 @@ def _parts(value: Any, seen: set[tuple[int, bool]], called: bool = False) -> Ite
     if isinstance(value, Runnable):
         yield value, called
         inner = [*vars(value).values()]
-        if isinstance(value, (RunnableLambda, RunnableGenerator)):
-            with suppress(ValueError):  # a variable of a closure that is not set yet
-                functions = [part for own in inner if callable(own) for part in RunnableLambda(own).deps]
+        if isinstance(value, BaseModel):
+            inner += (value.__pydantic_private__ or {}).values()
     elif isinstance(value, (list, tuple)):
         inner = value
     elif isinstance(value, dict):
+        if "callbacks" in value:
+            yield value, called
         inner = value.values()
     elif "bound" in getattr(value, "__dict__", ()):  # a node of a graph
         inner = [value.bound]
@@ -203,10 +220,30 @@ def _parts(value: Any, seen: set[tuple[int, bool]], called: bool = False) -> Ite
         held = getattr(value, "__self__", value) if isinstance(value, MethodType) else value
         functions = [held] if isinstance(held, Runnable) else [*getattr(held, "__dict__", {}).values()]
         functions += [part for cell in getattr(value, "__closure__", None) or () for part in _content(cell)]
+        function: Any = value if isroutine(value) else value.__call__
+        if isinstance(code := getattr(function, "__code__", None), CodeType) and not _of_a_framework(function):
+            functions += _named(code, function.__globals__)
+            with suppress(ValueError):  # a variable of a closure that is not set yet
+                functions += RunnableLambda(function).deps
     for parts, by_function in ((inner, called), (functions, True)):
         for part in parts:
             if not isinstance(part, _PLAIN):
                 yield from _parts(part, seen, by_function)
+
+
+def _of_a_framework(function: Any) -> bool:
+    return str(function.__module__).partition(".")[0] in _FRAMEWORKS
+
+
+def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """The runnables and functions of its module that the code of a function names."""
+    for step in get_instructions(code):
+        part = names.get(step.argval) if step.opname == "LOAD_GLOBAL" else None
+        if isinstance(part, Runnable) or (isinstance(part, FunctionType) and part.__globals__ is names):
+            yield part
+    for inner in code.co_consts:  # a function or comprehension inside
+        if isinstance(inner, CodeType):
+            yield from _named(inner, names)
 
 
 def _content(cell: CellType) -> list[Any]:

@@ -30,6 +30,7 @@ from langchain.agents.middleware import (
 )
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain.chat_models import init_chat_model
 from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
 from langchain_classic.chains import LLMChain
 from langchain_classic.memory import ConversationBufferMemory
@@ -56,13 +57,11 @@ from langgraph.config import get_store, get_stream_writer
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.pregel.remote import RemoteGraph
 from langgraph.runtime import get_runtime
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, TimeoutPolicy, interrupt
-from langgraph_sdk.schema import StreamPart
 from lc_fakes import Runs, ScriptedModel, bm25, gate, rivers, searching
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator
 from typing_extensions import TypedDict
 from yaml import YAMLError
 
@@ -578,6 +577,56 @@ def test_a_draft_that_holds_in_a_way_of_its_own_what_tells_is_refused(how: str) 
         kept = RunnableWithMessageHistory(speaks(), lambda session_id: InMemoryChatMessageHistory())
         with pytest.raises((ConfigurationError, ValidationError), match="around the gate"):
             ISRChain(draft=drafted_with(how, kept), after=ISRGate(gate=gate()))
+
+
+_told: list[Any] = []
+TELLING = ScriptedModel(reply=lambda messages: SECRET, callbacks=[hearing(BaseCallbackHandler, _told)])
+
+
+def by_name(state: Any) -> Any:
+    return {"text": str(TELLING.invoke(state["question"]).text)}
+
+
+async def by_name_awaited(state: Any) -> Any:
+    return {"text": str((await TELLING.ainvoke(state["question"])).text)}
+
+
+def by_name_of_another(state: Any) -> Any:
+    return next(by_name(one) for one in (state,))
+
+
+@tool
+def by_name_of_a_tool(question: str) -> str:
+    """Draft."""
+    return str(TELLING.invoke(question).text)
+
+
+class Named_(RunnableSerializable[Any, str]):
+    """Drafts with a model that is no field."""
+
+    _model: Any = PrivateAttr(default=TELLING)
+
+    def invoke(self, input: Any, config: Any = None, **settings: Any) -> str:
+        return str(self._model.invoke("x").text)
+
+
+@pytest.mark.parametrize(
+    "how", ["a node", "an awaited node", "another function", "a tool", "a private model", "a model made later"]
+)
+def test_what_a_function_of_a_draft_calls_by_its_name_is_found(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("langchain.chat_models.base._init_chat_model_helper", lambda *_, **__: TELLING)
+    built = StateGraph(Inner)
+    nodes = {"a node": by_name, "an awaited node": by_name_awaited}
+    built.add_node("write", nodes.get(how, by_name_of_another))
+    built.add_edge(START, "write")
+    later: Any = init_chat_model("x", model_provider="x", configurable_fields=("model",), callbacks=TELLING.callbacks)
+    drafts = {"a tool": by_name_of_a_tool, "a private model": Named_(), "a model made later": PROMPTED | later}
+    with pytest.raises((ConfigurationError, ValidationError), match="handlers of its own"):
+        ISRChain(draft=drafts.get(how, built.compile() | TEXT), after=ISRGate(gate=gate()))
+    bound: Any = init_chat_model("x", model_provider="x", configurable_fields=("model",))
+    ISRChain(draft=PROMPTED | bound, after=ISRGate(gate=gate()))
+    with pytest.raises((ConfigurationError, ValidationError), match="handlers of its own"):
+        ISRChain(draft=PROMPTED | bound.with_config(callbacks=TELLING.callbacks), after=ISRGate(gate=gate()))
 
 
 def test_a_draft_may_refer_to_what_is_not_there_yet() -> None:
