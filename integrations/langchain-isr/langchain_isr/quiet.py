@@ -150,8 +150,9 @@ def refuse_telling(draft: object) -> None:
 
     Raises:
         ConfigurationError: for a `RunnableWithMessageHistory`, a chain with a memory, a graph with a store of its own,
-            one with a checkpointer or a cache that a function calls or the object of a method holds, what prints
-            (`debug`, `verbose`), or handlers and listeners that are no tracers, of the draft itself or anywhere inside.
+            one with a checkpointer or a cache that a function calls or the object of a method holds, a `RemoteGraph`
+            that no function calls, what prints (`debug`, `verbose`), or handlers and listeners that are no tracers, of
+            the draft itself or anywhere inside.
     """
     for part, called in _parts(draft, set()):
         own = part if isinstance(part, dict) else vars(part)
@@ -175,6 +176,11 @@ def refuse_telling(draft: object) -> None:
                 "a function of the draft calls, or the object of its method holds, a graph with a checkpointer or a "
                 "cache of its own, which on a thread of its own keeps what is undecided yet: make it a step of the "
                 "draft, or compile it without; one that the draft does not call is to be held elsewhere"
+            )
+        if not called and any(base.__name__ == "RemoteGraph" for base in type(part).__mro__):
+            raise ConfigurationError(
+                "a RemoteGraph that gets the thread of the run keeps there, on its server, what is undecided yet: call "
+                "it in a function, as RunnableLambda(lambda state: remote.invoke(state))"
             )
 
 

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, cast
 
 import pytest
@@ -57,9 +58,11 @@ from langgraph.config import get_store, get_stream_writer
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.pregel.remote import RemoteGraph
 from langgraph.runtime import get_runtime
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, TimeoutPolicy, interrupt
+from langgraph_sdk.schema import StreamPart
 from lc_fakes import Runs, ScriptedModel, bm25, gate, rivers, searching
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_validator
 from typing_extensions import TypedDict
@@ -627,6 +630,24 @@ def test_what_a_function_of_a_draft_calls_by_its_name_is_found(how: str, monkeyp
     ISRChain(draft=PROMPTED | bound, after=ISRGate(gate=gate()))
     with pytest.raises((ConfigurationError, ValidationError), match="handlers of its own"):
         ISRChain(draft=PROMPTED | bound.with_config(callbacks=TELLING.callbacks), after=ISRGate(gate=gate()))
+
+
+def test_a_graph_on_a_server_does_not_get_the_thread_of_the_run() -> None:
+    threads: list[Any] = []
+
+    class Client:
+        def stream(self, thread_id: Any, **settings: Any) -> Any:
+            threads.append(thread_id)
+            yield StreamPart("values", {"text": SECRET})
+
+    remote = RemoteGraph("x", sync_client=cast(Any, SimpleNamespace(runs=Client())))
+    for host in HOSTS.values():
+        with pytest.raises((ConfigurationError, ValidationError), match="call it in a function"):
+            host(Watch(), remote | TEXT, lambda case: 1.0)
+        watch = Watch()
+        called = RunnableLambda(lambda state: remote.invoke({"question": state["question"]}))
+        watch.stream(host(watch, called | TEXT, FATES["abstains"]), ASKED)
+        assert watch.clean() and threads and not any(threads)
 
 
 def test_a_draft_may_refer_to_what_is_not_there_yet() -> None:
