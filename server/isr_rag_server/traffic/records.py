@@ -95,11 +95,13 @@ def read_log(path: Path, labels: Path | None = None) -> Log:
     return Log(tuple(records), timed, bad, tuple(complaints))
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def _lines(path: Path, errors: str = "surrogateescape") -> list[tuple[int, str]]:
     try:
-        text = path.read_bytes().decode("utf-8", errors="surrogateescape")
+        text = path.read_bytes().decode("utf-8", errors)
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     lines = enumerate(text.removeprefix("\ufeff").split("\n"), start=1)
     return [(number, line) for number, line in lines if line.strip()]
 
@@ -127,7 +129,7 @@ def _record(line: str) -> tuple[str | int | None, Record]:
 
 def _labels(path: Path) -> dict[str | int, bool]:
     found: dict[str | int, bool] = {}
-    for number, line in _lines(path):
+    for number, line in _lines(path, "strict"):
         try:
             plain = _object(line)
             identifier = plain.get("id")

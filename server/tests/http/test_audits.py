@@ -131,14 +131,15 @@ def test_streamed_audits_leave_places_for_what_is_short() -> None:
 
         limits = Limits(running=4, seconds=1.0, audit_seconds=20.0)
         service = Service(ISRGate(FixedScorer(read), Oracle(1.0)), Settings(limits=limits))
-        asked = AuditRequest(answer="It is long.", evidence=["It is long."])
+        asked = AuditRequest.model_validate({"answer": "It is long.", "evidence": ["It is long."]})
 
         async def audit() -> str:
             return await service.audit(asked, Asker("a", "greedy"), lambda made: made.headline(), seconds=20.0)
 
         audits = [asyncio.create_task(audit()) for _ in range(5)]
         await asyncio.sleep(0.1)
-        await service.decide(DecideRequest(claim="It is short.", evidence=["It is short."]), Asker("b", "other"))
+        short = DecideRequest.model_validate({"claim": "It is short.", "evidence": ["It is short."]})
+        await service.decide(short, Asker("b", "other"))
         assert not any(one.done() for one in audits) and service.desk.running == 3
         assert len(await asyncio.gather(*audits)) == 5
         assert service.desk.running == service.streams.running == 0

@@ -280,12 +280,12 @@ def test_long_chunks_that_hashes_name_take_none_of_the_time_of_the_event_loop() 
     async def run() -> None:
         service, asker = Service(worlds.gate(), Settings()), Asker("request", "client")
         sent = await service.index(IndexRequest(evidence=["\u4e2d\u6587 " * 590_000]), asker)
-        named = [KeptChunk(sha256=sent.sha256[0])]
+        named: list[Any] = [KeptChunk(sha256=sent.sha256[0])]
         begun = time.thread_time()
         for _ in range(3):
             assert await service.index(IndexRequest(evidence=named), asker) == sent
         with pytest.raises(Problem, match="name fewer chunks"):
-            await service.decide(DecideRequest(claim="c", evidence=named * 200), asker)
+            await service.decide(DecideRequest.model_validate({"claim": "c", "evidence": named * 200}), asker)
         assert time.thread_time() - begun < 0.1
 
     asyncio.run(run())

@@ -146,6 +146,9 @@ def test_what_is_no_log_or_no_label_is_refused(tmp_path: Path) -> None:
     for bad in ({"id": 1, "label": 2}, {"label": 1}, "x", {"id": 1}):
         with pytest.raises(InvalidInputError, match="line 1"):
             read_log(log, write(tmp_path / "labels.jsonl", [bad]))
+    (tmp_path / "labels.jsonl").write_text('{"id": 1, "label": 1}\r\n', "utf-16")
+    with pytest.raises(InvalidInputError, match="is not UTF-8 text"):
+        read_log(log, tmp_path / "labels.jsonl")
 
 
 def test_a_byte_order_mark_is_no_bad_line(tmp_path: Path) -> None:
