@@ -529,6 +529,7 @@ def test_numbers_and_quotations_before_a_list_are_looked_for(lead: str, absent: 
         ("Acme was founded. It is big. They make cars.", "Acme make cars."),
         ("The Seine is long. 🚀 It is deep.", "🚀 the Seine is deep."),
         ("✅ Paris is big. It is old.", "Paris is old."),
+        ("A. P. Kalam was an engineer. He was born in India.", "A. P. Kalam was born in India."),
     ],
 )
 def test_a_pronoun_stands_for_a_subject_that_it_fits(answer: str, last: str) -> None:
