@@ -59,8 +59,44 @@ class ReferenceFailedError(ISRError, RuntimeError):
     """A reference raised, or returned something that is not a probability."""
 
 
+class ServerError(ScorerError):
+    """An inference server failed for good: unreachable, refusing, or out of retries.
+
+    Attributes:
+        status: the HTTP status, where there was a reply.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ServerReplyError(ServerError):
+    """A server's reply is not a first-token distribution from which the labels can be read."""
+
+
+class ServerDeadlineError(ServerError):
+    """A request, or the orderings of one decision, took longer than the deadline."""
+
+
 class RetrieverFailedError(ISRError, RuntimeError):
     """The retriever of an acquisition loop raised, or returned something that is not a list of chunks."""
+
+
+class CalibrationError(ISRError, ValueError):
+    """Labelled data or settings from which no meaningful bound can be fitted; the message says what to do."""
+
+
+class CalibrationMismatchError(CalibrationError):
+    """A calibration belongs to another scorer, predicate, ordering family, m or focus than the gate's."""
+
+
+class CalibrationCorruptError(CalibrationError):
+    """A calibration file is damaged, was altered after it was fitted, or has an unknown schema version."""
+
+
+class CalibrationWarning(UserWarning):
+    """A calibration that is weaker than it looks (few labels of a class, a verifier not shown better than chance)."""
 
 
 class ModelNotFoundError(ISRError, FileNotFoundError, ValueError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from isr_rag.audit.cutting import BARE_ANSWER, Part
+from isr_rag.audit.cutting import BARE_ANSWER, Part, english
 from isr_rag.audit.statement import VERB
 from isr_rag.core.work import Item
 
@@ -33,14 +33,8 @@ _NAME = r"[A-ZÀ-Ý][\w.'’&-]*"
 _LINK = r"(?:of|the|de|la|du|von|van|der|den|and|&|for|in|y|al|el|bin|ibn)"
 _SUBJECT = re.compile(rf"^(?:(?:The|A|An|Sir|Dr\.?|Mr\.?|Mrs\.?|Ms\.?)\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
 _NAMES = re.compile(rf"(?:\bthe\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
-_NO_SUBJECT = re.compile(
-    r"(?i)^(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|furthermore|moreover|"
-    r"however|finally|there|this|these|that|those|he|she|it|they|his|her|its|their|we|our|you|your|i|my|if|although|though|"
-    r"because|for|with|to|an?(?!\.)|some|several|few|many|most|all|both|one|two|three|another|other|such|what|which|who|where|how|yes|no|and|but|"
-    r"or|so|thus|therefore|overall|according|following|born|despite|under|among|between|over|through|around|about|"
-    r"including|here|please|note that)\b"
-)
-_NEW = re.compile(r"(?i)^(?:an?(?!\.)|one|another|some|several|few|many|two|three)\b")  # "A tunnel was dug. It is long."
+_NO_SUBJECT = re.compile(rf"(?i)^(?:{english('no_subject')})\b")
+_NEW = re.compile(r"(?i)^(?:an?(?!\.)|one|another|some|several|few|many|two|three)\b")  # "A bridge fell. It was old."
 _ENDING = re.compile(r"(?<=[^:?])$")  # where a title lacks the colon before what it stands over
 _ARTICLE = re.compile(r"^(?:The|A|An)$")
 _LABEL = re.compile(r"^\w+:\s+")

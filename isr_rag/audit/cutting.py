@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isr_rag._util.text import SURROGATE, Span, sentence_spans, trimmed
@@ -40,48 +41,21 @@ _FEW = (  # words without a number, a name, or what begins a clause
 _THANKS = r"(?:thanks?|thank you)(?: (?:so|very) much| a lot)?"
 _YES = r"(?:sure|certainly|of course|absolutely|no problem|you['’]re welcome|here you (?:go|are))"
 _OPENER = re.compile(rf"^\W*(?:{_YES}|{_THANKS}|great question|good question)[,!]\s+(?=\w)", re.IGNORECASE)
-_GREETINGS = (  # each of them whole: what goes on after a greeting may state a fact
-    r"(?:hi|hello|hey|dear|greetings|good (?:morning|afternoon|evening|day)|welcome|(?:best|kind|warm) regards|"
-    r"sincerely)\b(?:,?\s+(?-i:[A-Z][\w.'’-]*|there|all|everyone|team|back)){0,3}",
-    rf"{_YES}|it (?:seems|appears) that|i can (?:help|assist)(?: you)?(?: with (?:that|this))?",
-    r"(?:(?:that['’]s|what) an? )?(?:great|good|excellent|interesting) question",
-    rf"{_THANKS}(?: for (?:your|the|asking|reaching|sharing|waiting)\b{_FEW})?",
-    r"(?:i(?:['’]d| would| will|['’]ll)? ?(?:be |['’]m |am )?)?(?:happy|glad) to (?:help|assist|answer|explain)"
-    rf"\b{_FEW}",
-    r"(?:i )?hope (?:that )?(?:this|that|it)(?: (?:information|summary|answer|explanation|response))?(?: is| was)? "
-    rf"(?:helps?|helpful|useful|clear|answers|clarifies)\b{_FEW}",
-    r"(?:please )?let me know (?:(?:if|whether|should|in case)\b|(?:how|what|when) (?:i|you|we|else|questions|works)\b)"
-    rf"(?:['’]re\b)?{_FEW}",
-    rf"(?:please )?feel free to (?:ask|reach|contact|let|share)\b{_FEW}(?: if you (?:have|need)\b{_FEW})?",
-    r"if you (?:have|need|want|would like) (?:any|more|further|additional|other|another|anything|help|me to)\b"
-    rf"{_FEW},?(?: please| just)? (?:let me know|feel free|ask|questions?|(?:do not|don['’]t) hesitate)\b{_FEW}",
-    r"(?:here['’]s|here is|here are|below is|below are|the following is) (?:an?|the|some|my|your) (?:[\w'’-]+ ){0,4}"
-    r"(?:answer|summary|overview|list|breakdown|explanation|response|points|facts|details|information)"
-    rf"(?: (?:to|of|for|from|about|on|you|below|based|in)\b{_FEW})?",
-    r"(?:according to|based on|from|in|after (?:reviewing|reading|checking)) (?:the |your |this )?(?:[\w-]+ ){0,4}"
-    r"(?:context|evidence|documents?|passages?|sources?|information|texts?)"
-    r"(?: (?:i was |you )?(?:provided|given|gave|above)| in the \w+)?",
-)
-_GREETING = re.compile(rf"\W*(?:{'|'.join(_GREETINGS)})\W*", re.IGNORECASE)
+
+
+def english(file: str, **patterns: str) -> str:
+    """The phrases of a file, one pattern a line, as one pattern; `<name>` in them is another one."""
+    text = (Path(__file__).parent / f"{file}.txt").read_text("utf-8")
+    for name, pattern in patterns.items():
+        text = text.replace(f"<{name}>", pattern)
+    return text.strip().replace("\n", "|")
+
+
+_GREETING = re.compile(rf"\W*(?:{english('greetings', few=_FEW, yes=_YES, thanks=_THANKS)})\W*", re.IGNORECASE)
+"""Greetings as a whole: what goes on after one may state a fact."""
 _GREETING_WORDS = 14  # in a longer one the parts that take any words may state a fact
 
-_REFUSAL = re.compile(
-    r"\bi(?: do not| don['’]t| can['’]t| cannot| can not| could not| couldn['’]t| am unable to| am not able to|"
-    r"['’]m (?:unable|not able) to)\s+(?:\w+\s+){0,3}?"
-    r"(?:know|answer|find|tell|say|determine|be sure|provide|confirm|verify|help|see|assist|"
-    r"have\b[^.]*\b(?:information|evidence|details|answer|access|data|enough))\b"
-    r"|\bi(?: am|['’]m) not sure\b|\bi(?: am|['’]m) (?:unable|not able|sorry|afraid)\W*$"
-    r"|\b(?:the|this|these|your|provided|given|available)\s+(?:[\w-]+\s+){0,2}"
-    r"(?:context|evidence|documents?|passages?|sources?|information|texts?)\s+(?:provided\s+|given\s+|above\s+)?"
-    r"(?:do|does|did|is|are|was|were)(?:\s+not|n['’]t)\s+(?:\w+\s+){0,2}"
-    r"(?:say|state|mention|contain|provide|include|specify|specified|give|answer|enough|sufficient|discuss|address|"
-    r"indicate|clear|hold(?!\s+(?:up|on|out|together|true|water)\b))"
-    r"|\bthere(?: is|['’]s) (?:no|not enough|insufficient) (?:\w+ )?"
-    r"(?:information|mention|answer|evidence(?! (?:that|of|for|against)\b))\b"
-    r"|\bno (?:relevant )?information (?:is|was) (?:available|given|provided|found)\b(?!\s+(?:to|by)\b)"
-    r"|\b(?:question|answer)\s+(?:cannot|can not|can['’]t|could not)\s+be\s+(?:answered|given|determined|found)\b",
-    re.IGNORECASE,
-)
+_REFUSAL = re.compile(english("refusals"), re.IGNORECASE)
 _CLAUSE = re.compile(r"\s*[,;:–—]\s+|\s+(?=(?:but|however|although|though|yet|so|while|and|because|since)\b)", re.I)
 _TURN = re.compile(r"(?:but|however|although|though|yet|so|while)\b\W*(?=\w)", re.IGNORECASE)
 _ASIDE = re.compile(

@@ -13,7 +13,7 @@ from typing import Any, cast
 from isr_rag._util.text import printable
 from isr_rag.audit.calibration import Budget
 from isr_rag.audit.context import Context
-from isr_rag.audit.cutting import BOLD, TITLE, YES_OR_NO
+from isr_rag.audit.cutting import BOLD, TITLE, YES_OR_NO, english
 from isr_rag.audit.statement import Kind, MarkerStatus, Statement, Verdict
 from isr_rag.core.bounds import TOLERANCE, settled_by, weigh
 from isr_rag.core.decision import Action, Decision, Reason
@@ -27,16 +27,8 @@ _ALONE = re.compile(r"[ \t]*(?:\r?\n[> \t]*(?:[-*+\r\n]|\d{1,9}[.)]|\Z)|\Z)")  #
 _ORPHAN = re.compile(r"[> \t]*(?:>|=+|-+)")  # a line that nothing is left above
 _STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
 _AUXILIARY = r"(?:is|are|was|were|has|have|had|do|does|did(?: so)?|can|could|will|would|should|must|may|might)"
-_BACK = re.compile(  # what begins with these refers to what is said before
-    r"(?:\w+,?\s+){0,3}?(?:this|these|those|such|otherwise|therefore|thus|hence|consequently|accordingly)\b|"
-    r"(?:(?:and|but|so|for|in|by|after|before|since|because of|despite|with|from|to|at|on)\s+)?that\b|"
-    r"(?:both|neither|nor|so|if (?:so|not)|as a (?:result|consequence)|another|vice versa|instead|likewise|similarly|"
-    r"conversely|the (?:former|latter|same|others?|rest|opposite|reverse|(?:only |main |sole )?exceptions?)|"
-    r"(?:one|an) exception)\b|"
-    rf"(?:the )?(?:first|second|third|last|one|two|three|some|most|many|few|several|all|each|none|any|more|half|others)"
-    rf" (?:of (?:them|these|those|which)|{_AUXILIARY})\b",
-    re.IGNORECASE,
-)
+_BACK = re.compile(english("back", auxiliary=_AUXILIARY), re.IGNORECASE)
+"""What begins so refers to what is said before."""
 _SHORTENED = re.compile(  # what ends with these lacks a verb that is said before: "France did not."
     rf"\b(?:{_AUXILIARY}(?:n?['’]t)?|cannot|won['’]t)(?:,? (?:not|too|either|also|as well))?\W*\Z|\bd(?:o|oes|id) so\b",
     re.IGNORECASE,

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from isr_rag._util.sealed import SealedFormat
 from isr_rag.calibration.calibrators import Steps, Tail, VennAbers
-from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.calibration.ltt import Scope, Threshold
 from isr_rag.core.settings import Settings
+from isr_rag.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 
 FORMAT = SealedFormat(
     "isr-rag calibration", 4, CalibrationCorruptError, "Fit it anew with `isr-rag calibrate`, or fetch the original"

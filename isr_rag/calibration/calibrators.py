@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.calibration.checks import enough_of_each_class, labelled_scores, scored_labels
-from isr_rag.calibration.errors import CalibrationError
 from isr_rag.core.bounds import TOLERANCE
-from isr_rag.errors import needed_for
+from isr_rag.errors import CalibrationError, needed_for
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
+from isr_rag.errors import CalibrationError, CalibrationWarning
 
 FEW_OF_A_CLASS = 50
 """Under this many items of a class a calibration warns: 50 wrong items of which none is accepted bound the share of

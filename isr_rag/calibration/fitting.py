@@ -13,11 +13,10 @@ from isr_rag._util.text import languages_of
 from isr_rag.calibration.artefact import BinCalibration, CalibrationArtefact, Fingerprint, PredicateCalibration, joined
 from isr_rag.calibration.calibrators import Tail, VennAbers
 from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
-from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, check_records, data_hash, groups_of
 from isr_rag.core.bounds import TOLERANCE
-from isr_rag.errors import needed_for
+from isr_rag.errors import CalibrationError, CalibrationWarning, needed_for
 
 BINS = ((1, 1), (2, 2), (3, 6), (7, 12), (13, 20), (21, None))
 """Ranges of chunks that are calibrated by themselves if they hold enough items."""

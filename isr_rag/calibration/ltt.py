@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from isr_rag.calibration.checks import scored_labels
-from isr_rag.calibration.errors import CalibrationError
-from isr_rag.errors import needed_for
+from isr_rag.errors import CalibrationError, needed_for
 
 Floats = NDArray[np.float64]
 Scope = Literal["score", "gate"]

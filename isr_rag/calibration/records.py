@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
-from isr_rag.calibration.errors import CalibrationError
+from isr_rag.errors import CalibrationError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from isr_rag import __version__
 from isr_rag._util.text import well_formed
 from isr_rag.calibration.artefact import CalibrationArtefact, Fingerprint
 from isr_rag.calibration.checks import TrainingHashes, normalised, refuse_duplicates
-from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.fitting import FitSettings, fit_artefact
 from isr_rag.calibration.records import CalibrationRecord
 from isr_rag.core.bounds import weigh
@@ -19,7 +18,7 @@ from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import as_chunks
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.scorer import ORDERED
-from isr_rag.errors import ISRError
+from isr_rag.errors import CalibrationError, ISRError
 from isr_rag.gate import ISRGate
 from isr_rag.references.direct import Oracle
 from isr_rag.scorers.adjudicators import STANDARD

@@ -9,10 +9,9 @@ from typing import Any
 
 from isr_rag._util.sealed import SealedFormat
 from isr_rag.calibration.artefact import CalibrationArtefact
-from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationMismatchError
 from isr_rag.core.scorer import Scorer
 from isr_rag.core.settings import Orderings
-from isr_rag.errors import ModelNotFoundError
+from isr_rag.errors import CalibrationCorruptError, CalibrationMismatchError, ModelNotFoundError
 
 FORMAT = SealedFormat("isr-rag reader", 1, CalibrationCorruptError, "Make it anew with `isr-rag calibrate`")
 READER, CALIBRATION = "reader.json", "calibration.json"

@@ -17,11 +17,11 @@ from isr_rag._util.files import sha256_of, write_atomically, write_json
 from isr_rag._util.text import in_markdown, well_formed
 from isr_rag.calibration.card import calibration_card, card_text
 from isr_rag.calibration.checks import FEW_OF_A_CLASS, REFUSED_OF_A_CLASS, refuse_duplicates
-from isr_rag.calibration.errors import CalibrationError
 from isr_rag.calibration.ltt import LearnThenTest
 from isr_rag.calibration.records import CalibrationRecord, groups_of
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import lowest_target
+from isr_rag.errors import CalibrationError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.labelled import calibrate, check_labelled, score_labelled, texts_of
 from isr_rag.gate.reader import CALIBRATION, Reader

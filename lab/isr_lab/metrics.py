@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from isr_rag.calibration import checks
-from isr_rag.calibration.errors import CalibrationError
+from isr_rag.errors import CalibrationError
 
 Floats = NDArray[np.float64]
 Statistic = Callable[..., float]

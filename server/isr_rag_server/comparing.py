@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from isr_rag._util.files import sha256_of, write_atomically
 from isr_rag._util.text import in_markdown
-from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError
+from isr_rag.errors import CalibrationCorruptError, CalibrationError
 from isr_rag.gate.reader import Reader
 from isr_rag.io.calibrating import SCORES
 from isr_rag_server.figures import new_figure, png, style

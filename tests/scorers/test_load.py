@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from isr_rag import ISRGate, Orderings
-from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.cli.options import ReadingOptions
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import CalibrationMismatchError, ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.scorers.embedded import is_ready
 from isr_rag.scorers.load import load_scorer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from isr_rag.scorers.remote.errors import (
+from isr_rag.errors import (
     ServerDeadlineError as ServerDeadlineError,
     ServerError as ServerError,
     ServerReplyError as ServerReplyError,

@@ -18,8 +18,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from isr_rag._util.text import printable
-from isr_rag.errors import ConfigurationError, needed_for
-from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
+from isr_rag.errors import ConfigurationError, ServerDeadlineError, ServerError, ServerReplyError, needed_for
 
 with needed_for("a remote scorer", "server"):
     import anyio as anyio

@@ -14,10 +14,9 @@ import numpy as np
 
 from isr_rag.core.predicates import BINARY_LABELS
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
-from isr_rag.errors import ConfigurationError, ISRError
+from isr_rag.errors import ConfigurationError, ISRError, ServerError, ServerReplyError
 from isr_rag.scorers.cache import scores_or_error
 from isr_rag.scorers.remote.client import ServerClient, anyio
-from isr_rag.scorers.remote.errors import ServerError, ServerReplyError
 from isr_rag.scorers.remote.scorer import QUESTION, served_model
 
 Wire = tuple[Literal["decisions", "systemone"], Literal["noul", "predicate"]]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from isr_rag._util.text import printable
 from isr_rag.core.scorer import Scores
-from isr_rag.scorers.remote.errors import ServerReplyError
+from isr_rag.errors import ServerReplyError
 
 _TOLERANCE = 0.02  # how far the listed probabilities of a low-precision server may add up past 1
 _ROUNDING = 1e-6  # largest error of a sum of float32 probabilities

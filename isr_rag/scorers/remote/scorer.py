@@ -12,11 +12,10 @@ from isr_rag._util.text import printable
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.predicates import Supported
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
-from isr_rag.errors import ConfigurationError, ISRError
+from isr_rag.errors import ConfigurationError, ISRError, ServerDeadlineError, ServerError, ServerReplyError
 from isr_rag.scorers.cache import scores_or_error
 from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.remote.client import ServerClient, anyio
-from isr_rag.scorers.remote.errors import ServerDeadlineError, ServerError, ServerReplyError
 from isr_rag.scorers.remote.prompts import API, Rendering, local_encoder
 from isr_rag.scorers.remote.replies import FirstToken, read_reply, scores_listed
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from isr_rag.calibration.errors import CalibrationError
+from isr_rag.errors import CalibrationError
 
 BETS = ((0.2, 1.0), (0.5, 0.75), (0.3, 0.5))
 """Accounts: the share of the first unit of wealth, and the fraction b that the account bets each time. The first is the

@@ -16,13 +16,18 @@ from typing import Any, Literal
 import numpy as np
 
 from isr_rag._util.text import well_formed
-from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationMismatchError
 from isr_rag.core.bounds import mean
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks, one_line, quote
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.scorer import ORDERED
-from isr_rag.errors import ConfigurationError, InvalidInputError, OutputError
+from isr_rag.errors import (
+    CalibrationCorruptError,
+    CalibrationMismatchError,
+    ConfigurationError,
+    InvalidInputError,
+    OutputError,
+)
 from isr_rag.gate import ISRGate
 from isr_rag_server.labels.release import CLIP, ScoredBy
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from isr_rag._util.sealed import SealedFormat
-from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
+from isr_rag.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 
 FORMAT = SealedFormat("isr-rag-release", 1, CalibrationCorruptError, "Write it anew with `isr-rag calibrate report`")
 CLIP = 6.0

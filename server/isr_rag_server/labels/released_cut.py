@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isr_rag.calibration.errors import CalibrationMismatchError
 from isr_rag.core.bounds import mean
 from isr_rag.core.settings import Case, Estimate, Settings
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import CalibrationMismatchError, ConfigurationError
 from isr_rag_server.labels.release import CLIP, Release, ScoredBy
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from isr_rag._util.files import write_atomically
-from isr_rag.calibration.errors import CalibrationError
-from isr_rag.errors import OutputError, needed_for
+from isr_rag.errors import CalibrationError, OutputError, needed_for
 from isr_rag_server.figures import (
     BLUE,
     GREY,

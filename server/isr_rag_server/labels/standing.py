@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import Any, cast
 
 from isr_rag import __version__
-from isr_rag.calibration.errors import CalibrationError
 from isr_rag.core.bounds import weigh
 from isr_rag.core.settings import Rule, Settings
+from isr_rag.errors import CalibrationError
 from isr_rag_server.labels.betting import check_target, log_wealth, right_answers_needed, wager
 from isr_rag_server.labels.log import Kept, ShadowLog, draw_one_of_each
 from isr_rag_server.labels.release import CLIP, Release, ReleasedTarget

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import binom
 
-from isr_rag.calibration.errors import CalibrationError
+from isr_rag.errors import CalibrationError
 from isr_rag_server.labels.betting import log_wealth, right_answers_needed, wager
 
 

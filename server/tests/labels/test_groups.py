@@ -11,9 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from isr_rag import ISRGate
-from isr_rag.calibration.errors import CalibrationError
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.errors import InvalidInputError
+from isr_rag.errors import CalibrationError, InvalidInputError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_server.labels import ShadowLog, assess, collect, plan_cuts, shadow_report

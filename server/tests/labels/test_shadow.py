@@ -15,11 +15,17 @@ import numpy as np
 import pytest
 
 from isr_rag import ISRGate, Reason
-from isr_rag.calibration.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.cli.factory import calibrated_reference
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.settings import Orderings, Rule
-from isr_rag.errors import ConfigurationError, InvalidInputError, OutputError
+from isr_rag.errors import (
+    CalibrationCorruptError,
+    CalibrationError,
+    CalibrationMismatchError,
+    ConfigurationError,
+    InvalidInputError,
+    OutputError,
+)
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_server.labels import ShadowLog, assess, card, collect, plan_cuts, release, shadow_report, write_release

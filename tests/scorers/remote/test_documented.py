@@ -13,7 +13,7 @@ import pytest
 openai = pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 httpx = pytest.importorskip("httpx")
 
-from isr_rag.scorers.remote.errors import ServerReplyError  # noqa: E402
+from isr_rag.errors import ServerReplyError  # noqa: E402
 from isr_rag.scorers.remote.replies import read_reply  # noqa: E402
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "models.md"

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from isr_rag.errors import install_command
-from isr_rag.scorers.remote.errors import ServerReplyError
+from isr_rag.errors import ServerReplyError, install_command
 from isr_rag.scorers.remote.replies import mass_bounds, read_reply, renormalise, scores_listed
 
 

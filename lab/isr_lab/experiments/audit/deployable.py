@@ -10,7 +10,7 @@ from isr_lab.experiments.audit.items import AuditItem
 from isr_lab.metrics import merged
 from isr_rag.calibration.calibrators import VennAbers
 from isr_rag.calibration.checks import FEW_OF_A_CLASS
-from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
+from isr_rag.errors import CalibrationError, CalibrationWarning
 
 
 @dataclass(frozen=True, slots=True)

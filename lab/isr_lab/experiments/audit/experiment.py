@@ -33,11 +33,10 @@ from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.trials import ScoredTrial, Trial
 from isr_lab.metrics import brier, expected_calibration_error, wilson_interval
 from isr_lab.slice.schema import SliceItem
-from isr_rag.calibration.errors import CalibrationError
 from isr_rag.core.orderings import Family
 from isr_rag.core.scorer import Layout
 from isr_rag.core.settings import Convention, Rule, Settings
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import CalibrationError, ConfigurationError, InvalidInputError
 
 CONVENTIONS: tuple[Convention, ...] = ("paper", "safe")
 DecisionsBySetting = Mapping[tuple[int, float, Reading, Convention], Decisions]

@@ -15,10 +15,10 @@ from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.sections import Cell, Figure, Section, Table
 from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.calibration.calibrators import VennAbers
-from isr_rag.calibration.errors import CalibrationError, CalibrationWarning
 from isr_rag.core.bounds import far_from_boundary, hopeless, stages, weigh
 from isr_rag.core.scorer import ORDERED
 from isr_rag.core.settings import Settings
+from isr_rag.errors import CalibrationError, CalibrationWarning
 
 WANTED = 0.6
 """Share of the passes of fixed m that the cascade is meant to stay within."""
