@@ -26,6 +26,7 @@ from transformers import (
     T5ForTokenClassification,
 )
 
+import isr_rag.cli
 from isr_rag import Choice, ISRGate
 from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError, PromptTooLongError, ScorerError
 from isr_rag.references import Oracle
@@ -230,6 +231,30 @@ def test_a_folder_is_loaded_by_its_name(tokenizer: PreTrainedTokenizerFast, tmp_
     assert scorer.identity.startswith("cross-encoder/tiny-factcg/") and "/template-" in scorer.identity
     with pytest.raises(ModelNotFoundError, match="missing-model"):
         load_scorer(cross_encoder=str(tmp_path / "missing-model"), device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+def test_a_cross_encoder_is_calibrated_by_one_command(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are random, so the labels are what it says itself: the calibrated gate has to follow them."""
+    folder, out = tmp_path / "tiny-nli", tmp_path / "out"
+    model(NLI).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    asked = [{"claim": f"{a} {b}", "evidence": [f"{b} {a} x", "y"]} for a in WORDS[4:20] for b in WORDS[4:20]]
+    gate = ISRGate(load_scorer(cross_encoder=str(folder), device="cpu"), Oracle(1.0))
+    q = [decision.q[0] for decision in gate.decide_batch(asked)]
+    middle = sorted(q)[len(q) // 2]
+    rows = [one | {"id": i, "label": int(q[i] >= middle)} for i, one in enumerate(asked)]
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    command = ["isr-rag", "calibrate", "--cross-encoder", str(folder), "--device", "cpu", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", [*command, "--items", str(tmp_path / "items.jsonl")])
+    with pytest.raises(SystemExit) as stop:
+        isr_rag.cli.main()
+    assert not stop.value.code
+    decisions = ISRGate.load(out, h_star=0.2).decide_batch(asked)
+    right = [bool(row["label"]) for one, row in zip(decisions, rows, strict=True) if one.answered]
+    assert sum(right) > 100 and right.count(False) <= 0.25 * len(right)
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
 
+import isr_rag.cli
 from isr_rag import Choice, ISRGate
 from isr_rag.core.settings import Orderings
 from isr_rag.errors import ConfigurationError
@@ -107,6 +110,31 @@ def test_every_wire_gives_a_probability_for_each_ordering(
         assert scorer.prompt_tokens == 3 * tokens  # one question when it was made, and two orderings
         again = asyncio.run(gate.adecide(EVIDENCE, claim="The Seine flows through Paris."))
         assert again.q == decision.q
+
+
+@pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+def test_a_decision_model_is_calibrated_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(path: str, body: dict[str, Any]) -> Reply:
+        status, reply = noul(path, body)
+        for name, one in reply["answers"].items():
+            one["noul"] = 0.9 if "waxes" in json.dumps(body["questions"][name]) else 0.1
+        return status, reply
+
+    rows = [
+        {"id": i, "label": int(i % 2 != 0 and i % 17 != 0), "claim": f"It {word}.", "evidence": [f"Note {i}.", "More."]}
+        for i, word in enumerate(["wanes", "waxes"] * 120)
+    ]
+    (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    given = ["--items", str(tmp_path / "items.jsonl"), "--out", str(tmp_path / "jev"), "--m", "2"]
+    with served(answer) as url:
+        monkeypatch.setattr(sys, "argv", ["isr-rag", "calibrate", "--decisions", url, *given])
+        with pytest.raises(SystemExit) as stop:
+            isr_rag.cli.main()
+        assert not stop.value.code
+        gate = ISRGate.load(tmp_path / "jev", h_star=0.2)
+        assert gate.scorer.identity.startswith("jev|decisions/noul")
+        assert gate.decide(["Note.", "More."], claim="It waxes.").answered
+        assert not gate.decide(["Note.", "More."], claim="It wanes.").answered
 
 
 def test_a_server_that_reads_one_request_at_a_time_is_not_asked_for_too_many_at_once() -> None:
