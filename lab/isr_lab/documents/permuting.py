@@ -96,8 +96,8 @@ def read(items: Path, row: Path, side: Path) -> list[Read]:
         )
         alone = other["q_bar"] if other["alone"] is None else other["alone"]
         whole, best = (math.log(q / (1 - q)) for q in (other["q_bar"], alone))
-        side = 1 / (1 + math.exp((WEIGHT - 1) * whole - WEIGHT * best))
-        found.append(Read(item, record, side, other["q_bar"]))
+        weighed = 1 / (1 + math.exp((WEIGHT - 1) * whole - WEIGHT * best))
+        found.append(Read(item, record, weighed, other["q_bar"]))
     return found
 
 
