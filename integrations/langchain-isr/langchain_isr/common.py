@@ -261,7 +261,7 @@ def _copied(value: Any, done: dict[int, Any]) -> Any:
         return value
     own = done[id(value)] = copy(cast(Any, value))  # of its own type, such as a defaultdict
     if isinstance(own, BaseModel):
-        parts: list[dict[str, Any]] = [own.__dict__, own.__pydantic_extra__ or {}]
+        parts: list[dict[str, Any]] = [vars(own), own.__pydantic_extra__ or {}]
         for held in parts:
             held.update({name: _copied(one, done) for name, one in held.items()})
     elif isinstance(own, dict):  # not its own `update`, which adds in a Counter
