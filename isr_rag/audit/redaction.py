@@ -27,7 +27,7 @@ _ALONE = re.compile(r"[ \t]*(?:\r?\n[> \t]*(?:[-*+\r\n]|\d{1,9}[.)]|\Z)|\Z)")  #
 _ORPHAN = re.compile(r"[> \t]*(?:>|=+|-+)")  # a line that nothing is left above
 _STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
 _AUXILIARY = r"(?:is|are|was|were|has|have|had|do|does|did(?: so)?|can|could|will|would|should|must|may|might)"
-_BACK = re.compile(english("back", auxiliary=_AUXILIARY), re.IGNORECASE)
+_BACK = re.compile(english("refers_back", auxiliary=_AUXILIARY), re.IGNORECASE)
 """What begins so refers to what is said before."""
 _SHORTENED = re.compile(  # what ends with these lacks a verb that is said before: "France did not."
     rf"\b(?:{_AUXILIARY}(?:n?['’]t)?|cannot|won['’]t)(?:,? (?:not|too|either|also|as well))?\W*\Z|\bd(?:o|oes|id) so\b",

@@ -168,7 +168,7 @@ def report(items: Sequence[Read], ms: Sequence[int] = (1, 3, 6, 12), *, resample
                 lines.append(cells)
     head = ["h\\*", "rule", "m", "answered", "wrong", "held back by order alone"]
     head += ["wrong of as many by the mean of m (gate less that)", "by one pass side by side (gate less that)"]
-    head.append("by side by side (gate less that)")
+    head.append("by the default score (gate less that)")
     return f"{text}\n\n{markdown_table(head, lines)}\n"
 
 

@@ -41,7 +41,7 @@ class Log:
         records: by time where every line has one, else in the order of the file.
         timed: whether every line has a time.
         bad: malformed lines.
-        complaints: what is wrong with the first of them, and with labels that are of no line.
+        complaints: what is wrong with the first of them, and with labels whose ids the log does not have.
     """
 
     records: tuple[Record, ...]
@@ -58,7 +58,7 @@ def read_log(path: Path, labels: Path | None = None) -> Log:
             `isr-rag batch` write it. `time` is ISO 8601 or seconds since 1970.
         labels: JSONL with `{"id", "label"}` per line: 1 (true) where what was decided about holds, 0 (false) where
             not. It counts once, for the last decision with its id. A label of the log itself counts where this file
-            has none. Labels whose ids the log does not have are a complaint.
+            has none. Those whose ids the log does not have are counted among the complaints.
 
     Raises:
         InvalidInputError: if there is no such file, it holds no decision, or a label is invalid.

@@ -134,7 +134,7 @@ class Report:
     Attributes:
         decisions: how many.
         bad_lines: malformed lines of the log.
-        complaints: what is wrong with the first of them, and with labels that are of no line.
+        complaints: what is wrong with the first of them, and with labels whose ids the log does not have.
         timed: whether times are known; else windows count decisions.
         answered: share answered.
         reasons: how often each reason was given.
