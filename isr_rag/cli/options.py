@@ -151,6 +151,8 @@ class ReadingOptions(ScorerOptions):
         given = {name: v for name, v in asdict(self).items() if name in loading and v not in (None, "auto")}
         named = self.server or self.decisions or self.model in (*NAMES, BASE, *BASELINES)
         folders = {"tokenizer", "cross_encoder"} if named else {"tokenizer", "cross_encoder", "model"}
+        if "device" in given:  # another of its kind does as well
+            given["device"] = self.device.partition(":")[0]
         return {k: str(Path(v).resolve()) if k in folders and Path(v).exists() else v for k, v in given.items()}
 
     m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6

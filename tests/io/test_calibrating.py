@@ -224,6 +224,7 @@ def test_only_what_is_loaded_from_a_folder_becomes_its_path(tmp_path: Path, monk
         Path(folder).mkdir()
     here = {"model": str(tmp_path / "qwen")}
     assert ReadingOptions(model="permuted", device="cpu").description() == {"model": "permuted", "device": "cpu"}
+    assert ReadingOptions(model="qwen", device="cuda:1").description() == here | {"device": "cuda"}
     assert ReadingOptions(model="qwen").description() == here
     served = ReadingOptions(model="qwen", server="http://a", tokenizer="words").description()
     assert served == {"model": "qwen", "server": "http://a", "tokenizer": str(tmp_path / "words")}

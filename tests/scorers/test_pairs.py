@@ -32,6 +32,7 @@ from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundE
 from isr_rag.references import Oracle
 from isr_rag.scorers import pairs
 from isr_rag.scorers.load import load_scorer
+from isr_rag.scorers.local import loading
 from isr_rag.scorers.local.loading import begin_after_fork
 from isr_rag.scorers.pairs import CrossEncoder
 
@@ -267,7 +268,7 @@ def test_a_cross_encoder_is_calibrated_by_one_command(
     ],
 )
 def test_the_architectures_of_known_checkers_are_read_in_windows_and_batches(
-    kind: Any, more: dict[str, Any], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+    kind: Any, more: dict[str, Any], tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DeBERTa (NLI, FactCG, MiniCheck), RoBERTa (NLI, MiniCheck), ModernBERT and T5 classifiers with random weights."""
     torch.manual_seed(0)
@@ -281,6 +282,11 @@ def test_the_architectures_of_known_checkers_are_read_in_windows_and_batches(
     alone = [scorer.pairs([text], "f g")[0] for text in texts]  # type: ignore[attr-defined]
     assert together == pytest.approx(alone, abs=1e-5) and all(0.0 < p < 1.0 for p in together)
     assert scorer.identity.endswith("label-2")
+
+    monkeypatch.setattr(loading, "resolve_dtype", lambda *_: torch.bfloat16)  # as on a GPU
+    loaded, _ = loading.load_model(str(tmp_path), device="cpu", classifier=True)
+    eager = loaded.config._attn_implementation == "eager"  # its scores would be rounded before the softmax
+    assert loaded.dtype == (torch.float32 if eager else torch.bfloat16) and eager == (kind is DebertaV2Config)
 
 
 def test_a_classifier_without_a_padding_token_reads_one_window_at_a_time(tokenizer: PreTrainedTokenizerFast) -> None:

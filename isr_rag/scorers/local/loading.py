@@ -47,13 +47,14 @@ _IDLE = re.compile(  # fields of a configuration that change no score (or, like 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """`auto`: bfloat16 on CUDA (float16 where the hardware lacks it), float32 elsewhere; or the dtype of that name."""
+    has_bfloat16 = device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
     if name == "auto":
-        if device.type != "cuda":
-            return torch.float32
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+        return torch.float32 if device.type != "cuda" else torch.bfloat16 if has_bfloat16 else torch.float16
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ConfigurationError(f"dtype must be 'auto', 'float32', 'bfloat16' or 'float16', got {name!r}")
+    if dtype == torch.bfloat16 and not has_bfloat16:
+        raise ConfigurationError(f"{device} computes no bfloat16: choose float16, as 'auto' does, or float32")
     return dtype
 
 
@@ -193,6 +194,8 @@ def load_model(
             raise ModelCorruptError(f"{model!r}, as {kind.__name__}, lacks the weights {', '.join(missing[:5])}")
         if place.type == "cuda" and {"cpu", "disk"} & set(map(str, getattr(loaded, "hf_device_map", {}).values())):
             raise torch.OutOfMemoryError("a part of it would lie outside the GPUs")
+        if dtype == "auto" and loaded.config._attn_implementation == "eager" and not is_quantized(loaded.config):
+            loaded = loaded.float()  # this attention rounds scores to the dtype of the model before the softmax
         return loaded if "device_map" in weights else loaded.to(place), tokenizer
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import weakref
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,13 @@ def test_bfloat16_is_chosen_where_the_hardware_has_it(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
     assert loading.resolve_dtype("auto", torch.device("cuda")) == expected
     assert loading.resolve_dtype("auto", torch.device("cpu")) == torch.float32
+    assert loading.resolve_dtype("bfloat16", torch.device("cpu")) == torch.bfloat16
+    with (
+        nullcontext()
+        if native
+        else pytest.raises(ConfigurationError, match="cuda computes no bfloat16: choose float16")
+    ):
+        assert loading.resolve_dtype("bfloat16", torch.device("cuda")) == torch.bfloat16
 
 
 def test_a_model_that_cannot_be_packed_says_so_once_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
