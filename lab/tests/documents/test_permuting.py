@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from isr_lab.documents.permuting import Read, decided, read, references, report, score
+from isr_lab.documents.permuting import Read, by_default, decided, read, references, report, score
 from isr_rag import ISRGate
 from isr_rag.core.settings import Orderings, Rule
 from isr_rag.references import Oracle
@@ -56,8 +56,15 @@ def test_the_report_counts_what_gates_of_so_many_orders_answer(tmp_path: Path) -
     assert not any(one.record.label == 0 for one, out in zip(found, answered, strict=True) if out)
     alone, none = decided(found, references(found, 1), 1, 0.2, Rule())
     assert alone.sum() > answered.sum() and not none.any()  # one order sees no difference
-    text = report(found, (1, 6), resamples=20)
-    assert f"| 0.2   | safe   | 6   | {160 - moved}        | 0 " in text
+    text = report(found, (1, 6, 12), resamples=20)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert ["0.2", "safe", "6", str(160 - moved), "0"] in [row[:5] for row in rows]
+    default = [(p >= 0.8, one.record.label) for p, one in zip(by_default(found), found, strict=True)]
+    wrong = default.count((True, 0))  # whole collections of the set are false, which the others do not foresee
+    assert default.count((True, 1)) == 160 and wrong < 80
+    assert ["0.2", "default", "side by side", str(160 + wrong), str(wrong)] in [row[:5] for row in rows]
+    decided_all, answered_some = "240", str(160 - moved)  # false items are settled after three orders
+    assert ["0.2", decided_all, answered_some, "83%", "0"] in rows
     assert "| in a row, mean of 6                  | 1.000" in text
 
 
