@@ -1,8 +1,8 @@
 """A decision model behind HTTP as a scorer: typed yes-or-no questions about a state in, probabilities out.
 
-Two wires are in use, and the first question tells which one a server speaks: `questions` by name of type `noul` about a
-`state` (TypeSafe's System One and the gateways that follow it, at `/v1/decisions` or `/v1/systemone`), and a list of
-`questions` of type `predicate` about an `input` (OpenAI, at `/v1/decisions`).
+Three wires are in use, and the first question tells which one a server speaks: `questions` by name of type `noul` about
+a `state` (TypeSafe's System One and the gateways that follow it, at `/v1/decisions` or `/v1/systemone`), and at
+`/v1/decisions` a list of `questions` about an `input`, of type `predicate` (OpenAI) or `yes_no` (SGLang).
 """
 
 from __future__ import annotations
@@ -19,10 +19,17 @@ from isr_rag.scorers.cache import scores_or_error
 from isr_rag.scorers.remote.client import ServerClient, anyio
 from isr_rag.scorers.remote.scorer import QUESTION, served_model
 
-Wire = tuple[Literal["decisions", "systemone"], Literal["noul", "predicate"]]
+Wire = tuple[Literal["decisions", "systemone"], Literal["noul", "predicate", "yes_no"]]
 """Path and type of question."""
 
-_WIRES: tuple[Wire, ...] = (("decisions", "noul"), ("decisions", "predicate"), ("systemone", "noul"))
+_WIRES: tuple[Wire, ...] = (
+    ("decisions", "noul"),
+    ("decisions", "predicate"),
+    ("decisions", "yes_no"),
+    ("systemone", "noul"),
+)
+_YES = {"noul": ("noul",), "predicate": ("probability",), "yes_no": ("probabilities", "yes")}
+"""Where an answer has the probability of yes."""
 _OTHER_FORM = (400, 404, 405, 422)  # status codes after which another wire is tried
 _TOGETHER = 100
 """Questions of one request; OpenAI takes 400, the gate as a decision model 200."""
@@ -116,26 +123,31 @@ class DecisionScorer:
         """The probability of yes to each question about one state."""
         path, kind = self._wire
         body: dict[str, Any] = {"model": self._model}
-        if kind == "predicate":
+        yes, no = "1: yes", "0: no"
+        if kind == "noul":
+            named = {"type": kind, "criteria": {"true": yes, "false": no}}
+            body |= {"state": state}
+            body |= {"questions": {str(n): named | {"instructions": text} for n, text in enumerate(questions)}}
+        elif kind == "predicate":
             asked = [{"type": kind, "name": str(n), "instructions": text} for n, text in enumerate(questions)]
             body |= {"input": state, "questions": asked}
         else:
-            named = {"type": kind, "criteria": {"true": "1: yes", "false": "0: no"}}
-            by_number = {str(n): named | {"instructions": text} for n, text in enumerate(questions)}
-            body |= {"state": state, "questions": by_number}
+            listed = [{"type": kind, "id": str(n), "question": text} for n, text in enumerate(questions)]
+            body |= {"input": state, "questions": [one | {"yes": yes, "no": no} for one in listed]}
         reply = await self.client.send(path, body)
         usage = reply.get("usage")
-        counted = usage.get("input_tokens") if isinstance(usage, Mapping) else None
+        counted = usage.get("input_tokens", usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
         self.prompt_tokens += counted if type(counted) is int and counted > 0 else 0
         answers: Any = reply.get("answers")
         if kind == "predicate" and isinstance(answers, list):
-            listed = [one for one in answers if isinstance(one, Mapping) and one.get("type", kind) == kind]
-            answers = {str(one.get("name")): one for one in listed} if len(listed) == len(questions) else None
+            own = [one for one in answers if isinstance(one, Mapping) and one.get("type", kind) == kind]
+            answers = {str(one.get("name")): one for one in own} if len(own) == len(questions) else None
         found: list[float] = []
         for n in range(len(questions)):
-            answer = answers.get(str(n)) if isinstance(answers, Mapping) else None
-            yes = answer.get("probability" if kind == "predicate" else "noul") if isinstance(answer, Mapping) else None
-            if isinstance(yes, bool) or not isinstance(yes, (int, float)) or not 0.0 <= yes <= 1.0:
+            told: Any = answers
+            for name in (str(n), *_YES[kind]):
+                told = told.get(name) if isinstance(told, Mapping) else None
+            if isinstance(told, bool) or not isinstance(told, (int, float)) or not 0.0 <= told <= 1.0:
                 raise ServerReplyError(f"the server at {self.client.url} gave no probability in answer to a question")
-            found.append(float(yes))
+            found.append(float(told))
         return found

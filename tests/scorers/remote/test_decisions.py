@@ -54,6 +54,19 @@ def predicate(path: str, body: dict[str, Any]) -> Reply:
     return 200, {"model": body["model"], "answers": answers[::-1], "usage": {"input_tokens": 40}}
 
 
+def yes_no(path: str, body: dict[str, Any]) -> Reply:
+    """As SGLang 0.5.23 answers at `/v1/decisions`: ids in a list, and nothing but the fields that are known."""
+    known = {"id", "type", "question", "yes", "no"}
+    if set(body) - {"model"} != {"input", "questions"} or any(set(one) - known for one in body["questions"]):
+        return 400, {"object": "error", "message": "Extra inputs are not permitted", "type": "BadRequestError"}
+    answers: dict[str, Any] = {}
+    for one in body["questions"]:
+        yes = yes_to(body["input"], one["question"])
+        answers[one["id"]] = {"type": one["type"], "probabilities": {"yes": yes, "no": 1.0 - yes}, "label_mass": 0.99}
+    reply = {"object": "decisions", "model": body["model"], "prompt_format_version": 1, "answers": answers}
+    return 200, reply | {"usage": {"prompt_tokens": 60, "total_tokens": 60, "completion_tokens": 0}}
+
+
 @contextmanager
 def served(answer: Callable[[str, dict[str, Any]], Reply], seen: list[Any] | None = None) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
@@ -96,7 +109,12 @@ EVIDENCE = ["Paris lies on the Seine.", "Lyon lies on the Rhône."]
 
 @pytest.mark.parametrize(
     ("answer", "wire", "tokens"),
-    [(noul, "decisions/noul", 50), (predicate, "decisions/predicate", 40), (system_one, "systemone/noul", 50)],
+    [
+        (noul, "decisions/noul", 50),
+        (predicate, "decisions/predicate", 40),
+        (yes_no, "decisions/yes_no", 60),
+        (system_one, "systemone/noul", 50),
+    ],
 )
 def test_every_wire_gives_a_probability_for_each_ordering(
     answer: Callable[[str, dict[str, Any]], Reply], wire: str, tokens: int
