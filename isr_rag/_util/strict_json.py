@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 DEEPEST = 100
@@ -35,11 +36,8 @@ def _number(text: str) -> float:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen = set[str]()
-        for name, _ in pairs:
-            if name in seen:
-                raise ValueError(f"the key {name[:40]!r} comes twice")
-            seen.add(name)
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {name[:40]!r} comes twice")
     return found
 
 

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 LONGEST = 2000
 """Most characters of a text from outside that a message repeats."""
@@ -86,15 +86,12 @@ def sentence_spans(text: str, *, prose: bool = False) -> list[Span]:
     spans: list[Span] = []
     for start, end in parts(text):
         part = SURROGATE.sub("\ufffd", text[start:end])
-        if not prose and _MOSTLY_ENCLOSING * len(_ENCLOSING.findall(part)) > len(part):
+        enclosing = not prose and _MOSTLY_ENCLOSING * len(_ENCLOSING.findall(part)) > len(part)
+        found: list[Any] = [] if enclosing else boundaries("en", part)
+        if enclosing or (len(found) > MOST and not prose):
             spans.append((start, end))
-            continue
-        found = cast(list[Any], boundaries("en", part))
-        if not prose and len(found) > MOST:
-            spans.append((start, end))
-            continue
-        for one in found:
-            spans.append((start + int(one["start_index"]), start + int(one["end_index"])))
+        else:
+            spans += [(start + int(one["start_index"]), start + int(one["end_index"])) for one in found]
     return spans
 
 

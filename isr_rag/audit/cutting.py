@@ -182,7 +182,6 @@ def _states(plain: str) -> bool:
 
 
 def _blocks(answer: str) -> Iterator[_Block]:
-    """The blocks of a markdown text."""
     found = [match for match in _LINE.finditer(answer) if match.group()]
     starts = [match.start() for match in found] or [0]
     lines = [SURROGATE.sub("\ufffd", match.group().rstrip("\r\n").replace("\0", "\ufffd")) for match in found]

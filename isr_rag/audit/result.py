@@ -25,12 +25,7 @@ from isr_rag.errors import InvalidInputError
 
 SCHEMA_VERSION = 2
 _MASK = "\N{LIGHT SHADE}"
-_NAMES = {
-    Verdict.SUPPORTED: "supported",
-    Verdict.REFUTED: "refuted",
-    Verdict.NOT_ENOUGH: "not enough information",
-    Verdict.NOT_JUDGED: "not judged",
-}
+_NAMES = {verdict: verdict.replace("_", " ") for verdict in Verdict} | {Verdict.NOT_ENOUGH: "not enough information"}
 _AROUND = 600  # characters of a chunk shown on either side of a cited sentence
 
 

@@ -146,9 +146,7 @@ def score(scorer: Scorer, requests: Sequence[ScoreRequest]) -> Sequence[ScoresOr
             raise ScorerError(f"the scorer returned {len(results)} results for {len(requests)} requests")
         return results
     except PartialScoresError as error:
-        if len(error.outcomes) == len(requests):
-            return error.outcomes
-        return [as_scorer_error(error)] * len(requests)
+        return error.outcomes if len(error.outcomes) == len(requests) else [error] * len(requests)
     except Exception as error:
         if len(requests) == 1:
             return [as_scorer_error(error)]

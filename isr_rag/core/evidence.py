@@ -137,13 +137,9 @@ def neutralise(text: str, control_tokens: Iterable[str] = ()) -> str:
     A space goes in after the first character of each known role marker (`<|im_start|>` becomes `< |im_start|>`), and of
     each of `control_tokens`, those of one tokenizer.
     """
-    text = _CONTROL_TOKENS.sub(_spaced, text)
+    text = _CONTROL_TOKENS.sub(r"\g<0> ", text)
     own = _pattern(tuple(control_tokens))
-    return own.sub(_spaced, text) if own else text
-
-
-def _spaced(match: re.Match[str]) -> str:
-    return match.group() + " "
+    return own.sub(r"\g<0> ", text) if own else text
 
 
 @lru_cache(maxsize=64)
@@ -222,12 +218,8 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
 
     A chunk of which not even the best sentence fits is left out, unless none fits at all: then that sentence is cut.
     """
-    everything = Reading(tuple(chunks), tuple(range(len(chunks))))
-    if budget is None:
-        return everything
-    total = sum(map(_size, chunks))
-    if total <= budget:
-        return everything
+    if budget is None or (total := sum(map(_size, chunks))) <= budget:
+        return Reading(tuple(chunks), tuple(range(len(chunks))))
     titles = ["" if chunk.title is None else first_words(one_line(chunk.title), _LONGEST) for chunk in chunks]
     sentences = [list(split_sentences(chunk.text)) for chunk in chunks]
     sizes = [[words(sentence) for sentence in row] for row in sentences]
@@ -282,12 +274,8 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 def _joined(sentences: list[str], kept: list[int]) -> str:
-    parts: list[str] = []
-    for position, s in enumerate(kept):
-        if position and s != kept[position - 1] + 1:
-            parts.append("…")
-        parts.append(sentences[s])
-    return " ".join(parts)
+    follow = zip([kept[0] - 1, *kept], kept, strict=False)
+    return " ".join(sentences[s] if s == before + 1 else f"… {sentences[s]}" for before, s in follow)
 
 
 def nearest(query: str, claim: str | None, chunks: Sequence[Chunk], places: Sequence[int]) -> Nearest | None:
