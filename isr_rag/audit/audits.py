@@ -131,8 +131,8 @@ class OpenAudit:
         self._settings, self._calibration = settings, calibration
         self._parts = cut(self._answer, Markers(self._chunks, self._answer), asked=self._question is not None)
         self._kinds = [part.kind for part in self._parts]
-        given = Pieces(self._chunks, settings.max_words), settings.h_star, calibration
         by_reference = reference is not None and not reference.needs_scores
+        given = Pieces(self._chunks, settings.max_words), settings.h_star, calibration, by_reference, self._question
         context = Context(self._question)
         quoted = quotations(self._answer) if settings.rule.exact else None
         self.inquiries: dict[int, Inquiry] = {}
@@ -150,9 +150,7 @@ class OpenAudit:
                 asks = before.kind is Kind.QUESTION or (before.kind is Kind.HEADING and not part.item)
                 asked = context.asked(part, before.plain if asks and before.plain != part.heading else "")
                 own = None if quoted is None else _within(self._answer, part.span, quoted)
-                self.inquiries[i] = Inquiry(
-                    part, asked, *given, by_reference=by_reference, question=self._question, quoted=own
-                )
+                self.inquiries[i] = Inquiry(part, asked, *given, own)
 
     def audit(self, seconds: float) -> AnswerAudit:
         """The audit, when every question is answered."""

@@ -69,10 +69,11 @@ class Question:
 _SUPPORTED, _REFUTED = Question(), Question(Verdict.REFUTED)
 
 
+@dataclass(eq=False)
 class Inquiry:
     """One statement of an answer.
 
-    Args:
+    Attributes:
         part, asked: the statement, and the item that says what is asked about it, without evidence.
         pieces: the evidence.
         h_star, calibration: error budget of the answer, and the calibration of verdicts, if there is one.
@@ -81,26 +82,21 @@ class Inquiry:
         quoted: what it quotes; None if its quotations and numbers are not looked for in the evidence.
     """
 
-    def __init__(
-        self,
-        part: Part,
-        asked: Item,
-        pieces: Pieces,
-        h_star: float,
-        calibration: AuditCalibration | None,
-        *,
-        by_reference: bool,
-        question: str | None,
-        quoted: Sequence[str] | None,
-    ) -> None:
-        self._part, self._asked, self._pieces, self._h_star = part, asked, pieces, h_star
-        self._calibration, self._by_reference = calibration, by_reference
-        self._question, self._quoted = question, quoted
-        self._query = " ".join(str(text) for text in asked.values())
-        self._cites = list(dict.fromkeys(chunk for marker in part.markers for chunk in marker.chunks))
+    part: Part
+    asked: Item
+    pieces: Pieces
+    h_star: float
+    calibration: AuditCalibration | None
+    by_reference: bool
+    question: str | None
+    quoted: Sequence[str] | None
+
+    def __post_init__(self) -> None:
+        self._query = " ".join(str(text) for text in self.asked.values())
+        self._cites = list(dict.fromkeys(chunk for marker in self.part.markers for chunk in marker.chunks))
         self.claim = one_line(self._query)
-        self._read = pieces.read(self._query, self._cites) if pieces.chunks else ()
-        self.read = [pieces.pieces[i] for i in self._read]
+        self._read = self.pieces.read(self._query, self._cites) if self.pieces.chunks else ()
+        self.read = [self.pieces.pieces[i] for i in self._read]
         self.chunks = sorted({piece.chunk for piece in self.read})
         self.told: dict[Question, Decision] = {}
 
@@ -120,18 +116,18 @@ class Inquiry:
         if question.target is Verdict.REFUTED:
             return {"evidence": evidence, "predicate": Refuted(self.claim), "reference": _UNUSED}
         if question == _SUPPORTED or question.without:
-            return {"evidence": evidence, **self._asked}
-        return {"evidence": evidence, "reference": _UNUSED, **self._asked}
+            return {"evidence": evidence, **self.asked}
+        return {"evidence": evidence, "reference": _UNUSED, **self.asked}
 
     def _evidence(self, question: Question) -> list[Chunk]:
         if question.sentence is not None:
             chunk, span = question.sentence
-            return [Chunk(self._pieces.by_themselves(chunk)[span], self._pieces.chunks[chunk].title)]
+            return [Chunk(self.pieces.by_themselves(chunk)[span], self.pieces.chunks[chunk].title)]
         left: list[Chunk] = []
         for piece in self.read:
             own = [span for chunk, span in question.without if chunk == piece.chunk]
             gone = {span for span in own if piece.start <= span[0] < piece.end}
-            kept = self._pieces.without(piece, gone) if gone else piece.text
+            kept = self.pieces.without(piece, gone) if gone else piece.text
             if kept is not None and (not question.chunks or piece.chunk in question.chunks):
                 left.append(kept)
         return left or ([_NOTHING] if question.without else [])
@@ -195,27 +191,27 @@ class Inquiry:
     @cached_property
     def _decision(self) -> Decision:
         """The decision about the statement at the answer's h*, in indices of the caller's chunks."""
-        decision = at_target(self.told[_SUPPORTED], self._h_star)
+        decision = at_target(self.told[_SUPPORTED], self.h_star)
         places = [piece.chunk for piece in self.read]
         unread = set(decision.left_out)
         read = {chunk for at, chunk in enumerate(places) if at not in unread}
-        chunks = range(len(self._pieces.chunks))
+        chunks = range(len(self.pieces.chunks))
         return replace(
             decision,
             nearest=decision.nearest and replace(decision.nearest, chunk=places[decision.nearest.chunk]),
             chunks=len(chunks),
             orderings=tuple(tuple(places[i] for i in ordering) for ordering in decision.orderings),
             left_out=tuple(i for i in chunks if i not in read),
-            focus=decision.focus or self._pieces.focus(self._read),
+            focus=decision.focus or self.pieces.focus(self._read),
         )
 
     def _weighed(self, closest: float) -> tuple[Verdict, Probabilities]:
         """The verdict and its probabilities, where the best part of the evidence alone gives `closest`."""
         q, r = self._q(_SUPPORTED), self._q(_REFUTED)
-        if self._calibration is not None:
-            probabilities = self._calibration.probabilities(min(q, closest) if self._calibration.close else q, r)
+        if self.calibration is not None:
+            probabilities = self.calibration.probabilities(min(q, closest) if self.calibration.close else q, r)
         else:
-            p_ref = self._decision.p_ref if self._by_reference else None
+            p_ref = self._decision.p_ref if self.by_reference else None
             supported = q if p_ref is None else p_ref
             probabilities = Probabilities(supported, (1.0 - supported) * r, (1.0 - supported) * (1.0 - r))
         return Verdict.SUPPORTED if self._decision.answered else probabilities.verdict, probabilities
@@ -234,14 +230,14 @@ class Inquiry:
         """Whether parts of the evidence are read alone: the verdict rests on evidence, or may come to."""
         if self._failure:
             return False
-        close = self._calibration is not None and self._calibration.close
+        close = self.calibration is not None and self.calibration.close
         return self._first_verdict is not Verdict.NOT_ENOUGH or (close and self._q(_SUPPORTED) >= CLOSE_FROM)
 
     @cached_property
     def _by_nearness(self) -> list[int]:
         """The chunks that are read, the nearest to the statement first."""
         read = set(self._read)
-        ranked = (self._pieces.pieces[i].chunk for i in self._pieces.ranked(self._query) if i in read)
+        ranked = (self.pieces.pieces[i].chunk for i in self.pieces.ranked(self._query) if i in read)
         return list(dict.fromkeys(ranked))
 
     @property
@@ -284,9 +280,9 @@ class Inquiry:
         if self._verdict not in (Verdict.SUPPORTED, Verdict.REFUTED) or not self._carried:
             return []
         chunk = max(self._carried, key=lambda c: self._carried[c])
-        spans = [span for piece in self.read if piece.chunk == chunk for span in self._pieces.sentences(piece)]
+        spans = [span for piece in self.read if piece.chunk == chunk for span in self.pieces.sentences(piece)]
         if len(spans) > _FIRST_SENTENCES:
-            text = self._pieces.chunks[chunk].text
+            text = self.pieces.chunks[chunk].text
             spans = [spans[i] for i in Bm25([text[a:b] for a, b in spans]).best(self.claim, _SENTENCES)]
         return [(chunk, span) for span in spans]
 
@@ -299,26 +295,26 @@ class Inquiry:
 
     def _absent(self) -> tuple[Reason, list[str]]:
         """Quotations that no cited chunk has; else numbers that are not in or beside the sentences that carry it."""
-        if self._quoted is None or self._verdict is not Verdict.SUPPORTED:
+        if self.quoted is None or self._verdict is not Verdict.SUPPORTED:
             return Reason.SUFFICIENT, []
-        chunks = self._pieces.chunks
-        lead = self._part.lead if self._part.item else ""  # is judged with it, but may rest on another sentence
-        quotes = missing_quotes(self._quoted, [chunks[i] for i in self._cites] or chunks)
+        chunks = self.pieces.chunks
+        lead = self.part.lead if self.part.item else ""  # is judged with it, but may rest on another sentence
+        quotes = missing_quotes(self.quoted, [chunks[i] for i in self._cites] or chunks)
         quotes += missing_quotes([lead[slice(*span)] for span in quotations(lead)], chunks)
         if quotes:
             return Reason.QUOTE_NOT_FOUND, quotes
-        bare = "answer" in self._asked
-        numbers = missing_numbers(self._part.plain, self._carrying(), self._question, bare=bare)
-        return Reason.NUMBER_NOT_FOUND, numbers + missing_numbers(lead, [one.text for one in self.read], self._question)
+        bare = "answer" in self.asked
+        numbers = missing_numbers(self.part.plain, self._carrying(), self.question, bare=bare)
+        return Reason.NUMBER_NOT_FOUND, numbers + missing_numbers(lead, [one.text for one in self.read], self.question)
 
     def _carrying(self) -> list[Chunk]:
         """The sentences that carry it with those beside them and the chunk's first, which may be a table's header."""
         found: list[Chunk] = []
         for (chunk, span), _ in self._cited:
-            text, spans = self._pieces.chunks[chunk].text, list(self._pieces.by_themselves(chunk))
+            text, spans = self.pieces.chunks[chunk].text, list(self.pieces.by_themselves(chunk))
             at = spans.index(span)
             near = [spans[0], *spans[max(at - 1, 0) : at + 2]]
-            found.append(Chunk("\n".join(text[a:b] for a, b in near), self._pieces.chunks[chunk].title))
+            found.append(Chunk("\n".join(text[a:b] for a, b in near), self.pieces.chunks[chunk].title))
         carries = [piece.text for piece in self.read if self._carried.get(piece.chunk, 0.0) >= CARRIES]
         return found or carries or [piece.text for piece in self.read]
 
@@ -335,8 +331,8 @@ class Inquiry:
         elsewhere = set(self._carried) - {one.chunk for one in citations}
         unseen = prior is not None and prior >= CARRIES
         return Statement(
-            text=answer[slice(*self._part.span)],
-            span=self._part.span,
+            text=answer[slice(*self.part.span)],
+            span=self.part.span,
             kind=Kind.STATEMENT,
             verdict=Verdict.NOT_ENOUGH if absent else self._verdict,
             claim=self.claim,
@@ -358,7 +354,7 @@ class Inquiry:
         for (chunk, span), q in self._cited:
             without, p_ref = self.told.get(Question(without=((chunk, span),))), self._decision.p_ref
             fall = None if without is None or p_ref is None else p_ref - (without.p_ref or 0.0)
-            found.append(Citation(chunk, self._pieces.chunks[chunk].text[slice(*span)], span, q / total, q, fall))
+            found.append(Citation(chunk, self.pieces.chunks[chunk].text[slice(*span)], span, q / total, q, fall))
         return tuple(found)
 
     def _markers(self, answer: str, citations: Sequence[Citation], *, supported: bool, add: bool) -> tuple[Marker, ...]:
@@ -375,9 +371,9 @@ class Inquiry:
                 return MarkerStatus.RIGHT
             return MarkerStatus.NOT_NEEDED if right and chunk is not None else MarkerStatus.WRONG
 
-        own = _markers_of(answer, self._part, status)
+        own = _markers_of(answer, self.part, status)
         if supported and not own and citations and add:
-            end = self._part.span[1]
+            end = self.part.span[1]
             return (Marker("", (end, end), citations[0].chunk, MarkerStatus.MISSING),)
         return own
 
