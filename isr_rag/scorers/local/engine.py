@@ -9,9 +9,9 @@ from typing import Protocol
 
 from isr_rag.scorers.local.encoding import EncodedPrompt
 from isr_rag.scorers.local.loading import is_out_of_memory, torch
-from isr_rag.scorers.local.packed.attention import AttentionPlan
+from isr_rag.scorers.local.packed.attention import AttentionPlan, KeysValues
 from isr_rag.scorers.local.packed.pack import Evidence, Pack, pack_full
-from isr_rag.scorers.local.states import StateCache, States
+from isr_rag.scorers.local.states import StateCache
 
 PROBE = tuple(range(3, 27))
 """Token ids that ways to compute are compared on."""
@@ -118,7 +118,7 @@ class Engine:
         identity: str,
     ) -> list[torch.Tensor]:
         """As `packed`, computing only what is not kept, and keeping what was computed."""
-        found: dict[Evidence, States] = {}
+        found: dict[Evidence, KeysValues] = {}
         for prompt in prompts:
             # In an order of their own: the order of a prompt's chunks then changes not even the last bits of a score.
             for what in ((prompt.head, ()), *((prompt.head, chunk) for chunk in sorted(set(prompt.chunks)))):
@@ -127,10 +127,9 @@ class Engine:
         pack = layout(prompts, found)
         if not len(pack.input_ids):
             return []
-        past: tuple[torch.Tensor, torch.Tensor] | None = None
+        past: KeysValues | None = None
         if found:
-            keys = torch.cat([states.keys for states in found.values()], 2)
-            values = torch.cat([states.values for states in found.values()], 2)
+            keys, values = (torch.cat(parts, 2) for parts in zip(*found.values(), strict=True))
             past = keys.to(self.device, self.network.states_dtype), values.to(self.device, self.network.states_dtype)
         plan = AttentionPlan(pack, self.device, given=past, keep=True)
         reads = self.packed(pack, plan)
@@ -175,8 +174,8 @@ def same(expected: torch.Tensor, found: torch.Tensor, dtype: torch.dtype) -> boo
     return bool((expected.float() - found.float()).abs().max() <= tolerance * expected.float().abs().max())
 
 
-def _cut(plan: AttentionPlan, pack: Pack, what: Evidence) -> States:
+def _cut(plan: AttentionPlan, pack: Pack, what: Evidence) -> KeysValues:
     """The states of a head or chunk out of what a forward pass computed."""
     at = [start - pack.given + i for start, length in pack.evidence[what] for i in range(length)]
     layers = [plan.kept[layer] for layer in sorted(plan.kept)]
-    return States(torch.stack([k[:, at] for k, _ in layers]), torch.stack([v[:, at] for _, v in layers]))
+    return torch.stack([k[:, at] for k, _ in layers]), torch.stack([v[:, at] for _, v in layers])

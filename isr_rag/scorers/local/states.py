@@ -7,27 +7,16 @@ identity and the token ids, so nothing stale can be found.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
-from isr_rag.scorers.local.loading import torch
+from isr_rag.scorers.local.packed.attention import KeysValues
 from isr_rag.scorers.local.packed.pack import Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class States:
-    """Keys (rotated) and values of a run of tokens, each of shape (layers, key-value heads, tokens, D)."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of both."""
-        return self.keys.nbytes + self.values.nbytes
-
-
 class StateCache:
-    """Keeps chunk states in `memory` bytes; the least recently used go first. The judge takes 25 kB per token."""
+    """Keeps chunk states in `memory` bytes; the least recently used go first. The judge takes 25 kB per token.
+
+    States are keys (rotated) and values of a run of tokens, each of shape (layers, key-value heads, tokens, D).
+    """
 
     def __init__(self, *, memory: int = 2**28) -> None:
         self._limit = memory
@@ -37,7 +26,7 @@ class StateCache:
         """Drop what is kept, and with it a lock that a fork may have left locked."""
         from cachetools import LRUCache
 
-        self._kept: LRUCache[tuple[str, Evidence], States] = LRUCache(self._limit, getsizeof=lambda one: one.nbytes)
+        self._kept: LRUCache[tuple[str, Evidence], KeysValues] = LRUCache(self._limit, getsizeof=_nbytes)
         self._lock = threading.Lock()
 
     @property
@@ -45,14 +34,19 @@ class StateCache:
         """Bytes in use."""
         return int(self._kept.currsize)
 
-    def get(self, identity: str, what: Evidence) -> States | None:
+    def get(self, identity: str, what: Evidence) -> KeysValues | None:
         """The states of a head or chunk; None if they are not kept."""
         with self._lock:
             return self._kept.get((identity, what))
 
-    def put(self, identity: str, what: Evidence, states: States) -> None:
+    def put(self, identity: str, what: Evidence, states: KeysValues) -> None:
         """Keep the states of a head or chunk, unless they exceed the memory."""
-        kept = States(states.keys.to("cpu", copy=True), states.values.to("cpu", copy=True))
+        keys, values = states
+        kept = keys.to("cpu", copy=True), values.to("cpu", copy=True)
         with self._lock:
-            if kept.nbytes <= self._limit:
+            if _nbytes(kept) <= self._limit:
                 self._kept[identity, what] = kept
+
+
+def _nbytes(states: KeysValues) -> int:
+    return sum(part.nbytes for part in states)

@@ -20,7 +20,7 @@ from isr_rag.errors import ConfigurationError  # noqa: E402
 from isr_rag.references import Oracle  # noqa: E402
 from isr_rag.scorers.cache import CachedScorer  # noqa: E402
 from isr_rag.scorers.local.scorer import LocalScorer  # noqa: E402
-from isr_rag.scorers.local.states import StateCache, States  # noqa: E402
+from isr_rag.scorers.local.states import StateCache  # noqa: E402
 from isr_rag.testing import FixedScorer  # noqa: E402
 from tests.scorers.tiny import scorer  # noqa: E402
 
@@ -117,6 +117,6 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_larger_than_the_memory_is_not_kept() -> None:
     cache = StateCache(memory=100)
-    cache.put("model", ((1,), (2,)), States(torch.zeros(2, 1, 30, 4), torch.zeros(2, 1, 30, 4)))
+    cache.put("model", ((1,), (2,)), (torch.zeros(2, 1, 30, 4), torch.zeros(2, 1, 30, 4)))
     assert cache.nbytes == 0
     assert cache.get("model", ((1,), (2,))) is None
