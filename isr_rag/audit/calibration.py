@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -126,7 +125,7 @@ class AuditCalibration:
 
     def save(self, path: Path) -> None:
         """Write as JSON."""
-        _FORMAT.save(path, dataclasses.asdict(self))
+        _FORMAT.save(path, asdict(self))
 
     @classmethod
     def load(cls, path: Path) -> AuditCalibration:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from isr_rag._util.text import printable
@@ -74,7 +73,7 @@ class Redaction:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        plain = dataclasses.asdict(self)
+        plain = asdict(self)
         return {**plain, "kept": list(self.kept), "left_out": list(plain["left_out"])}
 
     def __str__(self) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
@@ -86,7 +85,7 @@ class AnswerAudit:
         kept = len(audit.releasable().kept)
         stated = sum(one.states_something for one in audit.statements)
         action = AuditAction.ANSWER if kept == stated else AuditAction.TRIM
-        return dataclasses.replace(audit, action=action) if kept else audit
+        return replace(audit, action=action) if kept else audit
 
     def __bool__(self) -> bool:
         raise TypeError("an AnswerAudit is neither true nor false: compare audit.action")
@@ -128,7 +127,7 @@ class AnswerAudit:
             first, last = statements[i].span
             characters[first:last] = _MASK * (last - first)
             statements[i] = statements[i].masked(_MASK)
-        return dataclasses.replace(self, answer="".join(characters), statements=tuple(statements))
+        return replace(self, answer="".join(characters), statements=tuple(statements))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -151,7 +150,7 @@ class AnswerAudit:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        fields = dataclasses.asdict(dataclasses.replace(self, statements=()))
+        fields = asdict(replace(self, statements=()))
         plain = {"schema_version": SCHEMA_VERSION, **fields, "statements": [one.to_dict() for one in self.statements]}
         return json.dumps(plain, ensure_ascii=False, allow_nan=False)
 

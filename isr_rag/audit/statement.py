@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -207,15 +206,15 @@ class Statement:
         """The same without its words, each character of its text replaced by one."""
         decision = self.decision
         if decision is not None:
-            nearest = decision.nearest and dataclasses.replace(decision.nearest, lacking=())
-            decision = dataclasses.replace(decision, nearest=nearest, detail="")
+            nearest = decision.nearest and replace(decision.nearest, lacking=())
+            decision = replace(decision, nearest=nearest, detail="")
         text = mask * len(self.text)
-        return dataclasses.replace(self, text=text, claim="", absent=(), detail="", markers=(), decision=decision)
+        return replace(self, text=text, claim="", absent=(), detail="", markers=(), decision=decision)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         decision = None if self.decision is None else self.decision.to_dict()
-        fields = dataclasses.asdict(dataclasses.replace(self, decision=None))
+        fields = asdict(replace(self, decision=None))
         return {**fields, "decision": decision, "judged": self.judged, "lift": self.lift}
 
     @classmethod

@@ -241,7 +241,7 @@ def _record(span: Span, decisions: list[Decision]) -> list[Decision]:
     span.set_attribute("isr.decisions", len(decisions))
     span.set_attribute("isr.passes", sum(decision.passes for decision in decisions))
     for decision in decisions:
-        result: dict[str, str | float | int] = {
+        result: dict[str, Any] = {
             "gen_ai.evaluation.name": f"isr {decision.predicate}",
             "gen_ai.evaluation.score.label": decision.action.value,
             "gen_ai.evaluation.explanation": decision.reason.value,
@@ -249,10 +249,8 @@ def _record(span: Span, decisions: list[Decision]) -> list[Decision]:
             "isr.chunks": decision.chunks,
             "isr.passes": decision.passes,
             "isr.seconds": decision.seconds,
+            "gen_ai.evaluation.score.value": decision.p_ref,
+            "isr.ratio": decision.isr,
         }
-        if decision.p_ref is not None:
-            result["gen_ai.evaluation.score.value"] = decision.p_ref
-        if decision.isr is not None:
-            result["isr.ratio"] = decision.isr
-        span.add_event("gen_ai.evaluation.result", result)
+        span.add_event("gen_ai.evaluation.result", {k: value for k, value in result.items() if value is not None})
     return _log(decisions)

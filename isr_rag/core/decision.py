@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from isr_rag._util import strict_json
@@ -120,7 +119,7 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: enums as strings, tuples as lists, infinity as the string `"inf"`."""
-        plain = json.loads(json.dumps(dataclasses.asdict(self)))
+        plain = json.loads(json.dumps(asdict(self)))
         if self.isr is not None and math.isinf(self.isr):
             plain["isr"] = "inf"
         return {"schema_version": SCHEMA_VERSION, **plain}
@@ -138,7 +137,7 @@ class Decision:
             values["isr"] = math.inf
         try:
             decision = from_plain(cls, values)
-            numbers = (getattr(decision, field.name) for field in dataclasses.fields(cls))
+            numbers = (getattr(decision, one.name) for one in fields(cls))
             if any(isinstance(number, float) and math.isnan(number) for number in numbers):
                 raise ValueError("a number is NaN")
             return decision
