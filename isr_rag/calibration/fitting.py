@@ -130,7 +130,6 @@ class _Row(NamedTuple):
 
 
 def _columns(rows: Sequence[_Row]) -> tuple[list[CalibrationRecord], list[float], list[int]]:
-    """Records, scores and labels."""
     return [row.record for row in rows], [row.score for row in rows], [row.record.label for row in rows]
 
 

@@ -207,7 +207,5 @@ def _checked(
 def _one_of_each(groups: Sequence[object], n: int, seed: int) -> NDArray[np.int64]:
     if len(groups) != n:
         raise CalibrationError(f"{len(groups)} groups for {n} items")
-    chosen: dict[object, int] = {}
-    for row in np.random.default_rng(seed).permutation(n):
-        chosen.setdefault(groups[row], int(row))
-    return np.array(sorted(chosen.values()))
+    drawn = np.random.default_rng(seed).permutation(n)
+    return np.array(sorted({groups[row]: int(row) for row in drawn[::-1]}.values()))  # the first drawn of each

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from isr_rag._util.text import printable
 from isr_rag.core.bounds import Reason, far_from_boundary, hopeless, weigh
@@ -130,12 +130,10 @@ def _decide_one(work: Work, results: Sequence[ScoresOrError], on_error: OnError)
 
 def raise_failures(results: Sequence[ScoresOrError]) -> list[Scores]:
     """The scores of all requests; raises the first failure among them."""
-    found: list[Scores] = []
     for result in results:
         if isinstance(result, ISRError):
             raise result
-        found.append(result)
-    return found
+    return cast(list[Scores], list(results))
 
 
 def score(scorer: Scorer, requests: Sequence[ScoreRequest]) -> Sequence[ScoresOrError]:

@@ -48,13 +48,11 @@ def obtain(wanted: Adjudicator, cache: Path, given: Path | None, show_line: Show
             file = fetch(wanted, folder)
             check_hash(file, wanted.sha256)
             return file
-        except ModelCorruptError as error:
-            shutil.rmtree(folder)
-            reason = str(error)
-        except _UnavailableError as error:
-            reason = str(error)
-        show_line(f"not available: {reason}")
-        tried.append(f"{name}: {reason}")
+        except (ModelCorruptError, _UnavailableError) as error:
+            if isinstance(error, ModelCorruptError):
+                shutil.rmtree(folder)
+            show_line(f"not available: {error}")
+            tried.append(f"{name}: {error}")
     places = "\n".join(f"- {line}" for line in tried)
     raise ModelNotFoundError(
         f"{wanted.file} ({wanted.size / 1e6:.0f} MB), the base model of the adjudicator, could not be found or "

@@ -77,7 +77,6 @@ def read_reply(reply: object) -> FirstToken:
 
 
 def _of_completion(reply: Mapping[str, Any]) -> object:
-    """The logprobs of a completion or chat completion."""
     choices = reply.get("choices")
     if not isinstance(choices, Sequence) or len(choices) != 1 or not isinstance(choices[0], Mapping):
         raise ServerReplyError("the server's reply is not a completion with one choice")
