@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from isr_rag.calibration import CalibrationArtefact, CalibrationError, LoopCalibration, Steps, TrainingHashes
-from isr_rag.calibration.artefact import joined
+from isr_rag.calibration import CalibrationArtefact, CalibrationError, TrainingHashes
+from isr_rag.calibration.artefact import LoopCalibration, joined
+from isr_rag.calibration.calibrators import Steps
 from isr_rag.calibration.checks import normalised, refuse_duplicates, scored_labels
 from isr_rag.core.evidence import Chunk, as_chunks, one_line
 from isr_rag.core.predicates import predicate_for

@@ -16,7 +16,6 @@ pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 pytest.importorskip("matplotlib", reason="reports need the 'calibrate' extra")
 
 from isr_rag.calibration import (
-    BinCalibration,
     CalibrationArtefact,
     CalibrationCorruptError,
     CalibrationError,
@@ -25,12 +24,12 @@ from isr_rag.calibration import (
     CalibrationWarning,
     Fingerprint,
     FitSettings,
-    PredicateCalibration,
     Tail,
     TrainingHashes,
     VennAbers,
     fit_artefact,
 )
+from isr_rag.calibration.artefact import BinCalibration, PredicateCalibration
 
 OWNER = Fingerprint("model@abc", "auto", 6)
 GATE: dict[str, Any] = {"scorer": "model@abc", "orderings": "auto", "m": 6, "max_words": None}

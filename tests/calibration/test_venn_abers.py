@@ -14,7 +14,8 @@ from hypothesis import given, settings, strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
-from isr_rag.calibration import CalibrationError, CalibrationWarning, Steps, VennAbers
+from isr_rag.calibration import CalibrationError, CalibrationWarning, VennAbers
+from isr_rag.calibration.calibrators import Steps
 
 pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
 
@@ -113,7 +114,8 @@ def test_fitting_leaves_the_error_state_of_numpy_as_it_was() -> None:
 
 def test_applying_loads_numpy_and_nothing_heavier() -> None:
     code = (
-        "import sys; from isr_rag.calibration import VennAbers, CalibrationArtefact, NoisyChannel, Steps, fit_artefact;"
+        "import sys; from isr_rag.calibration import VennAbers, CalibrationArtefact, NoisyChannel, fit_artefact;"
+        "from isr_rag.calibration.calibrators import Steps;"
         "VennAbers(Steps((0.5,), (0.1, 0.8)), Steps((0.4,), (0.2, 0.95))).lower(0.7);"
         "heavy = {'scipy', 'sklearn', 'pandas', 'venn_abers', 'matplotlib', 'torch'} & set(sys.modules);"
         "assert not heavy, heavy"

@@ -9,11 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from isr_rag.errors import (
-    ServerDeadlineError as ServerDeadlineError,
-    ServerError as ServerError,
-    ServerReplyError as ServerReplyError,
-)
 from isr_rag.scorers.remote.prompts import Rendering as Rendering
 from isr_rag.scorers.remote.replies import read_reply as read_reply, scores_listed as scores_listed
 

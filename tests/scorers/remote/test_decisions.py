@@ -20,9 +20,8 @@ pytest.importorskip("openai", reason="a remote scorer needs the package openai: 
 import isr_rag.cli
 from isr_rag import Choice, ISRGate
 from isr_rag.core.settings import Orderings
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, ServerError, ServerReplyError
 from isr_rag.references import Oracle
-from isr_rag.scorers.remote import ServerError, ServerReplyError
 from isr_rag.scorers.remote.decisions import DecisionScorer
 
 Reply = tuple[int, Any]

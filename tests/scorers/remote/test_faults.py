@@ -17,8 +17,9 @@ pytest.importorskip("openai", reason="a remote scorer needs the package openai: 
 from isr_rag import ISRGate
 from isr_rag.core.scorer import PartialScoresError
 from isr_rag.core.settings import Orderings
+from isr_rag.errors import ServerDeadlineError, ServerError, ServerReplyError
 from isr_rag.references import Oracle
-from isr_rag.scorers.remote import RemoteScorer, ServerDeadlineError, ServerError, ServerReplyError
+from isr_rag.scorers.remote import RemoteScorer
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Fault, Proxy
 

@@ -18,9 +18,9 @@ pytest.importorskip("openai", reason="a remote scorer needs the package openai: 
 
 from isr_rag import ISRGate
 from isr_rag.core.settings import Orderings
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, ServerError, ServerReplyError
 from isr_rag.references import Oracle
-from isr_rag.scorers.remote import RemoteScorer, ServerError, ServerReplyError, read_reply, remote_scorer
+from isr_rag.scorers.remote import RemoteScorer, read_reply, remote_scorer
 from isr_rag.scorers.remote.replies import Candidate, FirstToken, mass_bounds, renormalise
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Fault, Proxy

@@ -14,10 +14,9 @@ pytest.importorskip("openai", reason="a remote scorer needs the package openai: 
 
 from isr_rag import ISRGate
 from isr_rag.core.settings import Orderings
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, ServerError
 from isr_rag.references import Oracle
 from isr_rag.scorers.cache import CachedScorer
-from isr_rag.scorers.remote import ServerError
 from tests.scorers.remote.conftest import Connect, request_about
 from tests.scorers.remote.servers import Fault, Features, Proxy, Tiny
 

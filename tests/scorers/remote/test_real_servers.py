@@ -25,11 +25,12 @@ pytest.importorskip("openai", reason="a remote scorer needs the package openai: 
 from isr_rag import ISRGate
 from isr_rag.core.scorer import ScoreRequest
 from isr_rag.core.settings import Orderings
+from isr_rag.errors import ServerError
 from isr_rag.references import Oracle
 from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.scorers.embedded import cache_directory, setup
 from isr_rag.scorers.local.obtaining import find_gguf
-from isr_rag.scorers.remote import RemoteScorer, ServerError, remote_scorer
+from isr_rag.scorers.remote import RemoteScorer, remote_scorer
 from isr_rag.scorers.remote.decisions import DecisionScorer
 from isr_rag.scorers.remote.prompts import API
 from isr_rag.scorers.transformers import TransformersScorer

@@ -16,9 +16,8 @@ from isr_rag import Custom, ISRGate
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.scorer import AsyncScorer, Scorer, ScoreRequest, Scores
 from isr_rag.core.settings import Orderings
-from isr_rag.errors import ConfigurationError, LabelError, PromptTooLongError
+from isr_rag.errors import ConfigurationError, LabelError, PromptTooLongError, ServerError, ServerReplyError
 from isr_rag.references import Oracle
-from isr_rag.scorers.remote import ServerError, ServerReplyError
 from isr_rag.scorers.remote.client import checked_url
 from isr_rag.scorers.remote.scorer import QUESTION
 from isr_rag.scorers.transformers import TransformersScorer
