@@ -18,7 +18,6 @@ import numpy as np
 
 from isr_rag._util.bm25 import Bm25
 from isr_rag._util.text import sentence_spans, well_formed
-from isr_rag.core.prompt import Ordering
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 
 # Zero-width and bidirectional-control characters: invisible to a person, and able to split or hide a token.
@@ -198,14 +197,6 @@ class Reading:
         gone = sum(_size(self.chunks[i]) for i in chunks)
         focus = self.focus and replace(self.focus, words_read=self.focus.words_read - gone)
         return Reading(tuple(self.chunks[i] for i in kept), tuple(self.places[i] for i in kept), focus)
-
-    def orderings(self, orderings: Sequence[Ordering]) -> tuple[Ordering, ...]:
-        """Orderings of what is read, in the indices of the caller's chunks."""
-        return tuple([tuple([self.places[i] for i in ordering]) for ordering in orderings])
-
-    def left_out(self, chunks: int) -> tuple[int, ...]:
-        """The indices of the caller's `chunks` chunks that are not read."""
-        return tuple(sorted(set(range(chunks)).difference(self.places)))
 
 
 def words(text: str) -> int:

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from isr_rag import ISRGate
-from isr_rag.audit import AnswerAudit, AuditAction, Budget, Kind, MarkerStatus, Statement, Verdict
+from isr_rag.audit import AnswerAudit, AuditAction, Budget, Kind, Statement, Verdict
 from isr_rag.audit.audits import MOST
+from isr_rag.audit.statement import MarkerStatus
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, ScorerError
 from isr_rag.references import Oracle

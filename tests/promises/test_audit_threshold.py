@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from isr_rag import ISRGate
-from isr_rag.audit import Budget, Kind, Probabilities, Statement, Verdict
+from isr_rag.audit import Budget, Kind, Statement, Verdict
 from isr_rag.audit.redaction import redact
+from isr_rag.audit.statement import Probabilities
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from tests.promises.worlds import at_most

@@ -234,19 +234,14 @@ def _too_long(encoded: EncodedPrompt, needed: int, window: int, *, total: int, b
             elif not beside:
                 used += size
         longest = max(range(len(sizes)), key=sizes.__getitem__)
-        fits = _round_down(int(0.9 * total * room / sum(sizes)))
+        fits = int(0.9 * total * room / sum(sizes))
+        step = 10 ** max(0, len(str(fits)) - 2)  # of advice with two digits that count
         detail = (
             f"evidence[{without[0]}] is the first that does not fit, "
             f"evidence[{longest}] with {sizes[longest]} tokens the longest. Pass fewer or shorter chunks, or let the "
-            f"gate read fewer words than these {total}: ISRGate(max_words={fits})"
+            f"gate read fewer words than these {total}: ISRGate(max_words={max(1, fits // step * step)})"
         )
     else:
         detail = "the question alone does not fit, without any evidence: ask a shorter one"
     said = f"the prompt needs {needed} tokens, {needed - window} more than the model's window of {window}; {detail}"
     return PromptTooLongError(said, without)
-
-
-def _round_down(number: int) -> int:
-    """A number of words to advise: two digits that count, one word at least."""
-    step = 10 ** max(0, len(str(number)) - 2)
-    return max(1, number // step * step)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from isr_lab.answers.scoring import ScoredAnswer, ScoredStatement
 from isr_lab.metrics import Interval, auroc, wilson_interval
-from isr_rag.audit import AuditCalibration, Budget, Probabilities
+from isr_rag.audit import AuditCalibration, Budget
+from isr_rag.audit.statement import Probabilities
 from isr_rag.core.bounds import TOLERANCE, weigh
 from isr_rag.core.settings import Settings
 

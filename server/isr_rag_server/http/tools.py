@@ -17,7 +17,8 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, Vali
 from isr_rag import __version__
 from isr_rag._util.bm25 import Bm25
 from isr_rag._util.text import printable
-from isr_rag.audit import AnswerAudit, AuditAction, MarkerStatus, Verdict
+from isr_rag.audit import AnswerAudit, AuditAction, Verdict
+from isr_rag.audit.statement import MarkerStatus
 from isr_rag.core.decision import Action, Decision, Reason
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.core.work import Asked
