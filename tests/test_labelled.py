@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from isr_rag import Action, ISRGate, Reason
-from isr_rag.calibration import CalibrationArtefact, CalibrationError, CalibrationMismatchError, TrainingHashes
+from isr_rag.calibration import CalibrationArtefact, TrainingHashes
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Scores
 from isr_rag.core.settings import Orderings, Rule
-from isr_rag.errors import ConfigurationError, InvalidInputError, ISRError
+from isr_rag.errors import CalibrationError, CalibrationMismatchError, ConfigurationError, InvalidInputError, ISRError
 from isr_rag.gate.labelled import calibrate, check_labelled, item_key, score_labelled, shipped_hashes
 from isr_rag.io.items import read_labelled
 from isr_rag.references import CalibratedMixture, Oracle

@@ -9,9 +9,3 @@ from isr_rag.calibration.checks import TrainingHashes as TrainingHashes
 from isr_rag.calibration.fitting import FitSettings as FitSettings, fit_artefact as fit_artefact
 from isr_rag.calibration.ltt import LearnThenTest as LearnThenTest
 from isr_rag.calibration.records import CalibrationRecord as CalibrationRecord
-from isr_rag.errors import (
-    CalibrationCorruptError as CalibrationCorruptError,
-    CalibrationError as CalibrationError,
-    CalibrationMismatchError as CalibrationMismatchError,
-    CalibrationWarning as CalibrationWarning,
-)

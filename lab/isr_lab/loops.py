@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from isr_rag.calibration import CalibrationArtefact, CalibrationError, TrainingHashes
+from isr_rag.calibration import CalibrationArtefact, TrainingHashes
 from isr_rag.calibration.artefact import LoopCalibration, joined
 from isr_rag.calibration.calibrators import Steps
 from isr_rag.calibration.checks import normalised, refuse_duplicates, scored_labels
 from isr_rag.core.evidence import Chunk, as_chunks, one_line
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import check_count
+from isr_rag.errors import CalibrationError
 from isr_rag.gate import ISRGate
 from isr_rag.gate.acquisition import Retrieve
 from isr_rag.gate.labelled import ReadingAlone, texts_of

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
 from isr_lab.metrics import merged
-from isr_rag.calibration import CalibrationError, CalibrationRecord, CalibrationWarning, VennAbers
+from isr_rag.calibration import CalibrationRecord, VennAbers
 from isr_rag.calibration.records import groups_of
+from isr_rag.errors import CalibrationError, CalibrationWarning
 
 Floats = NDArray[np.float64]
 FOLDS = 5

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from isr_rag import ISRGate
-from isr_rag.calibration import CalibrationCorruptError, CalibrationError
 from isr_rag.cli.options import GateOptions
+from isr_rag.errors import CalibrationCorruptError, CalibrationError
 from isr_rag.io.calibrating import calibrate_reader
 from isr_rag.scorers.load import load_scorer
 from isr_rag_server.commands.serving import load
 from isr_rag_server.comparing import _figures, compare_readers
 
-pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 
 
 def items(prefix: str = "i") -> list[dict[str, Any]]:

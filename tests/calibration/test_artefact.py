@@ -17,11 +17,7 @@ pytest.importorskip("matplotlib", reason="reports need the 'calibrate' extra")
 
 from isr_rag.calibration import (
     CalibrationArtefact,
-    CalibrationCorruptError,
-    CalibrationError,
-    CalibrationMismatchError,
     CalibrationRecord,
-    CalibrationWarning,
     Fingerprint,
     FitSettings,
     Tail,
@@ -30,6 +26,7 @@ from isr_rag.calibration import (
     fit_artefact,
 )
 from isr_rag.calibration.artefact import BinCalibration, PredicateCalibration
+from isr_rag.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError, CalibrationWarning
 
 OWNER = Fingerprint("model@abc", "auto", 6)
 GATE: dict[str, Any] = {"scorer": "model@abc", "orderings": "auto", "m": 6, "max_words": None}

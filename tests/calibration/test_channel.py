@@ -8,11 +8,12 @@ from hypothesis import given, strategies as st
 pytest.importorskip("scipy", reason="fitting needs the 'calibrate' extra")
 
 from isr_rag import ISRGate
-from isr_rag.calibration import CalibrationError, CalibrationWarning, NoisyChannel
+from isr_rag.calibration import NoisyChannel
+from isr_rag.errors import CalibrationError, CalibrationWarning
 from isr_rag.references import Verifier
 from isr_rag.testing import FixedScorer
 
-pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 
 
 def channel(tp: int, tn: int, confidence: float = 0.95) -> NoisyChannel:

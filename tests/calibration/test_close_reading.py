@@ -15,17 +15,10 @@ pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
 from isr_lab.loops import LoopRecord, score_loops, with_loops
 from isr_rag import Decision, ISRGate
-from isr_rag.calibration import (
-    CalibrationArtefact,
-    CalibrationError,
-    CalibrationRecord,
-    Fingerprint,
-    FitSettings,
-    fit_artefact,
-)
+from isr_rag.calibration import CalibrationArtefact, CalibrationRecord, Fingerprint, FitSettings, fit_artefact
 from isr_rag.calibration.artefact import joined
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.errors import ScorerError
+from isr_rag.errors import CalibrationError, ScorerError
 from isr_rag.gate.labelled import score_labelled
 from isr_rag.references import CalibratedMixture, MinReference, Oracle
 from isr_rag.testing import FixedScorer

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("scipy", reason="fitting needs the 'calibrate' extra")
 
-from isr_rag.calibration import CalibrationError, LearnThenTest
+from isr_rag.calibration import LearnThenTest
+from isr_rag.errors import CalibrationError
 
 GRID = np.linspace(0.98, 0.0, 50)
 

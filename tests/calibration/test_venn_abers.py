@@ -14,10 +14,11 @@ from hypothesis import given, settings, strategies as st
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
-from isr_rag.calibration import CalibrationError, CalibrationWarning, VennAbers
+from isr_rag.calibration import VennAbers
 from isr_rag.calibration.calibrators import Steps
+from isr_rag.errors import CalibrationError, CalibrationWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 
 SCORE = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0]))
 DATA = st.tuples(

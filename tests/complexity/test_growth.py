@@ -257,7 +257,7 @@ def test_a_file_is_decided_in_proportion_to_its_lines(
     assert not faults(refused(step), repeated(f"{line}\n"), lines * (len(line) + 1), most=60.0)
 
 
-@pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 @pytest.mark.parametrize("labels", ["fitted", "one class", "bad last line"])
 def test_labelled_items_are_read_and_fitted_in_proportion_to_their_number(labels: str, tmp_path: Path) -> None:
     """As `isr-rag calibrate --items` does; what cannot be fitted is refused as fast."""

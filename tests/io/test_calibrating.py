@@ -11,18 +11,25 @@ import pytest
 
 import isr_rag.cli
 from isr_rag import ISRGate
-from isr_rag.calibration import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 from isr_rag.cli.options import ReadingOptions
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.settings import Orderings
-from isr_rag.errors import ConfigurationError, ModelNotFoundError, OutputError, ScorerError
+from isr_rag.errors import (
+    CalibrationCorruptError,
+    CalibrationError,
+    CalibrationMismatchError,
+    ConfigurationError,
+    ModelNotFoundError,
+    OutputError,
+    ScorerError,
+)
 from isr_rag.io.calibrating import calibrate_reader
 from isr_rag.io.items import bundled_items
 from isr_rag.io.journal import Journal
 from isr_rag.scorers.load import load_scorer
 from isr_rag.testing import FixedScorer
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")]
 
 THINGS = ["pump", "valve", "boiler", "lamp", "gate", "fence", "roof", "tank", "hose", "meter", "drum", "belt"]
 

@@ -17,11 +17,11 @@ pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 from isr_rag import ISRGate
 from isr_rag.audit import Budget, Statement
 from isr_rag.audit.redaction import kept_of
-from isr_rag.calibration import CalibrationRecord, CalibrationWarning, Fingerprint, fit_artefact
+from isr_rag.calibration import CalibrationRecord, Fingerprint, fit_artefact
 from isr_rag.calibration.fitting import FitSettings
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.settings import Case, Estimate
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import CalibrationWarning, ConfigurationError
 from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
 from tests.promises.worlds import ratio_at_most

@@ -12,7 +12,7 @@ from scipy.stats import beta
 from isr_rag.calibration import NoisyChannel
 from tests.promises.worlds import as_seldom_as
 
-pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 TRUE, SENSITIVITY, SPECIFICITY = 0.6, 0.9, 0.85
 TRIALS = 400
 

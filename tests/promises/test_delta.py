@@ -11,15 +11,8 @@ pytest.importorskip("scipy", reason="fitting needs the 'calibrate' extra")
 
 from scipy.stats import binom, binomtest
 
-from isr_rag.calibration import (
-    CalibrationError,
-    CalibrationRecord,
-    CalibrationWarning,
-    Fingerprint,
-    FitSettings,
-    LearnThenTest,
-    fit_artefact,
-)
+from isr_rag.calibration import CalibrationRecord, Fingerprint, FitSettings, LearnThenTest, fit_artefact
+from isr_rag.errors import CalibrationError, CalibrationWarning
 from tests.promises.worlds import as_seldom_as, draw, flat, risk_at
 
 TRIALS = 200

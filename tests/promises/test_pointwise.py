@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
-from isr_rag.calibration import CalibrationError, CalibrationWarning, VennAbers
+from isr_rag.calibration import VennAbers
+from isr_rag.errors import CalibrationError, CalibrationWarning
 from tests.promises.worlds import World, at_most, draw, flat, useful
 
 CALIBRATIONS = {100: 200, 1000: 60}

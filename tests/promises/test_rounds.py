@@ -11,13 +11,14 @@ import pytest
 pytest.importorskip("venn_abers", reason="fitting needs the 'calibrate' extra")
 
 from isr_rag import Chunk, Decision, ISRGate, acquire
-from isr_rag.calibration import CalibrationRecord, CalibrationWarning, Fingerprint, FitSettings, Tail, fit_artefact
+from isr_rag.calibration import CalibrationRecord, Fingerprint, FitSettings, Tail, fit_artefact
 from isr_rag.core.prompt import Ordering, Prompt
+from isr_rag.errors import CalibrationWarning
 from isr_rag.references import CalibratedMixture
 from isr_rag.testing import FixedScorer
 from tests.promises.worlds import at_most, draw, risk_at, useful
 
-pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 ROUNDS, H_STAR = 2, 0.3
 
 

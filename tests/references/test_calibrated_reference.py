@@ -16,10 +16,7 @@ from isr_lab.loops import LoopRecord, score_loops, with_loops
 from isr_rag import Action, ISRGate, Reason, acquire
 from isr_rag.calibration import (
     CalibrationArtefact,
-    CalibrationError,
-    CalibrationMismatchError,
     CalibrationRecord,
-    CalibrationWarning,
     Fingerprint,
     FitSettings,
     Tail,
@@ -31,7 +28,13 @@ from isr_rag.calibration import (
 from isr_rag.calibration.ltt import LearnThenTest
 from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.core.settings import Orderings, Rule
-from isr_rag.errors import ConfigurationError, PromptTooLongError
+from isr_rag.errors import (
+    CalibrationError,
+    CalibrationMismatchError,
+    CalibrationWarning,
+    ConfigurationError,
+    PromptTooLongError,
+)
 from isr_rag.gate.acquisition import widen
 from isr_rag.gate.defaults import default_reference
 from isr_rag.references import CalibratedMixture, MinReference, Oracle, Verifier

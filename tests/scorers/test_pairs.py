@@ -234,7 +234,7 @@ def test_a_folder_is_loaded_by_its_name(tokenizer: PreTrainedTokenizerFast, tmp_
         load_scorer(cross_encoder=str(tmp_path / "missing-model"), device="cpu")
 
 
-@pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 def test_a_cross_encoder_is_calibrated_by_one_command(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

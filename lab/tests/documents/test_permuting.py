@@ -16,7 +16,7 @@ from isr_rag.core.settings import Orderings, Rule
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 
-pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 
 ITEMS: list[dict[str, Any]] = [
     {

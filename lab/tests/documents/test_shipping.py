@@ -18,16 +18,9 @@ pytest.importorskip("torch")
 
 from isr_lab.documents import report, shipping
 from isr_rag import ISRGate
-from isr_rag.calibration import (
-    CalibrationArtefact,
-    CalibrationError,
-    Fingerprint,
-    FitSettings,
-    TrainingHashes,
-    fit_artefact,
-)
+from isr_rag.calibration import CalibrationArtefact, Fingerprint, FitSettings, TrainingHashes, fit_artefact
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import CalibrationError, ConfigurationError
 from isr_rag.references import CalibratedMixture, Oracle
 from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.scorers.local.adapter import CONFIG, WEIGHTS

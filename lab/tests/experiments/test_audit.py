@@ -34,12 +34,11 @@ from isr_lab.metrics import aurc
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag import Action, ISRGate
-from isr_rag.calibration import CalibrationError
 from isr_rag.core.predicates import Choice
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Layout
 from isr_rag.core.settings import Rule, Settings
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import CalibrationError, ConfigurationError, InvalidInputError
 from isr_rag.references import CalibratedMixture, Oracle, ToolReference
 from isr_rag.testing import FixedScorer
 

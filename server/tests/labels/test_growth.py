@@ -62,7 +62,7 @@ def test_traffic_is_collected_labelled_and_reported_in_proportion_to_its_length(
     assert not faults(step, mark, LINES, most=60.0)
 
 
-@pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 def test_readers_are_compared_in_proportion_to_their_items(tmp_path: Path) -> None:
     def q(prompt: Prompt, ordering: Ordering) -> float:
         return 0.5 + len(prompt.suffix) * 37 % 100 / 250

@@ -129,7 +129,7 @@ def test_every_wire_gives_a_probability_for_each_ordering(
         assert again.q == decision.q
 
 
-@pytest.mark.filterwarnings("ignore::isr_rag.calibration.CalibrationWarning")
+@pytest.mark.filterwarnings("ignore::isr_rag.errors.CalibrationWarning")
 def test_a_decision_model_is_calibrated_by_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(path: str, body: dict[str, Any]) -> Reply:
         status, reply = noul(path, body)
