@@ -144,7 +144,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         """Start the run afresh: no decisions, the evidence of earlier runs, the last human message as the question."""
         last = AgentRun.of(state, self.evidence_tools) if state.get("isr_run") else None
         begun = begin(state["messages"], self.evidence_tools, last.begun if last else None)
-        return {"isr": [], "isr_kept": last.documents if last else [], "isr_run": begun, "isr_found": None}
+        fresh = {"isr": [], "isr_kept": last.documents if last else [], "isr_run": begun, "isr_found": None}
+        # LangChain keeps an earlier run's structured answer where another middleware asks for the format.
+        return fresh if state.get("structured_response") is None else {**fresh, "structured_response": None}
 
     async def abefore_agent(self, state: ISRAgentState, runtime: Runtime[Any]) -> dict[str, Any]:
         """As `before_agent`."""

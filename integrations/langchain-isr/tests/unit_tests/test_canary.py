@@ -949,6 +949,25 @@ def test_a_call_beside_a_structured_answer_is_neither_made_nor_kept() -> None:
     assert (call["name"], call["type"]) == ("Plain", "tool_call")
 
 
+@wrap_model_call
+def structuring(request: Any, handler: Any) -> Any:
+    """Asks for a structured answer, of which the agent knows nothing."""
+    return handler(request.override(response_format=ProviderStrategy(Named)))
+
+
+@pytest.mark.parametrize("on_abstain", ["message", "raise"])
+def test_the_structured_answer_of_an_earlier_turn_is_not_beside_an_abstention(on_abstain: Any) -> None:
+    replies = iter([searching("rivers"), '{"name": "Seine"}', *[f'{{"name": "{SECRET}"}}'] * 3])
+    honest = gate(lambda case: float(WORDS[0] not in case.predicate.query))
+    gated = ISRMiddleware(honest, condense=lambda messages: "Who was Joan of Arc?", on_abstain=on_abstain)
+    agent = an_agent(lambda messages: next(replies), gated, structuring, checkpointer=InMemorySaver())
+    config = Watch().config()
+    assert agent.invoke(SAID, config)["structured_response"] == Named(name="Seine")
+    with pytest.raises(ISRAbstained) if on_abstain == "raise" else nullcontext():
+        agent.invoke({"messages": [HumanMessage("And who was Joan of Arc?")]}, config)
+    assert agent.get_state(config).values["structured_response"] is None
+
+
 @pytest.mark.parametrize("schema, args", [(Metres, {"length": 777}), (Split, {"names": SECRET})])
 @pytest.mark.filterwarnings("error")
 def test_a_structured_answer_that_its_json_would_change_is_an_error_that_does_not_quote_it(
