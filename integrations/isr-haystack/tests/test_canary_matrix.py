@@ -587,6 +587,35 @@ def test_a_search_that_a_person_rejected_was_a_search() -> None:
     assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
 
 
+class Offering(MockChatGenerator):
+    """Offers its model what a provider runs."""
+
+    def __init__(self, tools: Any = None, generation_kwargs: Any = None) -> None:
+        super().__init__(reply(TextContent(SECRET)))
+        self.tools, self.generation_kwargs = tools, generation_kwargs
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [
+        {"tools": [{"type": "web_search"}]},
+        {"generation_kwargs": {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}},
+        {"generation_kwargs": {"web_search_options": {}}},
+    ],
+)
+def test_where_a_provider_may_have_searched_nothing_passes_unjudged(offered: dict[str, Any]) -> None:
+    def ask(offered: dict[str, Any]) -> dict[str, Any]:
+        drafting = Agent(chat_generator=Offering(**offered))
+        gated = ISRChatGenerator(drafting, core(), without_evidence="pass")
+        return gated.run([ChatMessage.from_user("?")], QUESTION)
+
+    found = ask(offered)
+    assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
+    function = {"type": "function", "name": "add"}
+    plain: list[dict[str, Any]] = [{}, {"tools": [function]}, {"generation_kwargs": {"tools": [function], "top_p": 1}}]
+    assert all("answered" in ask(harmless) for harmless in plain)
+
+
 def test_a_search_that_found_nothing_was_a_search() -> None:
     nothing = Tool(
         name="search",

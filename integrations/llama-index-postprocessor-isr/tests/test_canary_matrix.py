@@ -79,6 +79,12 @@ class Answer(BaseModel):
     hidden: str = Field(default="", exclude=True)
 
 
+class Found(BaseModel):
+    """What a provider's own library says of a search."""
+
+    type: str
+
+
 class Deltas(Event):
     delta: str
 
@@ -719,6 +725,68 @@ def test_any_tool_that_returned_may_have_found_evidence_and_then_nothing_passes(
 
     answered = asyncio.run(talk())
     assert str(answered) == MESSAGE and answered.metadata["isr"]["reason"] == "no_evidence"
+
+
+class Answering(ScriptedLLM):
+    """Gives each of its replies a raw one of a provider."""
+
+    raws: list[dict[str, Any]] = Field(default_factory=list)
+
+    async def achat_with_tools(self, *args: Any, **kwargs: Any) -> Any:
+        made = await super().achat_with_tools(*args, **kwargs)
+        made.raw = {**made.raw, **(self.raws.pop() if self.raws else {})}
+        return made
+
+
+def passing(said: Any, **raw: Any) -> list[str]:
+    """What is heard of an agent without tools in two runs of a conversation; the first has more in its reply."""
+    replies = [message(TextBlock(text=SECRET)), said]
+    llm = Answering(asks=[], last=lambda heard: replies.pop(), raws=[raw])
+    drafting = FunctionAgent(tools=[], llm=llm, streaming=False)
+    gated = GatedAgent(drafting, gate=fixed(1.0), message=MESSAGE, without_evidence="pass")
+
+    async def talk() -> list[str]:
+        context = Context(drafting)
+        return [str(await gated.run(QUESTION, ctx=context)) for _ in range(2)]
+
+    return asyncio.run(talk())
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"built_in_tool_calls": [{"type": "web_search_call", "id": "w"}]},
+        {"annotations": [{"type": "url_citation", "url": "https://example.org"}]},
+    ],
+)
+def test_a_search_of_the_provider_counts_as_one(found: dict[str, Any]) -> None:
+    assert passing(message(TextBlock(text=SECRET), additional_kwargs=found)) == [MESSAGE, MESSAGE]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"content": [{"type": "web_search_tool_result", "tool_use_id": "s", "content": []}]},
+        {"content": [Found(type="server_tool_use")]},
+        {"grounding_metadata": {"web_search_queries": ["rivers"]}},
+    ],
+)
+def test_a_search_that_only_the_raw_reply_holds_counts_as_one(raw: dict[str, Any]) -> None:
+    assert passing(SECRET, **raw) == [MESSAGE, MESSAGE]
+
+
+def test_an_answer_that_cites_is_judged() -> None:
+    cited: Any = getattr(types, "CitationBlock", None) or pytest.skip("this LlamaIndex has no citations")
+    block = cited(cited_content="a", source="b", title="c", additional_location_info={})
+    assert passing(message(TextBlock(text=SECRET), block)) == [MESSAGE, MESSAGE]
+
+
+def test_a_search_that_a_provider_only_offers_is_none() -> None:
+    nothing = {"annotations": [], "built_in_tool_calls": [], "refusal": "no"}
+    offered = {"tools": [{"type": "web_search"}], "output": [{"type": "message", "annotations": None}]}
+    called = {"choices": [{"message": {"tool_calls": [{"type": "function"}]}}]}
+    for raw in (offered, called):
+        assert passing(message(TextBlock(text=GOOD), additional_kwargs=nothing), **raw) == [GOOD, SECRET]
 
 
 def test_a_react_agent_is_judged_by_its_answer() -> None:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
-from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent, ToolCall, ToolCallResult
+from llama_index.core.agent.workflow import AgentOutput, AgentWorkflow, BaseWorkflowAgent, ToolCall, ToolCallResult
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.base.response.schema import Response
 from llama_index.core.memory import BaseMemory, ChatMemoryBuffer
 from llama_index.core.workflow import Context, InputRequiredEvent
+from pydantic import BaseModel
 
 from isr_rag import ISRGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
@@ -47,6 +48,14 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 
+_OF_THE_PROVIDER = re.compile(
+    r"\w*citation\w*|server_tool\w*|"
+    r"(?!(?:invalid_|custom_)?tool_call|tool_use|function_call)\w*(?:search|tool|_call|_result)\w*"
+)
+"""Types of what a reply holds of searches that a provider made; calls of the agent's own tools are none."""
+_FOUND = ("annotations", "built_in_tool_calls", "citations", "grounding_metadata", "search_results")
+"""Where a reply holds them, or what they found, by other names."""
+
 
 class GatedAgent:
     """Runs an agent that has an `evidence_tool`, and releases its answer only if what that found supports it.
@@ -68,9 +77,9 @@ class GatedAgent:
         agent: a `FunctionAgent`, `ReActAgent` or `AgentWorkflow` with an `evidence_tool` among its tools, and without
             structured output, which is made after the answer and which nobody would judge.
         gate: decides; the embedded model with its shipped calibration by default.
-        without_evidence: what becomes of an answer (to a greeting) where no tool was called, in this run or an earlier
-            one of the conversation: `"abstain"`, or `"pass"` to let it out ungated. The conversation's context says
-            whether one was; where it does not, only the first run may pass.
+        without_evidence: what becomes of an answer (to a greeting) where no tool was called, be it one of the LLM's
+            provider, in this run or an earlier one of the conversation: `"abstain"`, or `"pass"` to let it out ungated.
+            The conversation's context says whether one was; where it does not, only the first run may pass.
         message: what the reader gets after an abstention.
         condense: rewrites a follow-up, instead of the agent's LLM.
 
@@ -214,7 +223,7 @@ class GatedAgent:
                         "a tool asks a human and would wait forever, since a GatedAgent passes on nothing that is not "
                         "judged: let the human decide before the run or after it"
                     )
-                if isinstance(event, (ToolCall, ToolCallResult)) and not called:
+                if not called and (isinstance(event, (ToolCall, ToolCallResult)) or _searched(event)):
                     called = True
                     if ctx is not None:
                         await ctx.store.set(SOUGHT, True)
@@ -237,6 +246,23 @@ class GatedAgent:
 
 def _asks(message: ChatMessage, user_msg: str) -> bool:
     return message.role == MessageRole.USER and message.content == user_msg
+
+
+def _searched(event: object) -> bool:
+    """Whether the LLM's provider searched by itself for what an agent says, or cites what it found."""
+    if not isinstance(event, AgentOutput):
+        return False
+    held: list[Any] = [event.response.blocks, event.response.additional_kwargs, event.raw]
+    for one in held:
+        if isinstance(one, (list, tuple)):
+            held += one
+        elif isinstance(one, (dict, BaseModel)):
+            named: dict[str, Any] = one if isinstance(one, dict) else vars(one)
+            kinds = str(named.get("type")), str(named.get("block_type"))
+            if any(map(_OF_THE_PROVIDER.fullmatch, kinds)) or any(named.get(name) for name in _FOUND):
+                return True
+            held += [own for name, own in named.items() if name not in ("tools", "tool_choice")]  # offered, not called
+    return False
 
 
 def _is_question(made: str, said: Sequence[ChatMessage]) -> bool:

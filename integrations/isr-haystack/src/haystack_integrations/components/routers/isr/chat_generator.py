@@ -10,7 +10,8 @@ from typing import Any, Literal, cast
 from haystack import Document, Pipeline, component
 from haystack.core.serialization import component_to_dict
 from haystack.dataclasses import ChatMessage, ChatRole
-from haystack.tools import flatten_tools_or_toolsets
+from haystack.tools import Toolset, flatten_tools_or_toolsets
+from haystack.tools.tool import Tool
 
 from haystack_integrations.components.routers.isr.draft_gate import DRAFT_OUTPUTS, anew, routed, text_of
 from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, KEY, Round
@@ -60,7 +61,8 @@ class ISRChatGenerator(Gating):
             without_evidence: what becomes of an agent's reply (to a greeting) in a run in which it called no tool and
                 was given no documents: `"abstain"`, or `"pass"` to send it on unjudged, with `meta["isr"]` `UNSOUGHT`,
                 where `messages` show that nothing was sought before: no call of a tool or its result, and no earlier
-                turn but those whose replies carry that mark.
+                turn but those whose replies carry that mark. Where its generator offers tools that the model's provider
+                runs (a search of the web), every reply is judged, since replies do not say whether one was called.
 
         Raises:
             ConfigurationError: as for `ISRDraftGate`; for a generator that streams by itself, or an agent that may end
@@ -180,6 +182,8 @@ class ISRChatGenerator(Gating):
         unsought = unsought and not _calls_tools(drafted.get("messages") or [])  # a rejected call is not counted
         if self.without_evidence == "abstain" or not unsought or not _nothing_sought(messages):
             return None
+        if any(map(_offers_search, _parts(self.chat_generator, set()))):
+            return None
         replies = _replies(drafted)
         return {"answered": [anew(text_of(replies), replies[0], **{KEY: UNSOUGHT})], "documents": []}
 
@@ -231,10 +235,25 @@ def _parts(drafts: Any, seen: set[int]) -> Iterator[Any]:
     yield drafts
     inner = list(_inside(drafts, seen))
     inner += [getattr(drafts, "chat_generator", None), *(getattr(drafts, "chat_generators", None) or ())]
-    inner += [getattr(tool, "_component", None) for tool in flatten_tools_or_toolsets(getattr(drafts, "tools", None))]
+    tools = [tool for tool in _tools(getattr(drafts, "tools", None)) if isinstance(tool, (Tool, Toolset))]
+    inner += [getattr(tool, "_component", None) for tool in flatten_tools_or_toolsets(tools)]
     for part in inner:
         if part is not None:
             yield from _parts(part, seen)
+
+
+def _offers_search(part: Any) -> bool:
+    """Whether a generator offers a tool that the model's provider runs: no reply of it says whether it was called."""
+    settings = getattr(part, "generation_kwargs", None)
+    given = settings if isinstance(settings, dict) else {}
+    plain = [tool for tool in _tools(getattr(part, "tools", None)) if isinstance(tool, dict)]
+    offered = [*plain, *_tools(given.get("tools"))]
+    functions = [tool for tool in offered if isinstance(tool, dict) and tool.get("type") == "function"]
+    return len(functions) < len(offered) or any("search" in name for name in given)
+
+
+def _tools(given: Any) -> list[Any]:
+    return [*given] if isinstance(given, (list, tuple)) else [] if given is None else [given]
 
 
 def _inside(holder: object, seen: set[int]) -> Iterator[object]:
