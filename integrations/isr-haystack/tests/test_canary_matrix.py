@@ -35,7 +35,7 @@ from hs_parts import TEMPLATE, FunctionGenerator, gated_after
 
 from haystack_integrations.components.routers.isr import ISRChatGenerator, ISRDraftGate
 from isr_rag import ISRGate as CoreGate
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.references import Case, Oracle
 from isr_rag.testing import FixedScorer
 
@@ -585,6 +585,12 @@ def test_a_search_that_a_person_rejected_was_a_search() -> None:
     talks = agent(reply(SEARCH), reply(TextContent(SECRET)), hooks={"before_tool": [hook]})
     found = ISRChatGenerator(talks, core(), without_evidence="pass").run([ChatMessage.from_user("?")], QUESTION)
     assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
+
+
+@pytest.mark.parametrize("drafts", [None, "gpt", Pipeline(), MockChatGenerator])
+def test_what_is_no_component_is_refused_when_it_is_given(drafts: Any) -> None:
+    with pytest.raises(InvalidTypeError, match="SuperComponent"):
+        ISRChatGenerator(drafts, core())
 
 
 class Offering(MockChatGenerator):

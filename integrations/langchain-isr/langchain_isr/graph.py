@@ -10,7 +10,6 @@ from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_eve
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.config import get_stream_writer
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -19,7 +18,7 @@ from typing_extensions import TypedDict
 
 from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.core.settings import check_count
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.gate.acquisition import Stop
 from isr_rag.gate.adapters import (
     MESSAGE,
@@ -46,7 +45,7 @@ from langchain_isr.common import (
     text_of,
 )
 from langchain_isr.gate import gate_at, require_some_answer
-from langchain_isr.quiet import judging, quiet_config, quietly, refuse_telling
+from langchain_isr.quiet import RUNTIME, judging, quiet_config, quietly, refuse_telling
 
 When = Literal["before", "after", "both"]
 RetrieverLike: TypeAlias = Runnable[str, list[Document]]
@@ -184,8 +183,12 @@ def create_isr_graph(
 
     Raises:
         ConfigurationError: if rounds < 1, `when` is none of the three, or no evidence could ever lead to an answer.
-        InvalidTypeError: if `gate` is not one of `isr_rag`.
+        InvalidTypeError: if `gate` is not one of `isr_rag`, or `draft` or `retriever` is none.
     """
+    if not isinstance(cast(object, draft), Runnable):
+        raise InvalidTypeError(f"draft must be a runnable, not {type(draft).__name__}: RunnableLambda makes one")
+    if not callable(retriever) and not isinstance(cast(object, retriever), Runnable):
+        raise InvalidTypeError(f"retriever must be a runnable, not {type(retriever).__name__}")
     if when not in ("before", "after", "both"):
         raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
     places: tuple[Place, ...] = ("before", "after") if when == "both" else (when,)
@@ -292,7 +295,13 @@ class _Nodes:
         return {"answer": self.message, KEY: plain, "decisions": [*state["decisions"][:-1], plain], "stop": stop}
 
     def _source(self, state: State) -> RetrieverLike:
-        return self.retriever if isinstance(self.retriever, Runnable) else self.retriever(state["round"])
+        source = self.retriever if isinstance(self.retriever, Runnable) else self.retriever(state["round"])
+        if not isinstance(cast(object, source), Runnable):
+            raise InvalidTypeError(
+                "a function for retriever takes the number of the round and returns a retriever, not "
+                f"{type(source).__name__}: RunnableLambda makes a retriever of one that searches"
+            )
+        return source
 
     def _query(self, state: State) -> str:
         question, round_number = cast(str, state["question"]), cast(int, state["round"])
@@ -347,12 +356,19 @@ def _found(state: State) -> str:
 def _noted(state: State, decision: Decision, config: RunnableConfig) -> State:
     plain = decision.to_dict()
     dispatch_custom_event(EVENT, plain, config=config)
-    get_stream_writer()({KEY: plain})
+    _streamed(plain, config)
     return {KEY: plain, "decisions": [*(state.get("decisions") or []), plain]}
 
 
 async def _anoted(state: State, decision: Decision, config: RunnableConfig) -> State:
     plain = decision.to_dict()
     await adispatch_custom_event(EVENT, plain, config=config)
-    get_stream_writer()({KEY: plain})
+    _streamed(plain, config)
     return {KEY: plain, "decisions": [*(state.get("decisions") or []), plain]}
+
+
+def _streamed(plain: dict[str, Any], config: RunnableConfig) -> None:
+    """Write a decision into the graph's stream, where the node is in a graph."""
+    runtime = (config.get("configurable") or {}).get(RUNTIME)
+    if runtime is not None:
+        runtime.stream_writer({KEY: plain})

@@ -122,6 +122,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
             raise ConfigurationError("an audit judges the answer after it is drafted: give when='after' or 'both'")
         if when not in ("before", "after", "both"):
             raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
+        if isinstance(tools, str):
+            raise ConfigurationError(f"tools must be a list of names: give tools=[{tools!r}]")
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
         places: tuple[Place, ...] = ("before", "after") if when == "both" else (when,)

@@ -48,7 +48,7 @@ _TELLING = (LogStreamCallbackHandler, RootListenersTracer, AsyncRootListenersTra
 _INTERNAL = "__pregel_"
 _CACHE = "__pregel_cache"
 _CHECKPOINTER = "__pregel_checkpointer"
-_RUNTIME = "__pregel_runtime"
+RUNTIME = "__pregel_runtime"
 _IDLE = ("langgraph.pregel._retry", "_IdleProgressCallbackHandler")  # without it a node that drafts for long is idle
 _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"})
 
@@ -88,8 +88,8 @@ def _alone(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run without what ties it to the graph around it."""
     own = {k: v for k, v in settings.items() if not k.startswith(_INTERNAL) and k not in _OF_A_CHECKPOINT}
     own[_CACHE] = own[_CHECKPOINTER] = None
-    if (runtime := settings.get(_RUNTIME)) is not None:
-        own[_RUNTIME] = muted(runtime)
+    if (runtime := settings.get(RUNTIME)) is not None:
+        own[RUNTIME] = muted(runtime)
     return own
 
 

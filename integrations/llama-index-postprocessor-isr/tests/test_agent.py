@@ -211,6 +211,10 @@ def test_a_turn_without_retrieval_passes_or_abstains_as_wished() -> None:
     assert str(gated(0.0, [], "Paris.")[0]) == "no idea"
     with pytest.raises(ConfigurationError):
         GatedAgent(FunctionAgent(tools=[], llm=ScriptedLLM(asks=[])), gate=fixed(1), without_evidence="maybe")  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match=r"must be an agent .*, not str"):
+        GatedAgent("agent", gate=fixed(1))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="says nothing"):
+        asyncio.run(GatedAgent(FunctionAgent(tools=[], llm=ScriptedLLM(asks=[])), gate=fixed(1)).run(" "))
     with pytest.raises(InvalidTypeError, match="gate must be"):
         GatedAgent(FunctionAgent(tools=[], llm=ScriptedLLM(asks=[])), gate="fixed")  # type: ignore[arg-type]
 

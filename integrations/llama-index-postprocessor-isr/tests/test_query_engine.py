@@ -29,7 +29,7 @@ from llama_index.core.tools import QueryEngineTool
 from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
 
 from isr_rag import AnswerAudit, Decision, ISRGate, Reason
-from isr_rag.errors import ConfigurationError, ISRError
+from isr_rag.errors import ConfigurationError, InvalidTypeError, ISRError
 from isr_rag.references import Case, Verifier
 from isr_rag.testing import FixedScorer
 from llama_index.postprocessor.isr import (
@@ -495,3 +495,26 @@ def test_a_question_that_is_no_text_is_a_typed_error() -> None:
     for place in ("before", "after"):
         with pytest.raises(ISRError):
             ISRQueryEngine(Pipeline().engine, gate=fixed(1), place=place).query(QueryBundle(None))  # type: ignore[arg-type]
+
+
+def test_what_is_no_query_engine_is_refused_with_what_to_do() -> None:
+    index: Any = SummaryIndex(nodes=[])
+    for make in (lambda: ISRQueryEngine(index, gate=fixed(1)), lambda: ISRWorkflow(index, gate=fixed(1))):
+        with pytest.raises(InvalidTypeError, match=r"not SummaryIndex.*as_query_engine"):
+            make()
+    for no_retriever in (index, Pipeline().engine):
+        with pytest.raises(InvalidTypeError, match="retriever must be a retriever"):
+            evidence_tool(no_retriever, gate=fixed(1))
+
+
+@pytest.mark.parametrize("answer", ["red green blue", None])
+def test_an_engine_that_answers_with_something_else_is_an_error_that_says_so(answer: Any) -> None:
+    class Bare(OpaqueEngine):
+        def _query(self, query_bundle: QueryBundle) -> Any:
+            return answer
+
+        query = aquery = lambda self, query_bundle: answer  # type: ignore[assignment]
+
+    with pytest.raises(InvalidTypeError, match=f"with a Response, not {type(answer).__name__}") as caught:
+        ISRQueryEngine(Bare([]), gate=fixed(1), place="after").query("Where is the Seine?")
+    assert "green" not in str(caught.value)

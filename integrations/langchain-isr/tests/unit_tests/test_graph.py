@@ -18,7 +18,7 @@ from lc_fakes import ScriptedModel, gate, rivers
 from pydantic import BaseModel
 
 from isr_rag import Decision
-from isr_rag.errors import ConfigurationError, RetrieverFailedError
+from isr_rag.errors import ConfigurationError, InvalidTypeError, RetrieverFailedError
 from langchain_isr import create_isr_graph, isr_node
 
 SECRET = "draft-red draft-green"
@@ -227,3 +227,20 @@ def test_bad_settings_are_refused() -> None:
         graph(1, rounds=0)
     with pytest.raises(ConfigurationError, match="when"):
         graph(1, when="later")
+
+
+def test_functions_in_the_place_of_runnables_are_refused_with_what_to_do() -> None:
+    draft: Any = RunnableLambda(lambda state: "The Seine")
+    with pytest.raises(InvalidTypeError, match=r"draft must be .*, not function: RunnableLambda"):
+        create_isr_graph(retriever, lambda state: "The Seine", gate())  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError, match=r"retriever must be .*, not str"):
+        create_isr_graph("index", draft, gate())  # type: ignore[arg-type]
+    searches: Any = lambda query: rivers(2)  # noqa: E731
+    with pytest.raises(InvalidTypeError, match=r"the number of the round .*, not list: RunnableLambda"):
+        create_isr_graph(searches, draft, gate()).invoke(ASKED)
+
+
+def test_the_node_can_be_called_outside_of_a_graph() -> None:
+    state = {**ASKED, "documents": rivers(2)}
+    for decided in (isr_node(gate(2)).invoke(state), asyncio.run(isr_node(gate(2)).ainvoke(state))):
+        assert decided["isr"]["action"] == "answer"

@@ -345,6 +345,8 @@ def test_a_gate_before_the_answer_keeps_its_tokens_streaming() -> None:
 def test_bad_settings_and_empty_conversations_say_so() -> None:
     with pytest.raises(ConfigurationError, match="rounds"):
         ISRMiddleware(gate(), rounds=0, when="both")
+    with pytest.raises(ConfigurationError, match=r"tools=\['search'\]"):
+        ISRMiddleware(gate(), tools="search")
     with pytest.raises(ConfigurationError, match="when"):
         ISRMiddleware(gate(), when="later", rounds=2)  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match=r"langchain_isr\.gate\.ISRGate"):

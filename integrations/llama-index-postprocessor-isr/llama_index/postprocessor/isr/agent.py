@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore
@@ -16,7 +16,7 @@ from llama_index.core.workflow import Context
 from isr_rag import Decision, ISRGate, Reason
 from isr_rag._util.bm25 import tokens
 from isr_rag.core.evidence import quote
-from isr_rag.errors import InvalidInputError
+from isr_rag.errors import InvalidInputError, InvalidTypeError
 from isr_rag.gate.adapters import at_each_round, gate_for, stands_alone
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, check_finds, chunk_of
 
@@ -54,9 +54,11 @@ def evidence_tool(
 
     Raises:
         ConfigurationError: if rounds < 1, the retriever asks query engines, or no evidence could lead to an answer.
-        InvalidTypeError: if `gate` is not a gate of `isr_rag`.
+        InvalidTypeError: if `gate` is not a gate of `isr_rag`, or `retriever` is no retriever.
         InvalidInputError: from a call outside an agent's run, where there is no message of a user.
     """
+    if not isinstance(cast(object, retriever), BaseRetriever):
+        raise InvalidTypeError(f"retriever must be a retriever, not {type(retriever).__name__}: an index makes one")
     check_finds(retriever)
     share = at_each_round("before", gate_for("before", gate, rounds=rounds), rounds)
 

@@ -19,7 +19,7 @@ from llama_index.core.tools import BaseTool
 
 from isr_rag import Decision, ISRGate, aacquire, acquire
 from isr_rag.core.evidence import Chunk, one_line
-from isr_rag.errors import ConfigurationError
+from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.gate.adapters import asked, drafting, not_alone, unquoted
 from llama_index.postprocessor.isr.events import ISRDecisionEvent
 
@@ -247,6 +247,18 @@ class EngineRounds:
         wider: Any = copy.copy(self.engine)
         wider._retriever = self.widening.widened(retriever, number)
         return wider  # type: ignore[no-any-return]
+
+
+def check_engine(engine: object) -> None:
+    """Refuse what is no query engine, such as an index.
+
+    Raises:
+        InvalidTypeError: if it is none.
+    """
+    if not isinstance(engine, BaseQueryEngine):
+        raise InvalidTypeError(
+            f"query_engine must be a query engine, not {type(engine).__name__}: an index makes one, as_query_engine()"
+        )
 
 
 def can_retrieve(engine: BaseQueryEngine, seen: set[int] | None = None) -> bool:

@@ -86,7 +86,7 @@ class GatedAgent:
     Raises:
         ConfigurationError: for another `without_evidence`, an agent with structured output, or a gate that could never
             answer.
-        InvalidTypeError: if `gate` is not a gate of `isr_rag`.
+        InvalidTypeError: if `gate` is not a gate of `isr_rag`, or `agent` is none.
     """
 
     def __init__(
@@ -100,6 +100,8 @@ class GatedAgent:
     ) -> None:
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
+        if not isinstance(cast(object, agent), (BaseWorkflowAgent, AgentWorkflow)):
+            raise InvalidTypeError(f"agent must be an agent or an AgentWorkflow, not {type(agent).__name__}")
         parts: list[Any] = [agent, *agent.agents.values()] if isinstance(agent, AgentWorkflow) else [agent]
         for one in parts:
             if one.output_cls is not None or one.structured_output_fn is not None:
@@ -126,11 +128,13 @@ class GatedAgent:
 
         Raises:
             InvalidInputError: where a tool asks a human, whom it cannot reach, since its question may quote the draft;
-                for a `start_event` in `settings`.
+                for a `start_event` in `settings`, or an empty message.
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         if not isinstance(cast(object, user_msg), str):
             raise InvalidTypeError(f"what the user says must be a string, not {type(user_msg).__name__}")
+        if not user_msg.strip():
+            raise InvalidInputError("the user says nothing: give user_msg a text")
         if settings.get("start_event") is not None:
             raise InvalidInputError("a start_event holds another message and memory than are judged: give its fields")
         elsewhere = bool(settings.get("chat_history"))

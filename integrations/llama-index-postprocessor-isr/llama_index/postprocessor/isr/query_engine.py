@@ -35,6 +35,7 @@ from llama_index.postprocessor.isr.evidence import (
     aretrieve,
     attempt,
     can_retrieve,
+    check_engine,
     chunk_of,
     copied,
     gather,
@@ -83,7 +84,7 @@ class ISRQueryEngine(BaseQueryEngine):
 
     Raises:
         ConfigurationError: for settings out of range, or that the engine cannot follow.
-        InvalidTypeError: for a gate that is not one of `isr_rag`.
+        InvalidTypeError: for a gate that is not one of `isr_rag`, or an engine that is none.
         ISRError: from a query, as `isr_rag.ISRGate.decide`.
     """
 
@@ -100,6 +101,7 @@ class ISRQueryEngine(BaseQueryEngine):
         audit: bool = False,
         callback_manager: CallbackManager | None = None,
     ) -> None:
+        check_engine(query_engine)
         if place not in ("before", "after", "both"):
             raise ConfigurationError(f"place must be 'before', 'after' or 'both', got {place!r}")
         widening = Widening(factor, rewrite)
@@ -352,6 +354,8 @@ def _read(response: RESPONSE_TYPE) -> Response:
     """
     if isinstance(response, AsyncStreamingResponse):
         raise InvalidTypeError("a sync query was answered with an async stream: use aquery()")
+    if not isinstance(response, (Response, PydanticResponse, StreamingResponse)):  # not every engine heeds its type
+        raise InvalidTypeError(f"a query engine answers with a Response, not {type(response).__name__}")
     if isinstance(response, PydanticResponse) and response.response is not None:
         return Response(_json(response.response), response.source_nodes, response.metadata)
     return _whole(response if isinstance(response, Response) else response.get_response(), response)

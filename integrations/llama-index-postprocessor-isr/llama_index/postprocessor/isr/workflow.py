@@ -12,7 +12,16 @@ from llama_index.core.workflow import Context, Event, StartEvent, StopEvent, Wor
 from isr_rag import Action, Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.adapters import MESSAGE, gate_for
-from llama_index.postprocessor.isr.evidence import KEY, EngineRounds, Nodes, Rewrite, Widening, agather, can_retrieve
+from llama_index.postprocessor.isr.evidence import (
+    KEY,
+    EngineRounds,
+    Nodes,
+    Rewrite,
+    Widening,
+    agather,
+    can_retrieve,
+    check_engine,
+)
 from llama_index.postprocessor.isr.gate import warn_unless_last
 
 
@@ -66,7 +75,7 @@ class ISRWorkflow(Workflow):
 
     Raises:
         ConfigurationError: for settings that the engine cannot follow.
-        InvalidTypeError: for a gate that is not one of `isr_rag`.
+        InvalidTypeError: for a gate that is not one of `isr_rag`, or an engine that is none.
         InvalidInputError: from a run without a question, or with anything else: a draft would not be judged.
     """
 
@@ -81,6 +90,7 @@ class ISRWorkflow(Workflow):
         message: str = MESSAGE,
         **settings: Any,
     ) -> None:
+        check_engine(query_engine)
         super().__init__(**settings)
         if not can_retrieve(query_engine):
             raise ConfigurationError(f"{type(query_engine).__name__} cannot retrieve without answering")

@@ -17,7 +17,7 @@ from haystack_integrations.components.routers.isr.draft_gate import DRAFT_OUTPUT
 from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, KEY, Round
 from haystack_integrations.components.routers.isr.settings import GateOrFactory, Gating
 from isr_rag import Reason
-from isr_rag.errors import ConfigurationError, InvalidInputError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import asked, drafting
 
@@ -67,11 +67,16 @@ class ISRChatGenerator(Gating):
         Raises:
             ConfigurationError: as for `ISRDraftGate`; for a generator that streams by itself, or an agent that may end
                 with the result of a tool.
-            InvalidTypeError: as for `ISRDraftGate`.
+            InvalidTypeError: as for `ISRDraftGate`, or for what is no component.
         """
         Gating.__init__(self, gate, h_star=h_star, rounds=rounds, document_template=document_template)
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
+        if isinstance(chat_generator, type) or not hasattr(chat_generator, "__haystack_input__"):
+            kind = type(chat_generator).__name__
+            raise InvalidTypeError(
+                f"chat_generator must be a component, made, not a {kind}: a SuperComponent makes one of a pipeline"
+            )
         self.chat_generator, self.without_evidence = chat_generator, without_evidence
         self._check()
 
