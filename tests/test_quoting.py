@@ -128,6 +128,22 @@ def test_a_draft_in_any_script_and_with_escapes(draft: str, form: Callable[[str]
     assert "cannot read" not in str(deciding(quoting, draft))
 
 
+@pytest.mark.parametrize(
+    "draft, word",
+    [
+        ("塞纳河流经巴黎", "巴黎"),
+        ("แม่น้ำแซนไหลผ่านปารีส", "ปารีส"),
+        ("वह Seine नदी है", "नदी"),
+        ("센강은 Paris를 지난다", "센강"),
+    ],
+)
+def test_a_word_of_a_draft_in_a_script_of_short_words(draft: str, word: str) -> None:
+    def quoting(case: Case) -> float:
+        raise ValueError(f"cannot read {word}")
+
+    assert "cannot read" not in str(deciding(quoting, draft))
+
+
 @pytest.mark.parametrize("kind", [ScorerError, ReferenceFailedError, RuntimeError])
 def test_a_failure_that_leads_to_an_abstention_is_told_without_the_draft(kind: type[Exception]) -> None:
     def quoting(case: Case) -> float:

@@ -30,8 +30,8 @@ MESSAGE = "I cannot answer this from the documents at hand."
 
 _TEMPLATES = {"before": SUFFICIENT, "after": SUPPORTED}
 _DEFAULT_H_STAR = {"before": BEFORE_DRAFTING, "after": AFTER_DRAFTING}
-_QUOTED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|\w{4,}")  # words, and parts of them in CJK
-
+# Words; of scripts that run them together or write vowels as marks (Indic, Thai, CJK), each two characters in a row.
+_QUOTED = re.compile(r"(?=([\u0900-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|\b\w{4,}))")
 _CARRIES_ON = re.compile(
     r"(?i)^(?:and|but|or|then|also|what about|how about)\b|\bwhich one\b(?! of)|\b(?:then|this|that|these|those)\W*$"
     r"|(?<!\bis )(?<!are )(?<!was )(?<!were )\bthere\W*$"
@@ -148,7 +148,7 @@ def asked(decision: Decision, question: str, draft: str | None = None) -> Decisi
 
 
 def _quotes(said: str, *drafts: str | None) -> bool:
-    told, words = said.casefold(), [w for draft in drafts if draft for w in _QUOTED.findall(draft) or draft.split()]
+    told, words = said.casefold(), {w for draft in drafts if draft for w in _QUOTED.findall(draft) or draft.split()}
     return any(form(word).strip("'\"").casefold() in told for word in words for form in (str, ascii, json.dumps))
 
 
