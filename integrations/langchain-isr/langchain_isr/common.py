@@ -276,10 +276,17 @@ def _copied(value: Any, done: dict[int, Any]) -> Any:
     return own
 
 
-def _may_be_draft(value: object, answer: str | None) -> bool:
+def _may_be_draft(value: object, answer: str | None, seen: dict[int, object] | None = None) -> bool:
     if value is None or isinstance(value, (Number, Document)):
         return False
-    if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)):
+    if isinstance(value, (str, bytes, bytearray)):
+        text = value if isinstance(value, str) else value.decode(errors="replace")
+        return bool(text) if answer is None else one_line(text) == answer
+    seen = {} if seen is None else seen  # objects may hold each other
+    if id(value) in seen:
+        return False
+    seen[id(value)] = value
+    if isinstance(value, Collection) and not isinstance(value, Mapping):
         try:
             listed = list(cast(Iterable[object], value))
         except TypeError:  # a tensor or an array of one number
@@ -287,25 +294,23 @@ def _may_be_draft(value: object, answer: str | None) -> bool:
         if listed and all(isinstance(one, BaseMessage) for one in listed):
             last = listed[-1]
             return isinstance(last, AIMessage) and (not last.tool_calls or one_line(str(last.text)) == answer)
-        return any(_may_be_draft(one, answer) for one in listed)
+        return any(_may_be_draft(one, answer, seen) for one in listed)
     if isinstance(value, Mapping):
         held = cast(Mapping[object, object], value)
         named = [] if answer is None else held  # where there is no answer yet, any name would be one
-        return any(_may_be_draft(one, answer) for one in (*held.values(), *named))
-    if isinstance(value, str):
-        return bool(value) if answer is None else one_line(value) == answer
+        return any(_may_be_draft(one, answer, seen) for one in (*held.values(), *named))
     if answer is None or isinstance(value, AIMessage):
         return True
-    return any(_may_be_draft(one, answer) for one in _held(value))
+    return any(_may_be_draft(one, answer, seen) for one in _held(value))
 
 
 def _held(value: object) -> list[object]:
-    """What a structured object holds."""
+    """What a structured object holds; of any other only the texts and messages: it may hold a whole program."""
     if isinstance(value, BaseModel):
         return [one for _, one in value]
     if is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, one.name) for one in fields(value)]
-    return []
+    return [one for one in getattr(value, "__dict__", {}).values() if isinstance(one, (str, bytes, BaseMessage))]
 
 
 def retriever_failed(gate: ISRGate, question: str, error: Exception) -> Decision:

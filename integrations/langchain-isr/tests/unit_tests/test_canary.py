@@ -1018,6 +1018,9 @@ TWINS += [
     Named(name=SECRET),
     {"parsed": [Plain(SECRET)]},
     HumanMessage(SECRET),
+    SimpleNamespace(text=SECRET),
+    {"raw": SimpleNamespace(said=AIMessage(SECRET))},
+    SECRET.encode(),
 ]
 
 
@@ -1060,6 +1063,10 @@ def test_what_is_no_draft_passes() -> None:
     assert ISRGate(gate=gate()).invoke(answered)["language"] == "English"
     assert ISRAudit(gate=gate()).invoke(answered)["language"] == "English"
     assert ISRGate(gate=gate()).invoke({**answered, "vector": NoDimensions()})["language"] == "English"
+    around: list[Any] = [Plain("a")]
+    around.append({"whole": around})
+    objects = {"client": SimpleNamespace(name="The Loire.", parent=logging), "around": around, "raw": b"\xff"}
+    assert ISRGate(gate=gate()).invoke({**answered, **objects})["language"] == "English"
     with pytest.raises(InvalidInputError, match="'vector'"):
         ISRGate(gate=gate()).invoke({**answered, "vector": NoDimensions(), "answer": "[7.0]"})
 
