@@ -17,7 +17,7 @@ from isr_rag.gate.adapters import MESSAGE, unread
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, ISRAbstained, State, handed, text_of
 from langchain_isr.gate import ISRGate
-from langchain_isr.quiet import quiet_config, quietly, refuse_telling
+from langchain_isr.quiet import let_go, quiet_config, quietly, refuse_telling
 
 
 class ISRChain(Batched):
@@ -103,8 +103,7 @@ class ISRChain(Batched):
             work.gated(self.first.batch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
             with self._drafting():
-                drafts = self.draft.batch(work.handed(), work.configs(quiet=True), return_exceptions=True)
-            work.drafted(drafts)
+                work.drafted(self.draft.batch(work.handed(), work.configs(quiet=True), return_exceptions=True))
         if self.after is not None and work.open:
             for decision, own in work.decided(self.after.judged(work.states())):
                 dispatch_custom_event(EVENT, decision.to_dict(), config=own)
@@ -116,8 +115,7 @@ class ISRChain(Batched):
             work.gated(await self.first.abatch(work.states(), work.configs(), return_exceptions=True))
         if work.open:
             with self._drafting():
-                drafts = await self.draft.abatch(work.handed(), work.configs(quiet=True), return_exceptions=True)
-            work.drafted(drafts)
+                work.drafted(await self.draft.abatch(work.handed(), work.configs(quiet=True), return_exceptions=True))
         if self.after is not None and work.open:
             for decision, own in work.decided(await self.after.ajudged(work.states())):
                 await adispatch_custom_event(EVENT, decision.to_dict(), config=own)
@@ -198,6 +196,8 @@ class _Work:
             try:
                 drafted = {"answer": text_of(raised(result))}
             except Exception as error:
+                if self._chain.after is not None:
+                    let_go(error)
                 self.outcomes[i] = error if self._chain.after is None else unread(error)
                 return False
             self.outcomes[i] = {**cast(State, self.outcomes[i]), **drafted}

@@ -5,6 +5,7 @@ Only tracers see it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -12,6 +13,7 @@ from dataclasses import replace
 from dis import get_instructions
 from functools import partial
 from inspect import isroutine
+from traceback import clear_frames
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, cast
 
@@ -54,6 +56,9 @@ _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"
 
 _FRAMEWORKS = ("isr_rag", "langchain", "langchain_core", "langchain_isr", "langgraph")
 """Whose functions call nothing of the user's by a name of their own modules."""
+
+_before: ContextVar[frozenset[asyncio.Task[Any]]] = ContextVar("isr_before", default=frozenset())
+"""The tasks that were there before a draft."""
 
 _PLAIN = (str, bytes, int, float, type(None), Document, BaseMessage)
 """What holds no runnable, and may come in great numbers."""
@@ -111,8 +116,38 @@ def _nowhere(_: Any) -> None:
 @contextmanager
 def quietly() -> Generator[None, None, None]:
     """Everything called inside runs as `_unheard` says, and fails as `drafting` says."""
-    with _unheard(), drafting("langchain", "langgraph"):
-        yield
+    token = _before.set(_tasks())
+    try:
+        with _unheard(), drafting("langchain", "langgraph", "asyncio"):
+            try:
+                yield
+            except BaseException as error:  # cancelled drafts too
+                let_go(error)
+                raise
+    finally:
+        _before.reset(token)
+
+
+def let_go(error: BaseException) -> None:
+    """Let go of tasks beside the one that raised this: asyncio logs what a task says that failed and that nobody asks.
+
+    Those that have failed are dropped here, where `drafting` leaves out what is logged; those that go on are asked
+    when they end, as is any other task that began meanwhile.
+    """
+    came = [error]
+    for one in came:
+        clear_frames(one.__traceback__)
+        came += [other for other in (one.__cause__, one.__context__) if other is not None and other not in came]
+    for task in _tasks() - _before.get():
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _tasks() -> frozenset[asyncio.Task[Any]]:
+    """The tasks of the running event loop that have not ended; none where no loop runs."""
+    try:
+        return frozenset(asyncio.all_tasks())
+    except RuntimeError:
+        return frozenset()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import pickle
 import string
@@ -504,6 +505,35 @@ def test_what_langgraph_logs_of_a_draft_that_is_tried_again_does_not_quote_it(
         logging.getLogger("langgraph.pregel._retry").info("said of something else")
     assert len(calls) == 2 and clean(done, caplog.text, [vars(record) for record in caplog.records])
     assert "may quote a draft" in caplog.text and "said of something else" in caplog.text
+
+
+@pytest.mark.parametrize("fails", ["together", "later", "after a cancellation"])
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_what_asyncio_logs_of_a_branch_that_fails_beside_another_does_not_quote_it(
+    host: str, fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits = {"together": (0.0, 0.0), "later": (0.0, 0.02), "after a cancellation": (5.0, 0.1)}[fails]
+
+    def failing(wait: float) -> Any:
+        async def late(state: Any) -> str:
+            await asyncio.sleep(wait)
+            raise ValueError(SECRET)
+
+        return RunnableLambda(str, afunc=late)
+
+    async def draft(state: Any) -> str:
+        branches = RunnableParallel(a=failing(waits[0]), b=failing(waits[1]))
+        return "".join([str(piece) async for piece in branches.astream(state)])
+
+    async def run() -> None:
+        host_of = HOSTS[host](Watch(), RunnableLambda(str, afunc=draft), FATES["abstains"])
+        with pytest.raises((ValueError, TimeoutError)):
+            await asyncio.wait_for(host_of.ainvoke(ASKED, Watch().config()), 0.05 if waits[0] else 5)
+        await asyncio.sleep(2 * waits[1])
+
+    asyncio.run(run())
+    gc.collect()
+    assert clean(caplog.text, [vars(record) for record in caplog.records])
 
 
 @pytest.mark.parametrize("called", ["by the chain", "in a function"])
