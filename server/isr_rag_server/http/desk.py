@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
@@ -62,26 +62,32 @@ class Threads(ThreadPoolExecutor):
 class Desk:
     """Lets `limits.running` requests through at a time, has `limits.queue` wait in line, and refuses the rest.
 
-    Each client has a line of its own, and they are served in turns. When all lines together are full, who has the
-    longest gives way to a client with a shorter one.
+    Each client has a line of its own, and they are served in turns. None has all places, if there are several: one in
+    four, or one, is left to others. When all lines together are full, who has the longest gives way to a client with a
+    shorter one.
 
     Args:
         limits: how many, and for how long.
 
     Attributes:
-        running: places that are taken: by requests, and by threads that still work for a request that was given up.
         stopped: set when no more requests are let through.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._share = max(1, limits.running - max(1, limits.running // 4))
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of their turns
-        self.running = 0
+        self._held: Counter[str] = Counter()  # places by client
         self.stopped = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._seconds = _FIRST_GUESS
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def running(self) -> int:
+        """Places that are taken: by requests, and by threads that still work for a request that was given up."""
+        return self._held.total()
 
     @property
     def stopping(self) -> bool:
@@ -113,7 +119,7 @@ class Desk:
                 await self._turn(client)
         except TimeoutError:
             raise _too_slow(allowed) from None
-        task = self._begin(work)
+        task = self._begin(client, work)
         try:
             await asyncio.wait({task}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
         except asyncio.CancelledError:
@@ -142,12 +148,12 @@ class Desk:
         """Wait until no place is taken."""
         await self._idle.wait()
 
-    def _begin(self, work: Callable[[], Awaitable[Result]]) -> asyncio.Task[Result]:
+    def _begin(self, client: str, work: Callable[[], Awaitable[Result]]) -> asyncio.Task[Result]:
         place, context = _Place(), copy_context()
         context.run(_place.set, place)
         task = asyncio.get_running_loop().create_task(self._timed(work), context=context)
         self._tasks.add(task)
-        task.add_done_callback(lambda _: self._ended(task, place))
+        task.add_done_callback(lambda _: self._ended(task, client, place))
         return task
 
     async def _timed(self, work: Callable[[], Awaitable[Result]]) -> Result:
@@ -160,9 +166,8 @@ class Desk:
     async def _turn(self, client: str) -> None:
         if self.stopping:
             raise _stopping()
-        if self.running < self._limits.running and not self._lines:
-            self.running += 1
-            self._idle.clear()
+        if client not in self._lines and self._may_take(client):  # who else waits then has its share
+            self._take(client)
             return
         self._make_room(client)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -171,7 +176,7 @@ class Desk:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._give()  # its turn had come at the very moment when it was cancelled
+                self._give(client)  # its turn had come at the very moment when it was cancelled
             elif turn in (line := self._lines.get(client, deque())):
                 line.remove(turn)
                 if not line:
@@ -193,30 +198,36 @@ class Desk:
         if not (last := self._lines[longest].pop()).done():
             last.set_exception(full)
 
-    def _ended(self, task: asyncio.Task[Any], place: _Place) -> None:
+    def _may_take(self, client: str) -> bool:
+        return self.running < self._limits.running and self._held[client] < self._share
+
+    def _take(self, client: str) -> None:
+        self._held[client] += 1
+        self._idle.clear()
+
+    def _ended(self, task: asyncio.Task[Any], client: str, place: _Place) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # somebody may have stopped waiting for it: then it is nobody's
         loop = task.get_loop()
         left = [asyncio.wrap_future(thread, loop=loop) for thread in list(place.threads)]
         if left:
-            asyncio.gather(*left, return_exceptions=True).add_done_callback(lambda _: self._give())
+            asyncio.gather(*left, return_exceptions=True).add_done_callback(lambda _: self._give(client))
         else:
-            self._give()
+            self._give(client)
 
-    def _give(self) -> None:
-        """Hand the place to whoever is next."""
-        while self._lines:
-            client = next(iter(self._lines))
-            line = self._lines.pop(client)
+    def _give(self, client: str) -> None:
+        """Take a place back from a client, and hand it to whoever is next."""
+        self._held -= Counter([client])
+        while (after := next(filter(self._may_take, self._lines), None)) is not None:
+            line = self._lines.pop(after)
             turn = line.popleft()
             if line:
-                self._lines[client] = line  # behind all others
+                self._lines[after] = line  # behind all others
             if not turn.done():
+                self._take(after)
                 turn.set_result(None)
-                return
-        self.running -= 1
-        if not self.running:
+        if not self._held:
             self._idle.set()
 
 

@@ -33,7 +33,8 @@ class Limits:
         seconds: time for a request, waiting included.
         audit_seconds: time for an audit whose progress is streamed, waiting included.
         queue: requests that may wait for the model beside those that it works on.
-        running: requests that the gate works on at a time; the scorer computes theirs together.
+        running: requests that the gate works on at a time, three in four of them for one client at most; the scorer
+            computes theirs together.
         body_seconds: time in which the headers, and then the body, of a request must have arrived, and its response
             must have been taken.
         kept_bytes: text of indexed chunks that is remembered under its hash.

@@ -133,15 +133,15 @@ def test_streamed_audits_leave_places_for_what_is_short() -> None:
         service = Service(ISRGate(FixedScorer(read), Oracle(1.0)), Settings(limits=limits))
         asked = AuditRequest.model_validate({"answer": "It is long.", "evidence": ["It is long."]})
 
-        async def audit() -> str:
-            return await service.audit(asked, Asker("a", "greedy"), lambda made: made.headline(), seconds=20.0)
+        async def audit(client: str) -> str:
+            return await service.audit(asked, Asker("a", client), lambda made: made.headline(), seconds=20.0)
 
-        audits = [asyncio.create_task(audit()) for _ in range(5)]
+        audits = [asyncio.create_task(audit(client)) for client in ("greedy", "second") * 3]
         await asyncio.sleep(0.1)
         short = DecideRequest.model_validate({"claim": "It is short.", "evidence": ["It is short."]})
         await service.decide(short, Asker("b", "other"))
         assert not any(one.done() for one in audits) and service.desk.running == 3
-        assert len(await asyncio.gather(*audits)) == 5
+        assert len(await asyncio.gather(*audits)) == 6
         assert service.desk.running == service.streams.running == 0
 
     asyncio.run(served())

@@ -558,9 +558,10 @@ def test_behind_a_proxy_clients_are_told_apart() -> None:
 
 def test_a_place_is_taken_as_long_as_its_thread_works_and_metrics_say_so() -> None:
     with serving(environment={"SLEEPY": "6"}, limits={"running": 2, "seconds": 1.0}) as server:
+        sleepy = {**ITEM, "claim": "sleepy"}
         asking = [
-            threading.Thread(target=server.ask, args=("POST", "/v1/decide", {**ITEM, "claim": "sleepy"}))
-            for _ in range(2)
+            threading.Thread(target=server.ask, args=("POST", "/v1/decide", sleepy), kwargs={"source": source})
+            for source in ("127.0.0.1", "127.0.0.2")
         ]
         for one in asking:
             one.start()
@@ -575,7 +576,7 @@ def test_a_place_is_taken_as_long_as_its_thread_works_and_metrics_say_so() -> No
         assert server.ask("POST", "/v1/decide", ITEM)[0] == 200
         # Those who hang up leave nothing behind either, and what has not begun is never begun.
         for _ in range(8):
-            body = json.dumps({**ITEM, "claim": "sleepy"}).encode()
+            body = json.dumps(sleepy).encode()
             server.open(server.head("POST", "/v1/decide", length=len(body)), body).close()
         time.sleep(0.5)
         assert server.metric("isr_rag_running") <= 2.0 and server.metric("isr_rag_waiting") == 0.0
@@ -691,7 +692,7 @@ def test_documents_that_take_long_hold_up_no_decision_and_end_with_their_sender(
         raw = bomb()
         assert len(raw) < 20_000
         head = server.head("POST", "/v1/documents?name=a.pdf", length=len(raw), kind="application/octet-stream")
-        sent = [server.open(head, raw) for _ in range(8)]
+        sent = [server.open(head, raw, source=f"127.0.0.{1 + i % 2}") for i in range(8)]
         deadline = time.monotonic() + 20
         while server.metric("isr_rag_running") < 2 and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_server.http import KEY_VARIABLE, Limits, Settings, create_app
 from isr_rag_server.http.app import application
+from isr_rag_server.http.desk import Desk
 from isr_rag_server.http.fields import DecideRequest, IndexRequest, KeptChunk
 from isr_rag_server.http.problems import STATUS, Problem
 from isr_rag_server.http.service import Asker, Service
@@ -229,6 +231,36 @@ def test_a_full_queue_says_when_to_come_back_and_what_waits_gets_503_when_it_sto
     (finished,) = asyncio.run(run())
     assert finished.status_code == 200 and finished.json()["decision"]["q"] == [pytest.approx(worlds.expected_q(0))]
     assert finished.headers["connection"] == "close"
+
+
+def test_no_client_has_all_places() -> None:
+    async def run() -> None:
+        desk, may_go = Desk(Limits(running=8, queue=20)), asyncio.Event()
+        begun: Counter[str] = Counter()
+
+        async def work(client: str) -> None:
+            begun[client] += 1
+            await may_go.wait()
+
+        def ask(client: str, times: int) -> list[asyncio.Task[None]]:
+            return [asyncio.create_task(desk.run(client, lambda: work(client))) for _ in range(times)]
+
+        greedy = ask("greedy", 10)
+        await asyncio.sleep(0.01)
+        assert begun == {"greedy": 6} and (desk.running, desk.waiting) == (6, 4)
+        others = ask("b", 1) + ask("c", 2)
+        await asyncio.sleep(0.01)
+        assert begun == {"greedy": 6, "b": 1, "c": 1} and (desk.running, desk.waiting) == (8, 5)
+        greedy[0].cancel()  # a place goes to whoever waited longest and has not its share
+        others[0].cancel()
+        await asyncio.sleep(0.01)
+        assert begun == {"greedy": 7, "b": 1, "c": 2} and (desk.running, desk.waiting) == (8, 3)
+        may_go.set()
+        await asyncio.gather(*greedy[1:], *others[1:])
+        await asyncio.wait_for(desk.idle(), 1)
+        assert (desk.running, desk.waiting) == (0, 0)
+
+    asyncio.run(run())
 
 
 def test_what_takes_too_long_is_given_up_and_its_place_is_free_again() -> None:
