@@ -123,6 +123,8 @@ def test_other_kinds_of_bodies_paths_and_methods_are_problems_too() -> None:
     assert problem(text) == (415, "not-json")
     assert problem(asked("GET", "/v1/nothing", {})) == (404, "not-found")
     assert problem(asked("GET", "/v1/decide", {})) == (405, "method-not-allowed")
+    assert asked("HEAD", "/healthz", {}).status_code == 200
+    assert asked("HEAD", "/v1/models", {}, key=worlds.KEY).status_code == 401
     assert problem(asked("GET", "/page/..%2f..%2fsettings.py", {})) == (404, "not-found")
 
 
