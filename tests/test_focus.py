@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from isr_rag import Decision, ISRGate
+from isr_rag._util.bm25 import Bm25
 from isr_rag.core.decision import Focus
 from isr_rag.core.evidence import Chunk, choose, words
 from isr_rag.core.exact import missing_numbers
@@ -191,3 +192,12 @@ def test_what_is_read_does_not_depend_on_the_order_of_the_chunks(order: list[int
     chunks.append(Chunk("Kepler published it. Nothing was seen.", "T"))
     once, again = (choose([chunks[i] for i in o], "When did Kepler publish?", 60).chunks for o in (range(6), order))
     assert Counter(once) == Counter(again)
+
+
+def test_an_index_for_known_queries_scores_as_one_for_all() -> None:
+    texts = [f"The river {n % 7} of town {n % 5} flows to the sea, {n} miles away." for n in range(2500)] + ["", "The"]
+    queries = ["Which river flows to town 3?", "the lake", "sea miles 2017 away away", ""]
+    known, all_of_them = Bm25(iter(texts), queries), Bm25(texts)
+    for query in queries:
+        assert known.scores(query).tolist() == all_of_them.scores(query).tolist()
+    assert known.scores(queries[0]).any()

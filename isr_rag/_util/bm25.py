@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+_OTHER = " "  # stands for all words that no query has
+
 
 class Bm25:
-    """An index over one text or more."""
+    """An index over one text or more, and for `queries` alone where they are given: other words take no memory then."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        bm25s = _library()
-        corpus = tokens(texts)
+    def __init__(self, texts: Iterable[str], queries: Sequence[str] | None = None) -> None:
+        left, corpus = iter(texts), list[list[str]]()
+        asked = None if queries is None else {word: word for query in tokens(queries) for word in query}
+        while found := tokens(list(islice(left, 1000))):
+            corpus += found if asked is None else [[asked.get(word, _OTHER) for word in words] for words in found]
         self._size = len(corpus)
-        self._vocabulary = set(chain.from_iterable(corpus))
+        self._vocabulary = set(chain.from_iterable(corpus)) - {_OTHER}
         if self._vocabulary:
-            self._index = bm25s.BM25(k1=1.2, b=0.75)
+            self._index = _library().BM25(k1=1.2, b=0.75)
             self._index.index(corpus, show_progress=False)
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """Score of each text for a query, shape (texts,), float64; zeros where they share no word."""
         known = [token for token in tokens([query])[0] if token in self._vocabulary]
-        if not known:
-            return np.zeros(self._size)
-        return np.asarray(self._index.get_scores(known), dtype=np.float64)
+        found = self._index.get_scores(known) if known else np.zeros(self._size)
+        return np.asarray(found, dtype=np.float64)
 
     def best(self, query: str, k: int) -> list[int]:
         """Positions of the k best texts, best first, ties in their order; fewer where there are fewer texts."""

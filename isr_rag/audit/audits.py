@@ -132,25 +132,26 @@ class OpenAudit:
         self._parts = cut(self._answer, Markers(self._chunks, self._answer), asked=self._question is not None)
         self._kinds = [part.kind for part in self._parts]
         by_reference = reference is not None and not reference.needs_scores
-        given = Pieces(self._chunks, settings.max_words), settings.h_star, calibration, by_reference, self._question
         context = Context(self._question)
         quoted = quotations(self._answer) if settings.rule.exact else None
-        self.inquiries: dict[int, Inquiry] = {}
-        stated = 0
+        asked: dict[int, Item] = {}
         for i, part in enumerate(self._parts):
             if part.kind is not Kind.STATEMENT and not affirms(part.plain, self._question):
                 continue
-            if stated >= MOST:
+            if len(asked) >= MOST:
                 self._kinds[i] = Kind.OVER_LIMIT
             elif calibration is not None and not is_latin(part.plain):
                 self._kinds[i] = Kind.SCRIPT
             else:
-                stated += 1
                 before = self._parts[i - 1] if i else part
                 asks = before.kind is Kind.QUESTION or (before.kind is Kind.HEADING and not part.item)
-                asked = context.asked(part, before.plain if asks and before.plain != part.heading else "")
-                own = None if quoted is None else _within(self._answer, part.span, quoted)
-                self.inquiries[i] = Inquiry(part, asked, *given, own)
+                asked[i] = context.asked(part, before.plain if asks and before.plain != part.heading else "")
+        pieces = Pieces(self._chunks, settings.max_words, asked.values())
+        given = pieces, settings.h_star, calibration, by_reference, self._question
+        self.inquiries: dict[int, Inquiry] = {}
+        for i, item in asked.items():
+            own = None if quoted is None else _within(self._answer, self._parts[i].span, quoted)
+            self.inquiries[i] = Inquiry(self._parts[i], item, *given, own)
 
     def audit(self, seconds: float) -> AnswerAudit:
         """The audit, when every question is answered."""

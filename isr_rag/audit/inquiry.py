@@ -92,7 +92,7 @@ class Inquiry:
     quoted: Sequence[str] | None
 
     def __post_init__(self) -> None:
-        self._query = " ".join(str(text) for text in self.asked.values())
+        self._query = " ".join(map(str, self.asked.values()))
         self._cites = list(dict.fromkeys(chunk for marker in self.part.markers for chunk in marker.chunks))
         self.claim = one_line(self._query)
         self._read = self.pieces.read(self._query, self._cites) if self.pieces.chunks else ()
@@ -283,7 +283,7 @@ class Inquiry:
         spans = [span for piece in self.read if piece.chunk == chunk for span in self.pieces.sentences(piece)]
         if len(spans) > _FIRST_SENTENCES:
             text = self.pieces.chunks[chunk].text
-            spans = [spans[i] for i in Bm25([text[a:b] for a, b in spans]).best(self.claim, _SENTENCES)]
+            spans = [spans[i] for i in Bm25((text[a:b] for a, b in spans), [self.claim]).best(self.claim, _SENTENCES)]
         return [(chunk, span) for span in spans]
 
     @property

@@ -6,7 +6,7 @@ evidence. It reads whole pieces instead: those nearest to each statement, up to 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,6 +15,7 @@ from isr_rag._util.bm25 import Bm25
 from isr_rag._util.text import Span, sentence_spans, trimmed
 from isr_rag.audit.context import Context
 from isr_rag.core.evidence import Chunk, Focus, first_words, one_line, words
+from isr_rag.core.work import Item
 
 WHOLE = 200
 """Words of the longest chunk that is read whole. Longer ones are cut when the evidence exceeds the gate's limit."""
@@ -38,10 +39,10 @@ class Piece:
 
 
 class Pieces:
-    """The evidence of one answer, of which at most `budget` words are read for one statement (None: all)."""
+    """The evidence of one answer, of which at most `budget` words are read for one statement (None: all) of `asked`."""
 
-    def __init__(self, chunks: Sequence[Chunk], budget: int | None) -> None:
-        self.chunks = tuple(chunks)
+    def __init__(self, chunks: Sequence[Chunk], budget: int | None, asked: Iterable[Item]) -> None:
+        self.chunks, self._queries = tuple(chunks), [one_line(" ".join(map(str, item.values()))) for item in asked]
         whole = [_piece(i, chunk, 0, len(chunk.text)) for i, chunk in enumerate(chunks)]
         self.total = sum(one.size for one in whole)
         self._budget = budget if budget is not None and self.total > budget else None
@@ -52,7 +53,7 @@ class Pieces:
 
     @cached_property
     def _index(self) -> Bm25:
-        return Bm25([f"{piece.text.title or ''} {piece.text.text}" for piece in self.pieces])
+        return Bm25((f"{piece.text.title or ''} {piece.text.text}" for piece in self.pieces), self._queries)
 
     def ranked(self, query: str) -> list[int]:
         """All pieces, the nearest to a query first."""

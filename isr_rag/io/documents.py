@@ -90,8 +90,7 @@ class DocumentReader:
             said = json.loads(source.readline())
         except (OSError, ValueError) as error:  # it was killed, or crashed
             self.__exit__()
-            late = time.monotonic() - begun >= seconds
-            most = self._memory >> 20
+            late, most = time.monotonic() - begun >= seconds, self._memory >> 20
             why = f"takes longer than {seconds:.3g} s" if late else f"needs more than {most} MB, or crashed"
             raise InvalidInputError(f"reading it {why}: give its text instead") from error
         finally:

@@ -52,7 +52,7 @@ if "proxies" in given:
     given["proxies"] = tuple(given["proxies"])
 limits = Limits(**given.pop("limits", {}))
 serve(
-    ISRGate(scorer=scorer, reference=Oracle(0.9), orderings=Orderings(m=1)),
+    ISRGate(scorer=scorer, reference=Oracle(0.9), orderings=Orderings(m=1), max_words=600),  # as the judge reads
     Settings(port=0, limits=limits, **given),
     started=lambda address: print(address, flush=True),
 )

@@ -664,12 +664,23 @@ def test_events_that_were_sent_leave_room_for_the_bodies_of_others() -> None:
             assert server.ask("POST", "/v1/decide", large, source="127.0.0.2")[0] == 200
 
 
-def test_evidence_of_a_million_words_costs_little() -> None:
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        lambda: "ab " * (BODY // 3),
+        lambda: " ".join(map("{:06x}.".format, range(BODY // 8))),
+        lambda: "The river is long and wide. " * (BODY // 28),
+    ],
+    ids=["a million words", "as many different ones", "sentences"],
+)
+@pytest.mark.parametrize("path", ["/v1/decide", "/v1/audit"])
+def test_evidence_of_many_words_costs_little(path: str, evidence: Callable[[], str]) -> None:
+    asked = {"claim": "The river is long."} if path == "/v1/decide" else {"answer": "The river is long."}
     with serving() as server:
-        assert server.ask("POST", "/v1/decide", ITEM)[0] == 200
+        assert server.ask("POST", path, {**asked, "evidence": ["e"]})[0] == 200
         with cost(server) as found:
-            asked = server.ask("POST", "/v1/decide", {**ITEM, "evidence": ["ab " * (4 * MEGABYTE // 3 - 100)]})
-    assert asked[0] == 200 and found.megabytes < MOST_MEGABYTES
+            status, _ = server.ask("POST", path, {**asked, "evidence": [evidence()]})
+    assert status == 200 and found.megabytes < MOST_MEGABYTES
 
 
 @pytest.mark.parametrize("path", ["/v1/decisions", "/v1/audit"])
