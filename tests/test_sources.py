@@ -203,6 +203,28 @@ def test_what_holds_no_text_is_refused_with_its_name(tmp_path: Path, name: str, 
         read_evidence([str(tmp_path / name)])
 
 
+def test_what_is_out_of_reach_in_a_directory_is_skipped_and_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("The Seine.", "utf-8")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "b.txt").write_text("The Loire.", "utf-8")
+    for name in ("c.txt", ".d.txt"):
+        (tmp_path / name).symlink_to("nowhere.txt")
+    stat, access = os.stat, os.access
+
+    def refused(path: Any, *args: Any, **more: Any) -> os.stat_result:  # a folder that may be listed and not entered
+        if Path(path).name == "b.txt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *args, **more)
+
+    monkeypatch.setattr(os, "stat", refused)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "b.txt" and access(path, mode))
+    told: list[str] = []
+    assert [chunk.text for chunk in read_evidence([str(tmp_path)], note=told.append)] == ["The Seine."]
+    assert len(told) == 1 and "skipped 2 out of reach" in told[0]
+
+
 def test_a_directory_says_what_it_skipped(tmp_path: Path) -> None:
     (tmp_path / "deep" / ".git").mkdir(parents=True)
     (tmp_path / "deep" / ".git" / "config.txt").write_text("hidden", "utf-8")

@@ -61,8 +61,7 @@ def in_markdown(text: str) -> str:
 
 def parts(text: str) -> list[Span]:
     """A text in parts of at most `SEGMENTED` characters, cut where it disturbs least."""
-    start = 0
-    found: list[Span] = []
+    start, found = 0, list[Span]()
     while len(text) - start > SEGMENTED:
         end = start + SEGMENTED
         for mark in ("\n\n", "\n", ". ", "。", " "):

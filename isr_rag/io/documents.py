@@ -185,8 +185,7 @@ def _pdf(raw: bytes) -> list[str]:
     pages = PdfReader(BytesIO(raw)).pages
     if len(pages) > PAGES:
         raise InvalidInputError(f"it has {len(pages):,} pages; {PAGES:,} are read: cut it into parts")
-    texts: list[str] = []
-    size = 0
+    texts, size = list[str](), 0
     for page in pages:
         text = page.extract_text()
         size += len(text)

@@ -69,8 +69,7 @@ def _read(place: str, note: Callable[[str], None], skip: bool, reader: DocumentR
             except (InvalidInputError, OSError) as error:
                 if not skip:
                     raise
-                wrong = f"skipped: {error}"
-                note(wrong)
+                note(wrong := f"skipped: {error}")
                 continue
             found += 1
             yield from chunks
@@ -114,8 +113,11 @@ def _files_in(path: Path, note: Callable[[str], None]) -> list[Path]:
     wanted: list[Path] = []
     skipped: Counter[str] = Counter()
     inside = path.resolve()
-    for file in sorted(path.rglob("*")):
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts):
+    shown = (one for one in sorted(path.rglob("*")) if not any(p.startswith(".") for p in one.relative_to(path).parts))
+    for file in shown:
+        if not os.access(file, os.F_OK):  # `is_file` raises where a folder may be listed and not entered
+            skipped["out of reach"] += 1
+        elif file.is_file():
             suffix = file.suffix.lower()
             if not file.resolve().is_relative_to(inside):
                 skipped["linked from elsewhere"] += 1
