@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -88,8 +89,9 @@ class Connections:
                 connection.drop()
 
     def _add_to_reserve(self, connection: Connection) -> None:
-        if len(self._reserve) >= RESERVE:
-            next(iter(self._reserve)).drop()
+        if len(self._reserve) >= RESERVE:  # the oldest of the client that holds most of it gives way
+            [(most, _)] = Counter(one.from_client for one in self._reserve).most_common(1)
+            next(one for one in self._reserve if one.from_client == most).drop()
         self._reserve[connection] = None
         app: Any = connection.app
         connection.app = _only_health(app)

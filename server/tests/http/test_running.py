@@ -32,7 +32,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from isr_rag_server.http import Limits, Settings, running as server_run
 from isr_rag_server.http.clients import client_of
-from isr_rag_server.http.connections import Connections
+from isr_rag_server.http.connections import RESERVE, Connections
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow
@@ -266,6 +266,20 @@ def test_a_proxy_is_known_however_its_address_is_written(
     monkeypatch.setattr(server_run, "_Uvicorn", Kept)
     server_run.serve(worlds.gate(), Settings(port=0, proxies=(proxy,)))
     assert peer in ProxyHeadersMiddleware(None, made[0].forwarded_allow_ips).trusted_hosts  # type: ignore[arg-type]
+
+
+def test_whoever_floods_the_reserve_takes_nobody_out_of_it() -> None:
+    connections = Connections(Limits(connections=1), [])
+
+    def add(address: str) -> Mock:
+        made = Mock(from_client=address, from_address=address, idle=False)
+        made.drop = Mock(side_effect=lambda: connections.remove(made))
+        connections.add(made)
+        return made
+
+    probe = (add("192.0.2.1"), add("192.0.2.2"))[1]
+    flood = [add(f"192.0.2.{3 + i % 4}") for i in range(500)]
+    assert not probe.drop.called and sum(one.drop.called for one in flood) == 500 - RESERVE + 1
 
 
 def test_only_the_proxy_itself_has_no_share_of_the_connections() -> None:
