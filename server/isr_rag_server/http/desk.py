@@ -22,10 +22,14 @@ _SPARE_THREADS = 4
 
 
 class _Place:
-    """Where one request is worked on: taken until its work, and every thread that the work began, has ended."""
+    """Where one request is worked on: taken until its work, and every thread that the work began, has ended.
 
-    def __init__(self) -> None:
+    `outer` is that of another desk, at which it is worked on meanwhile.
+    """
+
+    def __init__(self, outer: _Place | None) -> None:
         self.threads: set[Future[Any]] = set()
+        self.outer = outer
 
 
 _place: ContextVar[_Place | None] = ContextVar("place", default=None)
@@ -53,9 +57,11 @@ class Threads(ThreadPoolExecutor):
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """Begin work, and let the place of its request know."""
         future = super().submit(fn, *args, **kwargs)
-        if (place := _place.get()) is not None:
+        place = _place.get()
+        while place is not None:
             place.threads.add(future)
             future.add_done_callback(place.threads.discard)
+            place = place.outer
         return future
 
 
@@ -149,7 +155,7 @@ class Desk:
         await self._idle.wait()
 
     def _begin(self, client: str, work: Callable[[], Awaitable[Result]]) -> asyncio.Task[Result]:
-        place, context = _Place(), copy_context()
+        place, context = _Place(_place.get()), copy_context()
         context.run(_place.set, place)
         task = asyncio.get_running_loop().create_task(self._timed(work), context=context)
         self._tasks.add(task)

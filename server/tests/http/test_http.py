@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +27,7 @@ from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from isr_rag_server.http import KEY_VARIABLE, Limits, Settings, create_app
 from isr_rag_server.http.app import application
-from isr_rag_server.http.desk import Desk
+from isr_rag_server.http.desk import Desk, Threads
 from isr_rag_server.http.fields import DecideRequest, IndexRequest, KeptChunk
 from isr_rag_server.http.problems import STATUS, Problem
 from isr_rag_server.http.service import Asker, Service
@@ -261,6 +262,25 @@ def test_no_client_has_all_places() -> None:
         await asyncio.gather(*greedy[1:], *others[1:])
         await asyncio.wait_for(desk.idle(), 1)
         assert (desk.running, desk.waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_a_thread_keeps_the_places_of_all_desks_that_its_request_has() -> None:
+    async def run() -> None:
+        limits, may_go = Limits(running=2), threading.Event()
+        streams, desk = Desk(limits), Desk(limits)
+        asyncio.get_running_loop().set_default_executor(Threads(limits))
+
+        async def turn() -> bool:
+            return await desk.run("a", lambda: asyncio.to_thread(may_go.wait, 10.0))
+
+        with pytest.raises(Problem, match="too-slow"):
+            await streams.run("a", turn, seconds=0.1)
+        await asyncio.sleep(0.05)
+        assert (streams.running, desk.running) == (1, 1)
+        may_go.set()
+        await asyncio.wait_for(asyncio.gather(streams.idle(), desk.idle()), 5)
 
     asyncio.run(run())
 
