@@ -344,17 +344,28 @@ async def _read(raw: bytes, name: str, deadline: float, bodies: Bodies) -> bytes
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    found = cast(RequestValidationError, error).errors()
-    errors = [{"at": _pointer(one["loc"])[:_LONGEST], "detail": str(one["msg"])[:_LONGEST]} for one in found[:20]]
+    refused = cast(RequestValidationError, error)
+    found = refused.errors()
+    errors = [
+        {"at": _pointer(one["loc"], refused.body, one["type"])[:_LONGEST], "detail": str(one["msg"])[:_LONGEST]}
+        for one in found[:20]
+    ]
     first = f"{errors[0]['at'] or 'the body'}: {errors[0]['detail']}"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return Problem("invalid-input", f"{first}{more}", errors=errors).response()
 
 
-def _pointer(place: Sequence[str | int]) -> str:
-    """A JSON pointer into the body."""
-    tags = ("string", "chunk", "kept")
-    parts = [str(part) for part in place[1:] if part not in tags and not str(part).startswith(("dict[", "list["))]
+def _pointer(place: Sequence[str | int], body: Any, kind: str) -> str:
+    """A JSON pointer into the body, without the kinds of value that were tried; or the name of a parameter."""
+    source, *told = place
+    inside: Any = body if source == "body" else dict.fromkeys(told)
+    parts: list[str] = []
+    for number, part in enumerate(told, start=1):
+        if part in (inside if isinstance(inside, dict) else range(len(inside)) if isinstance(inside, list) else ()):
+            inside = cast(Any, inside)[part]
+        elif kind != "missing" or number < len(told):
+            continue
+        parts.append(str(part))
     return "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 

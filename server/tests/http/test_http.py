@@ -119,6 +119,22 @@ def test_bad_input_is_a_problem_that_says_what_to_do(body: Any, status: int, kin
     assert says in response.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "at"),
+    [
+        ("/v1/decide", {**worlds.item(1), "id": [1]}, "/id"),
+        ("/v1/decide", {**worlds.item(1), "evidence": [{"title": "a"}]}, "/evidence/0/text"),
+        ("/v1/decide", {**worlds.item(1), "evidence": [{"text": "a", "chunk": 1}]}, "/evidence/0/chunk"),
+        ("/v1/decide", {"a/b~": 1, "evidence": []}, "/a~1b~0"),
+        ("/v1/decisions", {"state": "a", "questions": {"string": {"type": "noul"}}}, "/questions/string/instructions"),
+        ("/v1/audit?html=perhaps", {"answer": "It is so.", "evidence": []}, "/html"),
+        ("/v1/index", [], ""),
+    ],
+)
+def test_problems_point_to_what_is_wrong(path: str, body: Any, at: str) -> None:
+    assert json.loads(post(body, path).content)["errors"][0]["at"] == at
+
+
 def test_other_kinds_of_bodies_paths_and_methods_are_problems_too() -> None:
     text = post(worlds.item(1), headers={"Content-Type": "text/plain"})
     assert problem(text) == (415, "not-json")
