@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 
 class ISRError(Exception):
-    """Base of every error raised on purpose by isr_rag."""
+    """Base of every error raised on purpose by isr_rag; `position` is that of the item of a batch it is about."""
+
+    position: int | None = None
 
 
 class InvalidInputError(ISRError, ValueError):
@@ -112,15 +114,14 @@ class OutputError(ISRError, ValueError):
 
 
 class MissingDependencyError(ISRError, ImportError):
-    """A dependency is not installed, or cannot be imported; the message names what installs it."""
+    """A dependency (or, with an empty `package`, what `failed` says) is missing; the message says what installs it."""
 
     def __init__(
         self, feature: str, package: str, extra: str | None, distribution: str = "isr-rag", failed: str = ""
     ) -> None:
-        super().__init__(
-            f"{feature} needs the package {package!r}, which {failed or 'is not installed'}. "
-            f"Install it with: {install_command(extra, distribution)}"
-        )
+        needed = f"{feature} needs the package {package!r}, which {failed or 'is not installed'}. "
+        needed += f"Install it with: {install_command(extra, distribution)}"
+        super().__init__(needed if package else f"{feature} needs more than is installed: {failed}")
         self._given = feature, package, extra, distribution, failed
 
     def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str | None, str, str]]:

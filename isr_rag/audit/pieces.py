@@ -81,9 +81,8 @@ class Pieces:
 
     def focus(self, read: Sequence[int]) -> Focus | None:
         """How much was read; None if all of it was."""
-        if self._budget is None:
-            return None
-        return Focus(sum(self.pieces[i].size for i in read), self.total, self._budget)
+        read_words = sum(self.pieces[i].size for i in read)
+        return None if self._budget is None else Focus(read_words, self.total, self._budget)
 
     def sentences(self, piece: Piece) -> list[Span]:
         """The sentences of a piece, in characters of its chunk's text."""

@@ -82,7 +82,7 @@ class Engine:
         self.device = network.device
         self.computed_tokens = 0
         with self.computing(medium=False):
-            plain = self._plain()
+            plain = self.plain([list(PROBE)])[0]
         self.medium = self._medium_is_exact(plain)
         self.unpacked_because = self._why_not_packed(plain)
         self.packs = self.unpacked_because is None
@@ -142,15 +142,12 @@ class Engine:
         self.computed_tokens += len(ids[0]) * len(ids)
         return list(self.network.plain(ids))
 
-    def _plain(self) -> torch.Tensor:
-        return self.plain([list(PROBE)])[0]
-
     def _medium_is_exact(self, plain: torch.Tensor) -> bool:
         """Whether oneDNN's float32 products give what the default ones gave for the probe."""
         if self.device.type != "cpu" or self.network.states_dtype != torch.float32:  # on CUDA, medium means TF32
             return False
         with self.computing(medium=True):
-            return same(plain, self._plain(), self.network.dtype)
+            return same(plain, self.plain([list(PROBE)])[0], self.network.dtype)
 
     def _why_not_packed(self, plain: torch.Tensor) -> str | None:
         """Why the packed path cannot replace the plain one; None where it gives the same for the probe."""
@@ -163,9 +160,8 @@ class Engine:
             if is_out_of_memory(error):
                 raise
             return f"the model takes no attention function ({type(error).__name__}: {error})"
-        if not all(same(*pair, self.network.dtype) for pair in zip((plain, turned), found, strict=True)):
-            return "the packed pass gives other states than the plain one"
-        return None
+        agree = all(same(*pair, self.network.dtype) for pair in zip((plain, turned), found, strict=True))
+        return None if agree else "the packed pass gives other states than the plain one"
 
 
 def same(expected: torch.Tensor, found: torch.Tensor, dtype: torch.dtype) -> bool:

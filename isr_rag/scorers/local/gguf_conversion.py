@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isr_rag._util.files import write_json
+from isr_rag.errors import needed_for
 from isr_rag.scorers.local.loading import loading, torch
 
 _FIXED = Path(__file__).parents[1] / "data" / "base"
@@ -21,10 +22,10 @@ def convert(gguf: Path, folder: Path) -> None:
     these come from this package and from the file itself. ModelCorruptError if the file cannot be read.
     """
     with loading(str(gguf)):
-        from gguf import GGUFReader
-        from safetensors.torch import save_file
-        from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
-
+        with needed_for("the adjudicator", "local"):
+            from gguf import GGUFReader
+            from safetensors.torch import save_file
+            from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
         fields: dict[str, Any] = GGUFReader(gguf).fields
         tokenizer: dict[str, Any] = json.loads((_FIXED / "tokenizer.json").read_text("utf-8"))
         words = fields["tokenizer.ggml.tokens"].contents()

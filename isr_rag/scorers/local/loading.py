@@ -51,7 +51,7 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.float32 if device.type != "cuda" else torch.bfloat16 if has_bfloat16 else torch.float16
     dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or dtype.itemsize < 2:  # nothing adds float8
         raise ConfigurationError(f"dtype must be 'auto', 'float32', 'bfloat16' or 'float16', got {name!r}")
     if dtype == torch.bfloat16 and not has_bfloat16:
         raise ConfigurationError(f"{device} computes no bfloat16: choose float16, as 'auto' does, or float32")
@@ -63,8 +63,10 @@ def as_device(name: str) -> torch.device:
     cuda = torch.cuda.is_available()
     try:
         device = torch.device(("cuda" if cuda else "cpu") if name == "auto" else name)
-    except RuntimeError as error:
-        raise ConfigurationError(f"there is no device {name!r}: {error}") from error
+        if device.type != "cuda":
+            torch.empty(0, device=device).cpu()
+    except Exception as error:  # each kind of device that is missing raises its own
+        raise ConfigurationError(f"there is no device {name!r}: {str(error).partition('. ')[0]}") from error
     if device.type == "cuda" and not cuda:
         raise ConfigurationError(f"there is no device {name!r}: torch {torch.__version__} finds no CUDA device here")
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
@@ -106,10 +108,8 @@ def fitting(model: str) -> Generator[None, None, None]:
         yield
     except Exception as error:
         if is_out_of_memory(error) and not isinstance(error, MemoryBudgetError):
-            raise MemoryBudgetError(
-                f"the model {model!r} does not fit into memory: use a smaller dtype, quantization, another device, or "
-                f'several GPUs (device="all"): {error}'
-            ) from error
+            use = 'use a smaller dtype, quantization, another device, or several GPUs (device="all")'
+            raise MemoryBudgetError(f"the model {model!r} does not fit into memory: {use}: {error}") from error
         if "in forked subprocess" in str(error):
             raise ScorerError(_FORKED) from error
         raise
@@ -119,18 +119,21 @@ def fitting(model: str) -> Generator[None, None, None]:
 def loading(model: str) -> Generator[None, None, None]:
     """Turn what loading raises into typed errors that say what to do."""
     try:
-        with needed_for(f"loading {model}", "local"), fitting(model):
+        with fitting(model):
             yield
     except ISRError:
         raise
+    except ImportError as error:  # of what this one model needs; transformers says what to install
+        raise MissingDependencyError(f"the model {model!r}", "", None, failed=str(error)) from error
     except Exception as error:  # every reader of a damaged file raises its own kind
-        invalid = Path(model).exists() and isinstance(error.__context__, ValueError)  # a configuration that is not JSON
-        if isinstance(error, OSError) and not invalid:
-            raise ModelNotFoundError(
-                f"the model {model!r} is neither a folder nor a file here, nor did it come from the Hub: {error}"
-            ) from error
+        there, no_json = Path(model).exists(), isinstance(error.__context__, ValueError)
+        if isinstance(error, OSError) and not (there and no_json):
+            said = "lacks a file" if there else "is neither a folder nor a file here, nor did it come from the Hub"
+            raise ModelNotFoundError(f"the model {model!r} {said}: {error}") from error
         if "custom code" in str(error):
             raise ConfigurationError(f"{model!r} is a model with code of its own, which is never run") from error
+        if "Unrecognized configuration class" in str(error):
+            raise ConfigurationError(f"{model!r} is neither a language model nor a classifier") from error
         raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
 
 
@@ -147,8 +150,8 @@ def load_model(
 
     Arguments and errors are those of `isr_rag.scorers.transformers.TransformersScorer`.
     """
-    import transformers
-
+    with needed_for("a local model", "local"):
+        import transformers
     source, extra = model, {}
     if model.endswith(".gguf"):
         path = Path(model)
@@ -162,19 +165,14 @@ def load_model(
         precision = resolve_dtype(dtype, place)
     weights: dict[str, Any] = {"dtype": precision, **(extra or {"use_safetensors": True})}  # never a pickle
     placed: str | dict[str, str] = "auto" if device == "all" else {"": str(place)}
-    if device == "all" and importlib.util.find_spec("accelerate") is None:
-        raise MissingDependencyError("a model on several GPUs", "accelerate", "quantized")
     if quantization is not None:
         if extra:
             raise ConfigurationError(f"a GGUF file has its own precision: leave out quantization={quantization!r}")
         if importlib.util.find_spec("bitsandbytes") is None:
             raise MissingDependencyError("quantization", "bitsandbytes", "quantized")
-        bits: dict[str, Any] = {"load_in_8bit": True}
-        if quantization == "nf4":
-            bits = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
-            bits["bnb_4bit_compute_dtype"] = precision
-        weights["quantization_config"] = transformers.BitsAndBytesConfig(**bits)
-        weights["device_map"] = placed
+        nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": precision}
+        bits: dict[str, Any] = {"load_in_4bit": True, **nf4} if quantization == "nf4" else {"load_in_8bit": True}
+        weights |= {"quantization_config": transformers.BitsAndBytesConfig(**bits), "device_map": placed}
     elif extra:
         weights["quantization_config"] = transformers.GgufConfig(dequantize=True)
     if device == "all" or (place.type != "cpu" and importlib.util.find_spec("accelerate") is not None):
@@ -186,8 +184,14 @@ def load_model(
             kind, own = _classifier(model, known)
         words = own.pop("tokenizer", None)
         tokenizer = transformers.AutoTokenizer.from_pretrained(words or source, **({} if words else known), **extra)
-        if not (extra or own) and is_quantized(transformers.AutoConfig.from_pretrained(source, **known)):
-            weights["device_map"] = placed  # quantised weights are placed as they are loaded
+        if not (extra or own):
+            config = transformers.AutoConfig.from_pretrained(source, **known)
+            if is_quantized(config):
+                weights["device_map"] = placed  # quantised weights are placed as they are loaded
+            if not classifier and type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+                kind = transformers.AutoModelForImageTextToText  # what sees pictures reads texts as well
+        if "device_map" in weights and importlib.util.find_spec("accelerate") is None:
+            raise MissingDependencyError("a model that is quantised or on several GPUs", "accelerate", "quantized")
         weights |= own
         loaded, found = kind.from_pretrained(source, output_loading_info=True, **known, **weights)
         if missing := sorted(found["missing_keys"]):  # transformers fills them with random numbers and warns
@@ -219,34 +223,28 @@ def is_quantized(config: Any) -> bool:
     return getattr(config, "quantization_config", None) is not None
 
 
-def _that_matters(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if not _IDLE.fullmatch(name)}
-
-
 @contextmanager
 def _quietly(quiet: bool) -> Generator[None, None, None]:
     """No progress bars of transformers for what is read from disk in seconds."""
     from transformers.utils import logging
 
-    if not quiet or not logging.is_progress_bar_enabled():
-        yield
-        return
-    logging.disable_progress_bar()
+    if quiet := quiet and logging.is_progress_bar_enabled():
+        logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.enable_progress_bar()
+        if quiet:
+            logging.enable_progress_bar()
 
 
 def weights_fingerprint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     """A short hash over a thin sample of every weight, the configuration, and the tokenizer."""
-    told = json.loads(json.dumps(model.config.to_diff_dict(), default=repr), object_hook=_that_matters)
+    given = json.dumps(model.config.to_diff_dict(), default=repr)
+    told = json.loads(given, object_hook=lambda own: {n: v for n, v in own.items() if not _IDLE.fullmatch(n)})
     if backend := getattr(tokenizer, "backend_tokenizer", None):
         told |= json.loads(backend.to_str()) | {"padding": None, "truncation": None}  # which a call may have changed
     digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=repr).encode())
-    for name, parameter in sorted(model.state_dict().items()):
-        if not isinstance(parameter, torch.Tensor):
-            continue
+    for name, parameter in sorted((k, v) for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)):
         flat = parameter.detach().reshape(-1)
         sample = flat[:: max(1, flat.numel() // 64)][:64]
         digest.update(name.encode() + str(tuple(parameter.shape)).encode())

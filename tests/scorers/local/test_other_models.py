@@ -163,6 +163,24 @@ def test_the_window_of_a_composite_model_is_that_of_its_text() -> None:
         scorer.score([ScoreRequest(Supported(claim="It is so.").render([Chunk("Lyon is a city. " * 200)]), ((0,),))])
 
 
+def test_a_model_that_sees_pictures_reads_texts_like_any_other(tmp_path: Path) -> None:
+    text = SIZES | {"vocab_size": len(tiny.tokenizer("chatml")), "head_dim": 16, "model_type": "mistral"}
+    sight = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.Mistral3Config(
+        text_config=text, vision_config=sight | {"model_type": "pixtral", "image_size": 28, "patch_size": 14}
+    )
+    torch.manual_seed(0)
+    model = transformers.AutoModelForImageTextToText.from_config(config, dtype=torch.float32).eval()
+    model.save_pretrained(tmp_path)
+    tiny.tokenizer("chatml").save_pretrained(tmp_path)
+    scorer = TransformersScorer(tmp_path, device="cpu")
+    encoded = scorer.encoder.encode(ASKED.prompt)
+    with torch.inference_mode():
+        logits = [model(input_ids=torch.tensor([encoded.assemble(o)])).logits[0, -1] for o in ASKED.orderings]
+    yes, no = (torch.stack([row[list(ids)].logsumexp(0) for row in logits]) for ids in encoded.labels)
+    assert scorer.engine.packs and np.allclose(log_odds(scorer, ASKED)[0], (yes - no).numpy(), atol=1e-4)
+
+
 def test_positions_and_tokenizer_are_part_of_the_identity() -> None:
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
     plain, stretched = (made("LlamaConfig", **SIZES, **more) for more in ({}, {"rope_parameters": yarn}))

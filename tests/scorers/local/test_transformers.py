@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import re
@@ -28,6 +29,7 @@ from isr_rag.errors import (  # noqa: E402
     ConfigurationError,
     LabelError,
     MemoryBudgetError,
+    MissingDependencyError,
     ModelCorruptError,
     ModelNotFoundError,
     PromptTooLongError,
@@ -178,7 +180,7 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match="tokenizer"):
             TransformersScorer(tiny.model("llama", 300))
 
-    @pytest.mark.parametrize("dtype", ["float99", "int8", "zeros"])
+    @pytest.mark.parametrize("dtype", ["float99", "int8", "zeros", "float8_e4m3fn"])
     def test_bad_dtypes_are_refused(self, dtype: str, saved: Path) -> None:
         with pytest.raises(ConfigurationError, match="dtype"):
             TransformersScorer(saved, dtype=dtype, device="cpu")
@@ -262,6 +264,26 @@ class TestFiles:
         (tmp_path / "m.gguf").touch()
         with pytest.raises(ConfigurationError, match="its own precision"):
             TransformersScorer(tmp_path / "m.gguf", device="cpu", quantization="int8")
+
+    def test_what_one_model_needs_is_said_in_its_own_words(
+        self, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = json.loads((saved / "config.json").read_text()) | {"quantization_config": {"quant_method": "hqq"}}
+        folder = copied(saved, tmp_path / "m", config_json=json.dumps(config).encode())
+        with pytest.raises(MissingDependencyError, match=r"more than is installed: .*HQQ"):
+            TransformersScorer(folder, device="cpu")
+        missing = {"accelerate", "bitsandbytes"}
+        find = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find(name))
+        for package in ("bitsandbytes", "accelerate"):
+            with pytest.raises(MissingDependencyError, match=f"'{package}'.*quantized"):
+                TransformersScorer(saved, device="cpu", quantization="nf4")
+            missing.discard(package)
+
+    def test_a_model_of_another_kind_is_not_called_damaged(self, saved: Path, tmp_path: Path) -> None:
+        config = json.dumps({"model_type": "t5", "vocab_size": 400}).encode()
+        with pytest.raises(ConfigurationError, match="neither a language model nor a classifier"):
+            TransformersScorer(copied(saved, tmp_path / "m", config_json=config), device="cpu")
 
     @pytest.mark.parametrize("quantization", [None, "nf4"])
     def test_pickles_are_never_loaded(self, saved: Path, tmp_path: Path, quantization: Any) -> None:
