@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ class HubNetwork:
         self.workspace = size * hidden * inner if is_quantized(model.config) else 0  # the widest weight, dequantised
         rope = repr(getattr(config, "rope_parameters", None))  # of which two kinds go by the longest of a pass
         int8 = getattr(model, "is_loaded_in_8bit", False)  # picks outlying columns over a whole pass
+        if int8:
+            logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)  # else a line for each layer
         self.alone = bool(int8 or "longrope" in rope or "dynamic" in rope)
         kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
         own = not model._supports_attention_backend or getattr(model, "_is_stateful", False)

@@ -62,12 +62,8 @@ class LocalScorer:
         if layout not in ORDERED and not self.engine.packs:
             raise ConfigurationError(f"{name}: {self.engine.unpacked_because}; only the layouts 'full' and 'row' work")
         if not self.engine.packs:
-            warnings.warn(
-                f"{name}: prompts are scored one by one, which computes again what orderings share: "
-                f"{self.engine.unpacked_because}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            said = f"{name}: prompts are scored one by one, which computes again what orderings share: "
+            warnings.warn(f"{said}{self.engine.unpacked_because}", RuntimeWarning, stacklevel=2)
         self.layout: Layout = layout
         self.encoder, self.window, self.focus_words, self.states = encoder, window, focus_words, states
         self.memory = memory if memory is not None else free_memory(network.device) // 2
@@ -136,11 +132,9 @@ class LocalScorer:
         return await self._queue.ascore(requests)
 
     def _score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        if self._unusable:
-            raise ScorerError(self._unusable)
         beside = self.layout not in ORDERED
         encoded = [self.encoder.encode(one.prompt, window=self.window, beside=beside) for one in requests]
-        self._check_memory(encoded)
+        self._check_usable(encoded)
         results = [np.empty((len(r.orderings), len(r.prompt.labels)), dtype=np.float64) for r in requests]
         work = [(i, k) for i, rows in enumerate(results) for k in range(len(rows) if self.layout in ORDERED else 1)]
         with self.engine.computing():
@@ -167,8 +161,10 @@ class LocalScorer:
         pack = pack_full([one], [[ordering]]) if self.layout in ORDERED else pack_invariant([one])
         return self.engine.packed(replace(pack, position_ids=pack.position_ids + by))[0]
 
-    def _check_memory(self, encoded: Sequence[EncodedPrompt]) -> None:
-        """Refuse the longest prompt, if it cannot fit, before anything is allocated."""
+    def _check_usable(self, encoded: Sequence[EncodedPrompt]) -> None:
+        """Refuse a fork on CUDA, and the longest prompt if it cannot fit, before anything is allocated."""
+        if self._unusable:
+            raise ScorerError(self._unusable)
         longest = max((one.length for one in encoded), default=0)
         needed = longest * self.bytes_per_token + self.engine.network.workspace
         if needed > self.memory:
@@ -180,14 +176,17 @@ class LocalScorer:
             )
 
     def index(self, prompts: Sequence[Prompt]) -> int:
-        """Compute and keep the states of the prompts' chunks, as for `isr_rag.ISRGate.index`: the tokens computed."""
+        """Compute and keep chunks' states, as for `isr_rag.ISRGate.index`: the tokens computed. Errors: see `score`."""
         if self.states is None:
             raise ConfigurationError("this scorer keeps no states: give it states=StateCache() and the layout 'late'")
         encoded = [self.encoder.encode(prompt, window=self.window, beside=True) for prompt in prompts]
+        alone = list(dict.fromkeys(replace(one, chunks=(chunk,)) for one in encoded for chunk in one.chunks))
+        self._check_usable(alone)
         before = self.engine.computed_tokens
+        read = partial(self.engine.packed_with_states, layout=pack_evidence, kept=self.states, identity=self.identity)
         with self._queue.turn, self.engine.computing():
-            for part in _parts(encoded, self.batch_tokens):
-                self.engine.packed_with_states([part], pack_evidence, self.states, self.identity)
+            for part in _parts(alone, self.batch_tokens):
+                in_halves(part, read, self._too_large)
         return self.engine.computed_tokens - before
 
     # -- what goes into one forward pass -----------------------------------------------------------------------
@@ -225,11 +224,11 @@ class LocalScorer:
         self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
     ) -> list[torch.Tensor]:
         """Final hidden state where each ordering's label is; halves the batch when memory runs out."""
+        said = [self._too_large(one) for one in encoded]
+        return in_halves(batch, lambda part: self._pass(part, requests, encoded), lambda one: said[one[0]])
 
-        def what(one: tuple[int, int]) -> str:
-            return f"a prompt of {encoded[one[0]].length} tokens does not fit into memory on {self.engine.device}"
-
-        return in_halves(batch, lambda part: self._pass(part, requests, encoded), what)
+    def _too_large(self, one: EncodedPrompt) -> str:
+        return f"a prompt of {one.length} tokens does not fit into memory on {self.engine.device}"
 
     def _pass(
         self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
@@ -255,16 +254,16 @@ class LocalScorer:
         return np.asarray(per_label.log_softmax(0).numpy(), dtype=np.float64)
 
 
-def _parts(encoded: Sequence[EncodedPrompt], most: int) -> Iterator[EncodedPrompt]:
-    """Heads with some of their distinct chunks each, of at most `most` tokens together (or one chunk)."""
-    for head, tail in dict.fromkeys((one.head, one.tail) for one in encoded):
-        chunks: list[tuple[int, ...]] = []
-        for chunk in dict.fromkeys(chunk for one in encoded if one.head == head for chunk in one.chunks):
-            if chunks and len(head) + sum(map(len, chunks)) + len(chunk) > most:
-                yield EncodedPrompt(head, tuple(chunks), tail)
-                chunks = []
-            chunks.append(chunk)
-        yield EncodedPrompt(head, tuple(chunks), tail)
+def _parts(prompts: Sequence[EncodedPrompt], most: int) -> Iterator[list[EncodedPrompt]]:
+    """Prompts in parts of at most `most` tokens together (or one prompt)."""
+    part: list[EncodedPrompt] = []
+    for one in prompts:
+        if part and sum(other.length for other in part) + one.length > most:
+            yield part
+            part = []
+        part.append(one)
+    if part:
+        yield part
 
 
 def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) -> int:

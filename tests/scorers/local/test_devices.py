@@ -18,9 +18,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from isr_rag import Chunk, Supported, TransformersScorer  # noqa: E402
+from isr_rag import Chunk, ISRGate, Supported, TransformersScorer  # noqa: E402
 from isr_rag.core.scorer import ScoreRequest  # noqa: E402
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, ScorerError  # noqa: E402
+from isr_rag.references import Oracle  # noqa: E402
 from isr_rag.scorers import embedded  # noqa: E402
 from isr_rag.scorers.adjudicators import STANDARD  # noqa: E402
 from isr_rag.scorers.local import lean, loading  # noqa: E402
@@ -30,6 +31,7 @@ from isr_rag.scorers.local.lean import LeanNetwork  # noqa: E402
 from isr_rag.scorers.local.packed import attention  # noqa: E402
 from isr_rag.scorers.local.packed.attention import AttentionPlan, attend  # noqa: E402
 from isr_rag.scorers.local.packed.pack import pack_full  # noqa: E402
+from isr_rag.scorers.local.states import StateCache  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 from tests.scorers.local.test_packed import dense_mask, random_prompts, some_orderings  # noqa: E402
 from tests.scorers.local.test_quantized import folder  # noqa: E402, F401  # a fixture
@@ -77,6 +79,31 @@ def test_a_failed_pass_is_freed_before_the_retry(monkeypatch: pytest.MonkeyPatch
     assert alive == [False, False]
 
 
+def test_reading_ahead_is_halved_bounded_and_refused_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [f"Paris is the capital of France, and Lyon is its third city {i}." for i in range(6)]
+    one, whole = tiny.scorer(states=StateCache()), HubNetwork.packed
+    failed: list[int] = []
+
+    def packed(self: HubNetwork, pack: Any, plan: Any) -> Any:
+        if len(pack.input_ids) > 200:
+            failed.append(len(pack.input_ids))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(self, pack, plan)
+
+    monkeypatch.setattr(HubNetwork, "packed", packed)
+    gate = ISRGate(one, Oracle(0.9))
+    assert gate.index(chunks) > 0 and failed and gate.index(chunks) == 0
+    with pytest.raises(ScorerError, match="does not fit into memory"):
+        gate.index(["Lyon is the third city of France. " * 20])
+    small = tiny.scorer(states=StateCache(), memory=one.engine.network.workspace + 200 * one.bytes_per_token)
+    assert ISRGate(small, Oracle(0.9)).index(chunks) > 0
+    with pytest.raises(MemoryBudgetError):
+        ISRGate(small, Oracle(0.9)).index(["Lyon is the third city of France. " * 20])
+    monkeypatch.setattr(one, "_unusable", loading.begin_after_fork(torch.device("cuda")))
+    with pytest.raises(ScorerError, match="spawn"):
+        gate.index(chunks)
+
+
 def test_other_errors_of_the_device_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     one = scorer()
     tried: list[int] = []
@@ -121,7 +148,7 @@ def test_a_fork_of_a_process_with_cuda_says_what_to_do(monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-@pytest.mark.parametrize("device", ["cuda", "cuda:1", "gpu"])
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "gpu", "mps", "xpu", "hpu", "meta"])
 def test_a_device_that_is_not_there_is_said(tmp_path: Path, device: str) -> None:
     with pytest.raises(ConfigurationError, match=f"no device '{device}'"):
         TransformersScorer(tmp_path, device=device)
@@ -312,6 +339,13 @@ def test_a_model_that_cannot_be_packed_says_so_once_with_the_reason(monkeypatch:
         one = scorer()
         one.score([ASKED])
     assert len(warned) == 1 and not one.engine.packs
+
+
+def test_int8_does_not_fill_the_terminal(folder: Path, caplog: pytest.LogCaptureFixture) -> None:  # noqa: F811
+    """bitsandbytes has a warning for every layer of every pass in another precision than float16."""
+    pytest.importorskip("bitsandbytes")
+    TransformersScorer(folder, quantization="int8", dtype="bfloat16", device="cpu").score([ASKED])
+    assert "MatMul8bitLt" not in caplog.text
 
 
 def test_a_folder_that_was_quantised_before_is_recognised(folder: Path, tmp_path: Path) -> None:  # noqa: F811
