@@ -80,6 +80,13 @@ def test_what_cannot_be_calibrated_on_is_refused_before_anything_is_scored(
     assert not scorer.requests
 
 
+def test_an_item_that_fails_is_named_by_its_id(labelled: list[dict[str, Any]]) -> None:
+    items = [*labelled[:40], {"id": "odd one", "label": 1, "claim": "claim at no number", "evidence": ["a"]}]
+    with pytest.raises(ISRError) as caught:
+        score_labelled(gate(), items)
+    assert caught.value.__notes__[-1] == "its id is 'odd one'"
+
+
 def test_a_gate_without_a_valid_cut_is_refused(labelled: list[dict[str, Any]]) -> None:
     own = gate()
     few = calibrate(own, score_labelled(own, labelled[:300]), targets=[(0.2, 1e-9)])

@@ -76,6 +76,7 @@ def noted(position: int, size: int) -> Generator[None, None, None]:
     try:
         yield
     except ISRError as error:
+        error.position = position
         if size > 1:
             error.add_note(f"in item {position} of the batch of {size}")
         raise

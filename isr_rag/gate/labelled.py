@@ -48,7 +48,13 @@ def score_labelled(gate: ISRGate, items: Sequence[Mapping[str, Any]]) -> list[Ca
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
         asked = [{k: v for k, v in item.items() if k not in _OWN} | {"reference": oracle} for item in batch]
-        for item, decision in zip(batch, gate.decide_batch(asked), strict=True):
+        try:
+            decisions = gate.decide_batch(asked)
+        except ISRError as error:
+            if error.position is not None:
+                error.add_note(f"its id is {batch[error.position]['id']!r}")
+            raise
+        for item, decision in zip(batch, decisions, strict=True):
             if decision.q_bar is None:
                 raise CalibrationError(f"nothing of item {item['id']!r} fits the model: leave it out")
             text, evidence = texts[len(records)]
