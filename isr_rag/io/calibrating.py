@@ -21,7 +21,7 @@ from isr_rag.calibration.ltt import LearnThenTest
 from isr_rag.calibration.records import CalibrationRecord, groups_of
 from isr_rag.core.predicates import predicate_for
 from isr_rag.core.settings import lowest_target
-from isr_rag.errors import CalibrationError
+from isr_rag.errors import CalibrationError, needed_for
 from isr_rag.gate import ISRGate
 from isr_rag.gate.labelled import calibrate, check_labelled, score_labelled, texts_of
 from isr_rag.gate.reader import CALIBRATION, Reader
@@ -62,6 +62,8 @@ def calibrate_reader(
         What the card says first: where it was measured, the cost, and the line that builds the gate.
     """
     LearnThenTest(*target)  # refuses what is out of range, before anything is scored
+    with needed_for("fitting a calibration", "calibrate"):
+        import venn_abers as _  # noqa: F401
     known = {str(item["id"]): (item, *text) for item, text in zip(items, check_labelled(items), strict=True)}
     refuse_duplicates(str(item["id"]) for item in items)
     order = sorted(items, key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
@@ -110,14 +112,13 @@ def calibrate_reader(
         if len(part.bins) > 1:
             reasons.append("The tables pool all numbers of chunks; the gate has a threshold for each range.")
         cards[name]["thresholds"] = list(dict.fromkeys(reasons))  # with and without the gate's rule, often the same
-        scores |= {f"{name} {record.id}": score for record, score in zip(by_predicate[name], joined, strict=True)}
+        scores |= {record.id: score for record, score in zip(by_predicate[name], joined, strict=True)}
     lines: list[dict[str, Any]] = []
     for record, row in zip(records, rows, strict=True):
-        if record.predicate in enough:
-            line = {name: getattr(record, name) for name in ("id", "predicate", "label")}
-            line |= {"item": _hash(record.text or ""), "group": record.group or record.id}
-            line |= {"score": scores[f"{record.predicate} {record.id}"], "seconds": row["seconds"]}
-            lines.append(line)
+        if record.id in scores:
+            named = {"item": _hash(record.text or ""), "group": record.group or record.id}
+            line = {name: getattr(record, name) for name in ("id", "predicate", "label")} | named
+            lines.append(line | {"score": scores[record.id], "seconds": row["seconds"]})
     write_atomically(out / SCORES, (json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     artefact.save(out / CALIBRATION)
     settings = gate.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from isr_rag.errors import (
     CalibrationError,
     CalibrationMismatchError,
     ConfigurationError,
+    MissingDependencyError,
     ModelNotFoundError,
     OutputError,
     ScorerError,
@@ -133,6 +135,15 @@ def test_a_predicate_with_too_few_items_is_left_out_and_named(tmp_path: Path) ->
     with pytest.raises(CalibrationError, match="needs an id"):
         calibrate_reader(overlap(), {"model": "overlap"}, [{"label": 1}], tmp_path / "few")
     assert not (tmp_path / "few").exists()  # before anything is scored
+
+
+def test_a_package_that_the_fit_needs_is_missed_before_anything_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "venn_abers", None)
+    with pytest.raises(MissingDependencyError, match=r"\[calibrate\]"):
+        calibrate_reader(overlap(), {"model": "overlap"}, items(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_labels_of_one_group_are_no_reason_to_look_for_a_threshold(tmp_path: Path) -> None:
