@@ -127,7 +127,7 @@ class CrossEncoder(PairScorer):
 
     def __init__(
         self,
-        model: str | PreTrainedModel,
+        model: str | Path | PreTrainedModel,
         *,
         tokenizer: PreTrainedTokenizerBase | None = None,
         label: str | int | None = None,
@@ -137,13 +137,12 @@ class CrossEncoder(PairScorer):
         quantization: Quantization | None = None,
     ) -> None:
         with needed_for("CrossEncoder", "local"):
-            from isr_rag.scorers.local.loading import load_model, weights_fingerprint
+            from isr_rag.scorers.local.loading import fitting, load_model, weights_fingerprint
             from isr_rag.scorers.local.queue import ScoringQueue
-        if isinstance(model, str):
-            loaded, tokenizer = load_model(
-                model, device=device, dtype=dtype, quantization=quantization, classifier=True
-            )
-            name = Path(model).name if Path(model).exists() else model
+        if isinstance(model, (str, Path)):
+            how: Any = {"device": device, "dtype": dtype, "quantization": quantization, "classifier": True}
+            loaded, tokenizer = load_model(str(model), **how)
+            name = Path(model).name if Path(model).exists() else str(model)
         else:
             loaded, name = model, Path(str(model.config.name_or_path or type(model).__name__)).name
         if tokenizer is None:
@@ -168,7 +167,8 @@ class CrossEncoder(PairScorer):
         self._unusable = ""
         self._queue = ScoringQueue(super().score, forked=self._begin_after_fork)
         precision = "-".join(filter(None, (quantization, str(loaded.dtype).removeprefix("torch."))))
-        weights = weights_fingerprint(loaded, tokenizer)
+        with fitting(name):
+            weights = weights_fingerprint(loaded, tokenizer)
         self.identity = f"cross-encoder/{name}/{weights}/{precision}/label-{self._label}"
         if template is not None:
             self.identity += f"/template-{hashlib.sha256(template.encode()).hexdigest()[:12]}"

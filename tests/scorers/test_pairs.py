@@ -28,7 +28,14 @@ from transformers import (
 
 import isr_rag.cli
 from isr_rag import Choice, ISRGate
-from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError, PromptTooLongError, ScorerError
+from isr_rag.errors import (
+    ConfigurationError,
+    MemoryBudgetError,
+    ModelCorruptError,
+    ModelNotFoundError,
+    PromptTooLongError,
+    ScorerError,
+)
 from isr_rag.references import Oracle
 from isr_rag.scorers import pairs
 from isr_rag.scorers.load import load_scorer
@@ -382,3 +389,18 @@ def test_a_fork_cannot_use_the_cuda_device_of_its_parent(tokenizer: PreTrainedTo
     scorer._unusable = begin_after_fork(torch.device("cuda"))
     with pytest.raises(ScorerError, match="spawn"):
         scorer.pairs(["a"], "b")
+
+
+def test_a_folder_may_be_a_path_and_what_does_not_fit_says_so(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(NLI).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert CrossEncoder(tmp_path).identity == CrossEncoder(str(tmp_path)).identity
+
+    def full(*_: object) -> str:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(loading, "weights_fingerprint", full)
+    with pytest.raises(MemoryBudgetError, match="does not fit into memory"):
+        CrossEncoder(tmp_path)
