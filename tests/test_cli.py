@@ -114,6 +114,7 @@ def test_without_evidence_nothing_is_checked(run) -> None:  # type: ignore[no-un
         (("check", "--claim", "c", "-e", "f", "--model", "bm25", "--device", "cuda"), "baseline"),
         (("calibrate", "--out", "o", "--model", "m", "--max-words", "few"), "--max-words"),
         (("batch", "in.jsonl", "--server", "http://a", "--model", "m", "--dtype", "bfloat16"), "a server"),
+        (("check", "--claim", "c", "-e", "f", "--p-ref", "1", "--dtype", "float16"), "a folder of --calibration"),
         (("check", "--claim", "c", "-e", "f", "--model", "m", "--quantization", "int3"), "int3"),
         (("check", "--claim", "c", "-e", "f", "--tokenizer", "t"), "--server"),
         (("check", "--claim", "c", "-e", "f", "--server", "http://a", "--extra", "[1]"), "JSON object"),

@@ -103,7 +103,7 @@ class ScorerOptions:
     ] = None
     server: Annotated[str | None, typer.Option("--server", help="URL of an OpenAI-compatible server.")] = None
     tokenizer: Annotated[
-        str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: Hub name or folder.")
+        str | None, typer.Option(help="Tokenizer of the served model, to render prompts here: name, folder or .gguf.")
     ] = None
     extra: Annotated[
         dict[str, Any] | None,
@@ -131,7 +131,7 @@ class ScorerOptions:
             raise typer.BadParameter("--device is for a model that is loaded here, not for --server or a baseline")
         loaded = self.model not in (None, *NAMES, *BASELINES) or self.cross_encoder is not None
         if (served or not loaded) and (self.dtype, self.quantization) != ("auto", None):
-            said = "the judge of this package has its own, and a server chooses for itself"
+            said = "the judge of this package has its own, a server or a folder of --calibration says which"
             raise typer.BadParameter(f"--dtype and --quantization are for other models: {said}")
 
     def scorer(self, **more: Any) -> Scorer:
