@@ -11,9 +11,11 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("bitsandbytes")
+pytest.importorskip("peft")
 
 ROOT = Path(__file__).parents[3]
-PARTS = ("bf16", "out_of_memory", "decisions", "nf4")
+PARTS = ("bf16", "out_of_memory", "decisions", "nf4", "training", "int8")
+"""`fork` and `vllm` need CUDA; `precision` and `judge` the model, whose 300 passes take minutes on a CPU."""
 
 
 @pytest.mark.slow
@@ -25,3 +27,4 @@ def test_what_needs_no_cuda_is_rehearsed(tmp_path: Path) -> None:
     assert report["rehearsal"] and set(PARTS) <= set(report)
     assert not any(why.startswith("failed") for why in report["not_run"].values())
     assert report["out_of_memory"]["against_whole"]["max"] < 1e-3
+    assert report["int8"]["as_alone"] and report["training"]["losses"][1] < report["training"]["losses"][0]
