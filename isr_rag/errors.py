@@ -114,14 +114,15 @@ class OutputError(ISRError, ValueError):
 
 
 class MissingDependencyError(ISRError, ImportError):
-    """A dependency (or, with an empty `package`, what `failed` says) is missing; the message says what installs it."""
+    """A dependency is not installed, or cannot be imported; the message names what installs it."""
 
     def __init__(
         self, feature: str, package: str, extra: str | None, distribution: str = "isr-rag", failed: str = ""
     ) -> None:
-        needed = f"{feature} needs the package {package!r}, which {failed or 'is not installed'}. "
-        needed += f"Install it with: {install_command(extra, distribution)}"
-        super().__init__(needed if package else f"{feature} needs more than is installed: {failed}")
+        super().__init__(
+            f"{feature} needs the package {package!r}, which {failed or 'is not installed'}. "
+            f"Install it with: {install_command(extra, distribution)}"
+        )
         self._given = feature, package, extra, distribution, failed
 
     def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str | None, str, str]]:

@@ -212,7 +212,7 @@ def _outside(known: tuple[str, ...], fitted: PredicateCalibration, part: BinCali
     """What about a case was not calibrated: its number of chunks, or the language of a text; empty if nothing."""
     if part is None:
         ranges = ", ".join(f"{part.first} to {part.last or 'more'}" for part in fitted.bins)
-        return f"{case.read} chunks; calibrated were {ranges}"
+        return f"{case.read} chunk{'s' * (case.read != 1)}; calibrated were {ranges}"
     if not known:
         return ""
     texts = {"what is judged": case.predicate.query, "evidence": sample([chunk.text for chunk in case.chunks])}

@@ -137,13 +137,14 @@ class CrossEncoder(PairScorer):
         quantization: Quantization | None = None,
     ) -> None:
         with needed_for("CrossEncoder", "local"):
-            from isr_rag.scorers.local.loading import fitting, load_model, weights_fingerprint
+            from isr_rag.scorers.local.loading import check_as_loaded, fitting, load_model, weights_fingerprint
             from isr_rag.scorers.local.queue import ScoringQueue
         if isinstance(model, (str, Path)):
             how: Any = {"device": device, "dtype": dtype, "quantization": quantization, "classifier": True}
             loaded, tokenizer = load_model(str(model), **how)
             name = Path(model).name if Path(model).exists() else str(model)
         else:
+            check_as_loaded(model, device, dtype, quantization)
             loaded, name = model, Path(str(model.config.name_or_path or type(model).__name__)).name
         if tokenizer is None:
             raise ConfigurationError("a loaded model needs its tokenizer: CrossEncoder(model, tokenizer=...)")

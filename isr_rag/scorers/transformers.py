@@ -10,7 +10,15 @@ from isr_rag.scorers.local.encoding import PromptEncoder
 from isr_rag.scorers.local.engine import PROBE, Network, same
 from isr_rag.scorers.local.hub_network import HubNetwork
 from isr_rag.scorers.local.lean import LeanNetwork, is_written_out
-from isr_rag.scorers.local.loading import Quantization, fitting, is_quantized, load_model, torch, weights_fingerprint
+from isr_rag.scorers.local.loading import (
+    Quantization,
+    check_as_loaded,
+    fitting,
+    is_quantized,
+    load_model,
+    torch,
+    weights_fingerprint,
+)
 from isr_rag.scorers.local.scorer import LocalScorer
 
 if TYPE_CHECKING:
@@ -69,8 +77,7 @@ class TransformersScorer(LocalScorer):
             loaded, found = model, Path(str(model.config.name_or_path or type(model).__name__)).name
             if tokenizer is None:
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
-            if device not in ("auto", str(model.device), model.device.type):
-                raise ConfigurationError(f"the loaded model is on {model.device}: move it to {device!r} first")
+            check_as_loaded(model, device, dtype, quantization)
         place, config = loaded.device, loaded.config.get_text_config()
         quantized = is_quantized(loaded.config)
         dtype = str(loaded.dtype).removeprefix("torch.")

@@ -124,7 +124,7 @@ def loading(model: str) -> Generator[None, None, None]:
     except ISRError:
         raise
     except ImportError as error:  # of what this one model needs; transformers says what to install
-        raise MissingDependencyError(f"the model {model!r}", "", None, failed=str(error)) from error
+        raise ConfigurationError(f"the model {model!r} needs more than is installed: {error}") from error
     except Exception as error:  # every reader of a damaged file raises its own kind
         there, no_json = Path(model).exists(), isinstance(error.__context__, ValueError)
         if isinstance(error, OSError) and not (there and no_json):
@@ -135,6 +135,14 @@ def loading(model: str) -> Generator[None, None, None]:
         if "Unrecognized configuration class" in str(error):
             raise ConfigurationError(f"{model!r} is neither a language model nor a classifier") from error
         raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
+
+
+def check_as_loaded(model: PreTrainedModel, device: str, dtype: str, quantization: str | None) -> None:
+    """ConfigurationError for settings that a model which is loaded already does not have, and will not take."""
+    if device not in ("auto", str(model.device), model.device.type):
+        raise ConfigurationError(f"the loaded model is on {model.device}: move it to {device!r} first")
+    if dtype != "auto" or quantization is not None:
+        raise ConfigurationError("dtype and quantization are for a model by its name: a loaded one has its own")
 
 
 def load_model(
@@ -166,6 +174,8 @@ def load_model(
     weights: dict[str, Any] = {"dtype": precision, **(extra or {"use_safetensors": True})}  # never a pickle
     placed: str | dict[str, str] = "auto" if device == "all" else {"": str(place)}
     if quantization is not None:
+        if quantization not in ("nf4", "int8"):
+            raise ConfigurationError(f"quantization must be 'nf4', 'int8' or None, got {quantization!r}")
         if extra:
             raise ConfigurationError(f"a GGUF file has its own precision: leave out quantization={quantization!r}")
         if importlib.util.find_spec("bitsandbytes") is None:

@@ -15,7 +15,7 @@ pytest.importorskip("peft")
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("bf16", "out_of_memory", "decisions", "nf4", "training", "int8")
-"""`fork` and `vllm` need CUDA; `precision` and `judge` the model, whose 300 passes take minutes on a CPU."""
+"""`fork` and `vllm` need CUDA; `precision` and `judge` the model of the package, and far more passes."""
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ from isr_rag.errors import (  # noqa: E402
     ScorerError,
 )
 from isr_rag.references import Oracle  # noqa: E402
+from isr_rag.scorers.local.loading import load_model  # noqa: E402
 from isr_rag.scorers.transformers import TransformersScorer  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
 
@@ -265,12 +266,22 @@ class TestFiles:
         with pytest.raises(ConfigurationError, match="its own precision"):
             TransformersScorer(tmp_path / "m.gguf", device="cpu", quantization="int8")
 
+    def test_an_unknown_quantization_is_refused(self, saved: Path) -> None:
+        with pytest.raises(ConfigurationError, match="'nf4', 'int8' or None, got 'fp4'"):
+            TransformersScorer(saved, device="cpu", quantization="fp4")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("settings", [{"dtype": "float16"}, {"quantization": "nf4"}])
+    def test_a_loaded_model_keeps_its_precision(self, saved: Path, settings: Any) -> None:
+        loaded, tokenizer = load_model(str(saved), device="cpu")
+        with pytest.raises(ConfigurationError, match="a loaded one has its own"):
+            TransformersScorer(loaded, tokenizer, **settings)
+
     def test_what_one_model_needs_is_said_in_its_own_words(
         self, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         config = json.loads((saved / "config.json").read_text()) | {"quantization_config": {"quant_method": "hqq"}}
         folder = copied(saved, tmp_path / "m", config_json=json.dumps(config).encode())
-        with pytest.raises(MissingDependencyError, match=r"more than is installed: .*HQQ"):
+        with pytest.raises(ConfigurationError, match=r"more than is installed: .*HQQ"):
             TransformersScorer(folder, device="cpu")
         missing = {"accelerate", "bitsandbytes"}
         find = importlib.util.find_spec
