@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.response.schema import (
@@ -354,8 +354,9 @@ def _read(response: RESPONSE_TYPE) -> Response:
     """
     if isinstance(response, AsyncStreamingResponse):
         raise InvalidTypeError("a sync query was answered with an async stream: use aquery()")
-    if not isinstance(response, (Response, PydanticResponse, StreamingResponse)):  # not every engine heeds its type
-        raise InvalidTypeError(f"a query engine answers with a Response, not {type(response).__name__}")
+    given = cast(object, response)  # not every engine heeds its type
+    if not isinstance(given, (Response, PydanticResponse, StreamingResponse)):
+        raise InvalidTypeError(f"a query engine answers with a Response, not {type(given).__name__}")
     if isinstance(response, PydanticResponse) and response.response is not None:
         return Response(_json(response.response), response.source_nodes, response.metadata)
     return _whole(response if isinstance(response, Response) else response.get_response(), response)
