@@ -784,7 +784,8 @@ def test_an_answer_that_cites_is_judged() -> None:
 def test_a_search_that_a_provider_only_offers_is_none() -> None:
     nothing = {"annotations": [], "built_in_tool_calls": [], "refusal": "no"}
     offered = {"tools": [{"type": "web_search"}], "output": [{"type": "message", "annotations": None}]}
-    called = {"choices": [{"message": {"tool_calls": [{"type": "function"}]}}]}
+    called: dict[str, Any] = {"choices": [{"message": {"tool_calls": [{"type": "function"}]}}]}
+    called["whole"] = called  # objects may hold themselves
     for raw in (offered, called):
         assert passing(message(TextBlock(text=GOOD), additional_kwargs=nothing), **raw) == [GOOD, SECRET]
 

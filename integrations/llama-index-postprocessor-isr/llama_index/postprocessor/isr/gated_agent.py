@@ -257,7 +257,11 @@ def _searched(event: object) -> bool:
     if not isinstance(event, AgentOutput):
         return False
     held: list[Any] = [event.response.blocks, event.response.additional_kwargs, event.raw]
+    seen: set[int] = set()
     for one in held:
+        if id(one) in seen:  # objects may hold each other
+            continue
+        seen.add(id(one))
         if isinstance(one, (list, tuple)):
             held += one
         elif isinstance(one, (dict, BaseModel)):
