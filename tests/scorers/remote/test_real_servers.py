@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from gguf import GGUFReader, GGUFValueType, GGUFWriter
 from gguf.scripts.gguf_new_metadata import MetadataDetails, copy_with_new_metadata
 
 pytest.importorskip("openai", reason="a remote scorer needs the package openai: pip install '.[server]'")
+
+from openai import OpenAI
 
 from isr_rag import ISRGate
 from isr_rag.core.scorer import ScoreRequest
@@ -37,6 +40,8 @@ from isr_rag.scorers.transformers import TransformersScorer
 from tests.scorers.remote.conftest import request_about
 
 pytestmark = pytest.mark.model
+
+MODELS = Path(__file__).parents[3] / "docs/guide/models.md"
 
 QUANTISED = 0.5
 """Log-odds between llama.cpp and this process: it multiplies 4-bit weights by 8-bit activations, this in float32."""
@@ -127,6 +132,13 @@ def test_llama_cpp_serves_the_gguf_and_agrees_within_its_quantisation(
                 assert not decision.answered and len(decision.q) == 2
         with pytest.raises(ServerError, match="not a decision model"):
             DecisionScorer(url)
+        page: dict[str, Any] = {}
+        exec(MODELS.read_text("utf-8").split("```python\n")[1].split("```")[0], page)  # the page's own `draft`
+        client, question = OpenAI(base_url=url, api_key="-"), "Which river flows through Paris?"
+        name = client.models.list().data[0].id
+        assert "Seine" in page["draft"](
+            client, name, question, ["Lyon lies on the Rhône.", "The Seine flows through Paris."]
+        )
 
 
 def test_llama_cpp_serves_a_decision_model(gguf: Path, requests: list[ScoreRequest], tmp_path: Path) -> None:
