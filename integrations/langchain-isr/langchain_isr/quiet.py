@@ -132,13 +132,16 @@ def let_go(error: BaseException) -> None:
     """Let go of tasks beside the one that raised this: asyncio logs what a task says that failed and that nobody asks.
 
     Those that have failed are dropped here, where `drafting` leaves out what is logged; those that go on are asked
-    when they end, as is any other task that began meanwhile.
+    when they end. Before Python 3.12 a task does not say who began it: any that began meanwhile is asked.
     """
     came = [error]
     for one in came:
         clear_frames(one.__traceback__)
         came += [other for other in (one.__cause__, one.__context__) if other is not None and other not in came]
     for task in _tasks() - _before.get():
+        context = getattr(task, "get_context", None)
+        if context is not None and _before not in context():
+            continue  # no draft began it
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 

@@ -12,7 +12,7 @@ import traceback
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import nullcontext
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -85,6 +85,7 @@ from langchain_isr import (
     ISRRetriever,
     create_isr_graph,
     isr_node,
+    quiet,
 )
 from langchain_isr.agent_turn import _names
 from langchain_isr.common import gathered
@@ -534,6 +535,24 @@ def test_what_asyncio_logs_of_a_branch_that_fails_beside_another_does_not_quote_
     asyncio.run(run())
     gc.collect()
     assert clean(caplog.text, [vars(record) for record in caplog.records])
+
+
+def test_tasks_that_no_draft_began_are_left_to_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from Python 3.12 on, where a task says in which context it runs."""
+    asked: list[Any] = []
+
+    class Task:
+        def __init__(self, context: Context) -> None:
+            self.get_context = lambda: context
+
+        def add_done_callback(self, _: Any) -> None:
+            asked.append(self)
+
+    with quiet.quietly():
+        begun, other = Task(copy_context()), Task(Context())
+        monkeypatch.setattr(quiet, "_tasks", lambda: frozenset({begun, other}))
+        quiet.let_go(ValueError())
+    assert asked == [begun]
 
 
 @pytest.mark.parametrize("called", ["by the chain", "in a function"])
