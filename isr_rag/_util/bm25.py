@@ -19,8 +19,12 @@ class Bm25:
     def __init__(self, texts: Iterable[str], queries: Sequence[str] | None = None) -> None:
         left, corpus = iter(texts), list[list[str]]()
         asked = None if queries is None else {word: word for query in tokens(queries) for word in query}
+        alike: dict[tuple[str, ...], list[str]] = {}  # of the words of a few queries many texts have the same
         while found := tokens(list(islice(left, 1000))):
-            corpus += found if asked is None else [[asked.get(word, _OTHER) for word in words] for words in found]
+            if asked is not None:
+                told = ([asked.get(word, _OTHER) for word in words] for words in found)
+                found = [alike.setdefault(tuple(row), row) for row in told]
+            corpus += found
         self._size = len(corpus)
         self._vocabulary = set(chain.from_iterable(corpus)) - {_OTHER}
         if self._vocabulary:

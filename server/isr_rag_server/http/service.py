@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any, TypeVar, cast
 
 from isr_rag import __version__
@@ -23,8 +24,10 @@ from isr_rag_server.http.metrics import Metrics
 from isr_rag_server.http.problems import Problem
 from isr_rag_server.http.settings import Settings
 
-_SLICE = 16
-"""Questions of a request that are answered together, at most."""
+_SLICE = 4, 16
+"""Questions of a request that are answered together: at first, and at most."""
+_QUICK, _SLOW = 0.5, 1.0
+"""Seconds that such a slice takes: after quicker ones the next is twice as long, after slower ones half."""
 _SLICE_SIZE = 2**20
 """Characters of their evidence: a thread that works on when a request's time is over has no more left to prepare."""
 _READ_AHEAD = 2**14
@@ -301,13 +304,20 @@ def _evidence_size(item: Item) -> int:
 
 
 def _slices(values: Sequence[Value], size_of: Callable[[Value], int], most: int) -> Iterator[list[Value]]:
-    """The values in turns, between which a request can be given up and others have theirs with the model."""
+    """The values in turns, between which a request can be given up and others have theirs with the model.
+
+    Turns grow while they are quick and shrink while they are slow: a model works on after a request's time is over
+    until the turn is done.
+    """
     part: list[Value] = []
-    size = 0
+    size, (count, longest) = 0, _SLICE
     for value in values:
         size += size_of(value)
-        if part and (len(part) == _SLICE or size > most):
+        if part and (len(part) >= count or size > most):
+            begun = perf_counter()
             yield part
+            took = perf_counter() - begun
+            count = min(2 * count, longest) if took < _QUICK else max(count // 2, 1) if took > _SLOW else count
             part, size = [], size_of(value)
         part.append(value)
     if part:
