@@ -14,7 +14,7 @@ _OTHER = " "  # stands for all words that no query has
 
 
 class Bm25:
-    """An index over one text or more, and for `queries` alone where they are given: other words take no memory then."""
+    """An index over one text or more; where `queries` are given, of the words of these alone: others score zero."""
 
     def __init__(self, texts: Iterable[str], queries: Sequence[str] | None = None) -> None:
         left, corpus = iter(texts), list[list[str]]()

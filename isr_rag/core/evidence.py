@@ -266,8 +266,12 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 def _joined(sentences: list[str], kept: list[int]) -> str:
-    follow = zip([kept[0] - 1, *kept], kept, strict=False)
-    return " ".join(sentences[s] if s == before + 1 else f"… {sentences[s]}" for before, s in follow)
+    parts: list[str] = []
+    for position, s in enumerate(kept):
+        if position and s != kept[position - 1] + 1:
+            parts.append("…")
+        parts.append(sentences[s])
+    return " ".join(parts)
 
 
 def nearest(query: str, claim: str | None, chunks: Sequence[Chunk], places: Sequence[int]) -> Nearest | None:
