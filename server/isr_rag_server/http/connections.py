@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import h11
@@ -29,6 +29,8 @@ RESERVE = 64
 _READ = 16 * 1024
 """Bytes that are read from a connection at a time, after which it is the turn of the others."""
 _PIECES = 1000
+_LINES = 256
+"""Lines of a request's header: parsing one costs as much as parsing hundreds of bytes."""
 _OF_A_PIECE = 64
 """Bytes that the chunks of a body (HTTP's, not evidence) have at least on average, once there are many: parsing one
 costs as much as parsing thousands of bytes."""
@@ -38,6 +40,17 @@ costs as much as parsing thousands of bytes."""
 # return inside an extension of a chunk.
 _readers.header_field_re = re.compile(_readers.header_field_re.pattern.replace(rb"[ \t]*", rb"[ \t]*+"))
 _readers.chunk_header_re = re.compile(_readers.chunk_header_re.pattern.replace(rb";.*", rb";[^\r\n]*+"))
+_h11: Any = _readers
+_fields_of: Callable[[list[bytes]], Iterable[tuple[bytes, bytes]]] = _h11._decode_header_lines
+
+
+def _fields_of_few(lines: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
+    if len(lines) > _LINES:
+        raise h11.LocalProtocolError(f"more than {_LINES} lines of header")
+    return _fields_of(lines)
+
+
+_h11._decode_header_lines = _fields_of_few
 
 
 class Connections:

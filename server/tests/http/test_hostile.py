@@ -392,6 +392,18 @@ def test_blanks_take_no_time(server: Server, sent: bytes) -> None:
     assert server.seconds - before < 0.4
 
 
+def test_thousands_of_header_lines_take_no_time(server: Server) -> None:
+    before = server.seconds
+    for _ in range(40):
+        with server.open() as made:
+            made.sendall(HEAD + b"a:\r\n" * 3_900 + b"\r\n")
+            assert answer_of(made)[0] == 400
+    assert server.seconds - before < 0.2
+    with server.open() as made:
+        made.sendall(HEAD + b"Connection: close\r\n" + b"a:\r\n" * 200 + b"\r\n")
+        assert answer_of(made)[0] == 200
+
+
 # ---- pages of other origins ----------------------------------------------------------------------------------------
 
 FOREIGN = [
