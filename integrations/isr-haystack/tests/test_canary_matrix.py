@@ -607,6 +607,10 @@ class Offering(MockChatGenerator):
         {"tools": [{"type": "web_search"}]},
         {"generation_kwargs": {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}},
         {"generation_kwargs": {"web_search_options": {}}},
+        {"generation_kwargs": {"connectors": [{"id": "web-search"}]}},
+        {"generation_kwargs": {"extra_body": {"search_parameters": {"mode": "auto"}}}},
+        {"generation_kwargs": {"extra_body": {"tools": [{"type": "web_search"}]}}},
+        {"generation_kwargs": {"extra_body": {"data_sources": [{"type": "azure_search"}]}}},
     ],
 )
 def test_where_a_provider_may_have_searched_nothing_passes_unjudged(offered: dict[str, Any]) -> None:
@@ -619,7 +623,28 @@ def test_where_a_provider_may_have_searched_nothing_passes_unjudged(offered: dic
     assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
     function = {"type": "function", "name": "add"}
     plain: list[dict[str, Any]] = [{}, {"tools": [function]}, {"generation_kwargs": {"tools": [function], "top_p": 1}}]
+    plain += [{"generation_kwargs": {"extra_body": {"tools": [function], "min_p": 0.1}}}]
     assert all("answered" in ask(harmless) for harmless in plain)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"citations": ["https://example.org"]},
+        {"annotations": [{"type": "url_citation", "url": "https://example.org"}]},
+        {"grounding_metadata": {"web_search_queries": ["rivers"], "grounding_chunks": []}},
+        {"usage": {"server_tool_use": {"web_search_requests": 1}}},
+    ],
+)
+def test_a_reply_whose_metadata_tell_of_a_search_does_not_pass_unjudged(meta: dict[str, Any]) -> None:
+    def ask(**meta: Any) -> dict[str, Any]:
+        drafting = agent(reply(TextContent(SECRET), **meta))
+        return ISRChatGenerator(drafting, core(), without_evidence="pass").run([ChatMessage.from_user("?")], QUESTION)
+
+    found = ask(**meta)
+    assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
+    nothing = {"web_search_requests": 0}
+    assert "answered" in ask(citations=[], grounding_metadata=None, usage={"server_tool_use": nothing}, model="search")
 
 
 def test_a_search_that_found_nothing_was_a_search() -> None:

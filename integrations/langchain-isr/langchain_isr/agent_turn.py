@@ -63,6 +63,8 @@ _OF_THE_PROVIDER = re.compile(
     r"(?!(?:invalid_|custom_)?tool_call|tool_use|function_call)\w*(?:search|tool|_call|_result)\w*"
 )
 """Types of what a message holds of searches that a provider made; calls of the agent's own tools are none."""
+_FOUND = re.compile(r"(?i)\w*(?:search|citation|grounding)\w*|annotations|built_in_tool_calls|executed_tools")
+"""Names under which a provider adds to a message that it searched, or what it found."""
 
 _MALFORMED = 3
 """Attempts at structured output before the agent abstains."""
@@ -320,14 +322,25 @@ def _can_search(request: ModelRequest[Any]) -> bool:
 
 
 def _searched(response: ModelResponse[Any]) -> bool:
-    """Whether the provider called tools of its own, such as a search of the web, or cites what it found."""
+    """Whether the provider called tools of its own, such as a search of the web, or says or cites what it found."""
     said = [message for message in response.result if isinstance(message, AIMessage)]
     blocks = [cast(dict[str, Any], block) for message in said for block in message.content_blocks]
     kinds = [str(block["type"]) for block in blocks]
     held = [block.get("value") for block in blocks if block["type"] == "non_standard"]
     held += [note for block in blocks for note in block.get("annotations") or []]
     kinds += [str(one.get("type")) for one in held if isinstance(one, dict)]
-    return any(_OF_THE_PROVIDER.fullmatch(kind) for kind in kinds)
+    added = [given for message in said for given in (message.additional_kwargs, message.response_metadata)]
+    return any(_OF_THE_PROVIDER.fullmatch(kind) for kind in kinds) or _tells_of_search(added)
+
+
+def _tells_of_search(added: Any, named: bool = False) -> bool:
+    """Whether what a provider adds to a message tells of a search; an empty list and a count of none do not."""
+    if isinstance(added, dict):
+        kind = named or bool(_OF_THE_PROVIDER.fullmatch(str(added.get("type"))))
+        return any(_tells_of_search(one, kind or bool(_FOUND.fullmatch(str(name)))) for name, one in added.items())
+    if isinstance(added, (list, tuple)):
+        return any(_tells_of_search(one, named) for one in added)
+    return named and bool(added)
 
 
 def _text(response: ModelResponse[Any]) -> str:

@@ -85,6 +85,10 @@ class Found(BaseModel):
     type: str
 
 
+class Whole(BaseModel, extra="allow"):
+    """A reply as a provider's own library reads it, with what that does not know."""
+
+
 class Deltas(Event):
     delta: str
 
@@ -768,7 +772,11 @@ def test_a_search_of_the_provider_counts_as_one(found: dict[str, Any]) -> None:
     [
         {"content": [{"type": "web_search_tool_result", "tool_use_id": "s", "content": []}]},
         {"content": [Found(type="server_tool_use")]},
+        {"content": [Whole.model_validate({"citations": ["https://example.org"]})]},
         {"grounding_metadata": {"web_search_queries": ["rivers"]}},
+        {"candidates": [{"groundingMetadata": {"webSearchQueries": ["rivers"]}}]},
+        {"choices": [{"message": {"executed_tools": [{"name": "browser"}]}}]},
+        {"usage": {"server_tool_use": {"web_search_requests": 1}}},
     ],
 )
 def test_a_search_that_only_the_raw_reply_holds_counts_as_one(raw: dict[str, Any]) -> None:
@@ -782,7 +790,7 @@ def test_an_answer_that_cites_is_judged() -> None:
 
 
 def test_a_search_that_a_provider_only_offers_is_none() -> None:
-    nothing = {"annotations": [], "built_in_tool_calls": [], "refusal": "no"}
+    nothing = {"annotations": [], "built_in_tool_calls": [], "refusal": "no", "usage": {"web_search_requests": 0}}
     offered = {"tools": [{"type": "web_search"}], "output": [{"type": "message", "annotations": None}]}
     called: dict[str, Any] = {"choices": [{"message": {"tool_calls": [{"type": "function"}]}}]}
     called["whole"] = called  # objects may hold themselves

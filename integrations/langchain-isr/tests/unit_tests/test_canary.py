@@ -1401,6 +1401,38 @@ def test_a_search_of_the_provider_counts_as_one(how: str) -> None:
         assert clean(agent.invoke(SAID, config)["messages"][-1])
 
 
+ADDED: dict[str, Any] = {
+    "citations": {"additional_kwargs": {"citations": ["https://example.org"]}},
+    "results": {"additional_kwargs": {"search_results": [{"url": "https://example.org"}]}},
+    "annotations": {"additional_kwargs": {"annotations": [{"type": "url_citation"}]}},
+    "tools that were run": {"additional_kwargs": {"executed_tools": [{"name": "browser", "output": "x"}]}},
+    "a call of a tool of its own": {"additional_kwargs": {"tool_outputs": [{"type": "web_search_call", "id": "w"}]}},
+    "what it asked": {
+        "response_metadata": {"grounding_metadata": {"web_search_queries": ["x"], "grounding_chunks": []}}
+    },
+    "a count": {"response_metadata": {"usage": {"server_tool_use": {"web_search_requests": 1}}}},
+}
+
+
+@pytest.mark.parametrize("how", sorted(ADDED))
+def test_a_search_that_only_the_metadata_of_a_reply_tells_of_counts_as_one(how: str) -> None:
+    gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
+    replies = iter([AIMessage(SECRET, **ADDED[how]), *[SECRET] * 9])
+    agent = an_agent(lambda messages: next(replies), gated, checkpointer=InMemorySaver())
+    config = Watch().config()
+    for _ in range(2):  # in a later turn too
+        assert clean(agent.invoke(SAID, config)["messages"][-1])
+
+
+def test_metadata_of_a_reply_that_searched_for_nothing_tell_of_no_search() -> None:
+    usage = {"server_tool_use": {"web_search_requests": 0}, "input_tokens": 3}
+    told: Any = {"grounding_metadata": {"web_search_queries": []}, "usage": usage, "finish_reason": "search"}
+    more: Any = {"annotations": [], "citations": None, "tool_calls": [{"type": "function"}], "refusal": "No."}
+    said = AIMessage("Hello!", additional_kwargs=more, response_metadata=told)
+    gated = ISRMiddleware(gate(), tools=["search"], without_evidence="pass")
+    assert an_agent(lambda messages: said, gated).invoke(SAID)["messages"][-1].text == "Hello!"
+
+
 def test_what_a_model_thinks_is_no_search() -> None:
     thought: Any = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "refusal", "refusal": "No."}]
     thought += [

@@ -53,8 +53,8 @@ _OF_THE_PROVIDER = re.compile(
     r"(?!(?:invalid_|custom_)?tool_call|tool_use|function_call)\w*(?:search|tool|_call|_result)\w*"
 )
 """Types of what a reply holds of searches that a provider made; calls of the agent's own tools are none."""
-_FOUND = ("annotations", "built_in_tool_calls", "citations", "grounding_metadata", "search_results")
-"""Where a reply holds them, or what they found, by other names."""
+_FOUND = re.compile(r"(?i)\w*(?:search|citation|grounding)\w*|annotations|built_in_tool_calls|executed_tools")
+"""Names under which a reply holds them, or what they found."""
 
 
 class GatedAgent:
@@ -265,9 +265,10 @@ def _searched(event: object) -> bool:
         if isinstance(one, (list, tuple)):
             held += one
         elif isinstance(one, (dict, BaseModel)):
-            named: dict[str, Any] = one if isinstance(one, dict) else vars(one)
+            named: dict[str, Any] = one if isinstance(one, dict) else {**vars(one), **(one.model_extra or {})}
             kinds = str(named.get("type")), str(named.get("block_type"))
-            if any(map(_OF_THE_PROVIDER.fullmatch, kinds)) or any(named.get(name) for name in _FOUND):
+            found = [own for name, own in named.items() if _FOUND.fullmatch(str(name))]
+            if any(map(_OF_THE_PROVIDER.fullmatch, kinds)) or any(found):
                 return True
             held += [own for name, own in named.items() if name not in ("tools", "tool_choice")]  # offered, not called
     return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 from collections.abc import Iterator
 from typing import Any, Literal, cast
 
@@ -24,6 +25,11 @@ from isr_rag.gate.adapters import asked, drafting
 WithoutEvidence = Literal["pass", "abstain"]
 UNSOUGHT = {"unjudged": "no evidence was sought"}
 """`meta["isr"]` of a reply that went on unjudged."""
+
+_OFFERED = re.compile("search|connectors|data_sources|grounding|mcp_servers|plugins")
+"""Names of settings by which the model's provider is told to search."""
+_FOUND = re.compile(r"(?i)\w*(?:search|citation|grounding)\w*|annotations|executed_tools")
+"""Names under which the metadata of a reply hold a search, or what it found."""
 
 
 @component
@@ -62,7 +68,8 @@ class ISRChatGenerator(Gating):
                 was given no documents: `"abstain"`, or `"pass"` to send it on unjudged, with `meta["isr"]` `UNSOUGHT`,
                 where `messages` show that nothing was sought before: no call of a tool or its result, and no earlier
                 turn but those whose replies carry that mark. Where its generator offers tools that the model's provider
-                runs (a search of the web), every reply is judged, since replies do not say whether one was called.
+                runs (a search of the web), every reply is judged, since not every one says whether one was called; and
+                so is a reply whose metadata say that one was.
 
         Raises:
             ConfigurationError: as for `ISRDraftGate`; for a generator that streams by itself, or an agent that may end
@@ -187,9 +194,11 @@ class ISRChatGenerator(Gating):
         unsought = unsought and not _calls_tools(drafted.get("messages") or [])  # a rejected call is not counted
         if self.without_evidence == "abstain" or not unsought or not _nothing_sought(messages):
             return None
-        if any(map(_offers_search, _parts(self.chat_generator, set()))):
-            return None
         replies = _replies(drafted)
+        said = [message for message in drafted.get("messages") or () if message.is_from(ChatRole.ASSISTANT)]
+        told = [message.meta for message in (*said, *replies)]
+        if _tells_of_search(told) or any(map(_offers_search, _parts(self.chat_generator, set()))):
+            return None
         return {"answered": [anew(text_of(replies), replies[0], **{KEY: UNSOUGHT})], "documents": []}
 
     def to_dict(self) -> dict[str, Any]:
@@ -248,13 +257,23 @@ def _parts(drafts: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _offers_search(part: Any) -> bool:
-    """Whether a generator offers a tool that the model's provider runs: no reply of it says whether it was called."""
+    """Whether a generator offers a tool that the model's provider runs: not every reply says whether it was called."""
     settings = getattr(part, "generation_kwargs", None)
-    given = settings if isinstance(settings, dict) else {}
+    given = [settings] if isinstance(settings, dict) else []
+    given += [one["extra_body"] for one in given if isinstance(one.get("extra_body"), dict)]
     plain = [tool for tool in _tools(getattr(part, "tools", None)) if isinstance(tool, dict)]
-    offered = [*plain, *_tools(given.get("tools"))]
+    offered = [*plain, *(tool for one in given for tool in _tools(one.get("tools")))]
     functions = [tool for tool in offered if isinstance(tool, dict) and tool.get("type") == "function"]
-    return len(functions) < len(offered) or any("search" in name for name in given)
+    return len(functions) < len(offered) or any(_OFFERED.search(str(name)) for one in given for name in one)
+
+
+def _tells_of_search(meta: Any, named: bool = False) -> bool:
+    """Whether the metadata of a reply tell of a search; an empty list and a count of none do not."""
+    if isinstance(meta, dict):
+        return any(_tells_of_search(one, named or bool(_FOUND.fullmatch(str(name)))) for name, one in meta.items())
+    if isinstance(meta, (list, tuple)):
+        return any(_tells_of_search(one, named) for one in meta)
+    return named and bool(meta)
 
 
 def _tools(given: Any) -> list[Any]:
