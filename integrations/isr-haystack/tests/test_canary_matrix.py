@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import json
 import logging
@@ -372,6 +373,45 @@ def test_what_haystack_logs_of_a_draft_does_not_quote_it(path: str, caplog: pyte
         assert "may quote a draft" in seen.logs
     logging.getLogger("haystack").warning("said of something else")
     assert "said of something else" in caplog.text
+
+
+@component
+class _Racing:
+    """Asks two models at once, and waits for the first."""
+
+    def __init__(self, wait: float, fails: bool) -> None:
+        self.wait, self.fails = wait, fails
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(self, messages: list[ChatMessage]) -> dict[str, Any]:
+        raise AssertionError("it is awaited")
+
+    @component.output_types(replies=list[ChatMessage])
+    async def run_async(self, messages: list[ChatMessage]) -> dict[str, Any]:
+        slower = asyncio.ensure_future(self.fail())
+        await asyncio.sleep(0.01)
+        if self.fails and slower:
+            raise ValueError(SECRET)
+        return {"replies": [reply(TextContent(SECRET))]}
+
+    async def fail(self) -> None:
+        await asyncio.sleep(self.wait)
+        raise ValueError(SECRET)
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.05])
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_asyncio_logs_of_a_task_of_a_draft_does_not_quote_it(
+    fails: bool, wait: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        with pytest.raises(PipelineRuntimeError, match="may quote") if fails else contextlib.nullcontext():
+            await whole(_Racing(wait, fails)).run_async(DATA)
+        await asyncio.sleep(0.1)
+
+    asyncio.run(run())
+    gc.collect()
+    assert not holds_canary([caplog.text, [vars(record) for record in caplog.records]])
 
 
 @pytest.mark.parametrize("ending", ["cancel", "time out"])

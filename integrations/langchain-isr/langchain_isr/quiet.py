@@ -124,17 +124,18 @@ def quietly() -> Generator[None, None, None]:
             except BaseException as error:  # cancelled drafts too
                 let_go(error)
                 raise
+            let_go()
     finally:
         _before.reset(token)
 
 
-def let_go(error: BaseException) -> None:
-    """Let go of tasks beside the one that raised this: asyncio logs what a task says that failed and that nobody asks.
+def let_go(error: BaseException | None = None) -> None:
+    """Let go of the tasks of a draft, which may have failed: asyncio logs what a task says that nobody asks.
 
     Those that have failed are dropped here, where `drafting` leaves out what is logged; those that go on are asked
     when they end. Before Python 3.12 a task does not say who began it: any that began meanwhile is asked.
     """
-    came = [error]
+    came = [] if error is None else [error]
     for one in came:
         clear_frames(one.__traceback__)
         came += [other for other in (one.__cause__, one.__context__) if other is not None and other not in came]

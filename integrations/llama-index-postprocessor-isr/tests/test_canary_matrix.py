@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +397,45 @@ def test_what_llama_index_logs_of_a_draft_does_not_quote_it(run: str, caplog: py
         logging.getLogger("llama_index.core").warning("said of something else")
     assert not holds_canary(caplog.text, [repr(vars(record)) for record in caplog.records])
     assert "may quote a draft" in caplog.text and "said of something else" in caplog.text
+
+
+class Racing(CustomQueryEngine):
+    """Asks two models at once, and waits for the first."""
+
+    first: Callable[[], Any]
+    wait: float
+
+    def custom_query(self, query_str: str) -> Any:
+        raise AssertionError("it is awaited")
+
+    async def acustom_query(self, query_str: str) -> Any:
+        async def fails() -> None:
+            await asyncio.sleep(self.wait)
+            raise ValueError(SECRET)
+
+        slower = asyncio.ensure_future(fails())
+        await asyncio.sleep(0.01)
+        return self.first() if slower else None
+
+
+def failing() -> Any:
+    raise ValueError(SECRET)
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.05])
+@pytest.mark.parametrize("first", [lambda: response(SECRET), failing])
+def test_what_asyncio_logs_of_a_task_of_a_draft_does_not_quote_it(
+    first: Callable[[], Any], wait: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        engine = ISRQueryEngine(Racing(first=first, wait=wait), gate=fixed(judge), place="after", message=MESSAGE)
+        with pytest.raises(ValueError, match="may quote") if first is failing else nullcontext():
+            assert str(await engine.aquery(QUESTION)) == MESSAGE
+        await asyncio.sleep(0.1)
+
+    asyncio.run(run())
+    gc.collect()
+    assert not holds_canary(caplog.text, [repr(vars(record)) for record in caplog.records])
 
 
 def test_what_a_talkative_agent_logs_does_not_quote_its_draft(caplog: pytest.LogCaptureFixture) -> None:

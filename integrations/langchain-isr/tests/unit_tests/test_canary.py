@@ -537,6 +537,33 @@ def test_what_asyncio_logs_of_a_branch_that_fails_beside_another_does_not_quote_
     assert clean(caplog.text, [vars(record) for record in caplog.records])
 
 
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_what_asyncio_logs_of_a_task_that_fails_after_the_draft_is_made_does_not_quote_it(
+    host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    slower: list[Any] = []
+
+    async def late() -> str:
+        await asyncio.sleep(0.05)
+        raise ValueError(SECRET)
+
+    async def draft(state: Any) -> str:
+        """As where the first of two models counts."""
+        slower.append(asyncio.ensure_future(late()))
+        await asyncio.sleep(0)
+        return SECRET
+
+    async def run() -> None:
+        host_of = HOSTS[host](Watch(), RunnableLambda(str, afunc=draft), FATES["abstains"])
+        assert clean(await host_of.ainvoke(ASKED, Watch().config()))
+        await asyncio.sleep(0.1)
+        assert slower.pop().done()
+
+    asyncio.run(run())
+    gc.collect()
+    assert clean(caplog.text, [vars(record) for record in caplog.records])
+
+
 def test_tasks_that_no_draft_began_are_left_to_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
     """As from Python 3.12 on, where a task says in which context it runs."""
     asked: list[Any] = []
@@ -551,7 +578,6 @@ def test_tasks_that_no_draft_began_are_left_to_asyncio(monkeypatch: pytest.Monke
     with quiet.quietly():
         begun, other = Task(copy_context()), Task(Context())
         monkeypatch.setattr(quiet, "_tasks", lambda: frozenset({begun, other}))
-        quiet.let_go(ValueError())
     assert asked == [begun]
 
 

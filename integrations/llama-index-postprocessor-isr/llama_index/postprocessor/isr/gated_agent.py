@@ -17,9 +17,9 @@ from pydantic import BaseModel
 from isr_rag import ISRGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.gate.acquisition import abstain
-from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, stands_alone
+from isr_rag.gate.adapters import MESSAGE, gate_for, stands_alone
 from llama_index.postprocessor.isr.agent import QUESTION, kept_nodes
-from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, decided
+from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, decided, quietly
 
 WithoutEvidence = Literal["pass", "abstain"]
 Condense: TypeAlias = Callable[[Sequence[ChatMessage]], Awaitable[str]]
@@ -175,7 +175,7 @@ class GatedAgent:
             await private.store.set("state", copy.deepcopy(state))
         question = await self._question(user_msg, history)
         await private.store.set(QUESTION, question)
-        with drafting("llama_index", "workflows"):
+        with quietly():
             draft, called = await self._drafted(private, ctx, user_msg, {**settings, "memory": copied})
         nodes = await kept_nodes(private)
         if nodes is None and not (called or sought) and self._without_evidence == "pass":
@@ -207,7 +207,7 @@ class GatedAgent:
         if not history:
             return user_msg
         said = [*history, ChatMessage(role=MessageRole.USER, content=user_msg)]
-        with drafting("llama_index", "workflows"):
+        with quietly():
             if self._condense is not None:
                 return (await self._condense(said)).strip() or user_msg
             wanted = ChatMessage(role=MessageRole.USER, content=CONDENSE)

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import MESSAGE, drafting, gate_for, numbered, stands_alone, unquoted
+from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, stands_alone, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
     EngineRounds,
@@ -40,6 +40,7 @@ from llama_index.postprocessor.isr.evidence import (
     copied,
     gather,
     originals,
+    quietly,
 )
 from llama_index.postprocessor.isr.gate import warn_unless_last
 
@@ -142,7 +143,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return self._abstain(found, StreamingResponse if self._streams() else Response)
         if self._place == "before" and not self._audit:
             return _attach(self._engine.synthesize(query_bundle, found.nodes), found)
-        with drafting("llama_index", "workflows"):
+        with quietly():
             response = self._engine.synthesize(query_bundle, copied(found.nodes))
             draft = _read(response)
         read = originals(draft.source_nodes, found.nodes) or found.nodes
@@ -162,7 +163,7 @@ class ISRQueryEngine(BaseQueryEngine):
                 nothing = gather(self._gate, _given(found_first), question=question)
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
             first = found_first
-        with drafting("llama_index", "workflows"):
+        with quietly():
             response = (
                 self._engine.synthesize(query_bundle, copied(first)) if first else self._engine.query(query_bundle)
             )
@@ -195,7 +196,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return self._abstain(found, AsyncStreamingResponse if self._streams() else Response)
         if self._place == "before" and not self._audit:
             return _attach(await self._engine.asynthesize(query_bundle, found.nodes), found)
-        with drafting("llama_index", "workflows"):
+        with quietly():
             response = await self._engine.asynthesize(query_bundle, copied(found.nodes))
             draft = await _aread(response)
         read = originals(draft.source_nodes, found.nodes) or found.nodes
@@ -215,7 +216,7 @@ class ISRQueryEngine(BaseQueryEngine):
                 nothing = await agather(self._gate, _agiven(found_first), question=question)
                 return self._abstain(nothing, AsyncStreamingResponse if self._streams() else Response)
             first = found_first
-        with drafting("llama_index", "workflows"):
+        with quietly():
             if first:
                 response = await self._engine.asynthesize(query_bundle, copied(first))
             else:
