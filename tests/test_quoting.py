@@ -41,6 +41,17 @@ def groups(case: Any) -> float:
     raise ExceptionGroup("several", [ValueError(DRAFT)])
 
 
+class Final(Exception):
+    """A type that no other derives from."""
+
+    def __init_subclass__(cls) -> None:
+        raise RuntimeError("it is final")
+
+
+def is_final(case: Any) -> float:
+    raise Final(DRAFT)
+
+
 def notes(case: Any) -> float:
     error = ValueError("what?")
     error.add_note(DRAFT)
@@ -86,6 +97,7 @@ WAYS: list[Callable[[Any], float]] = [
     says_it_in_other_letters,
     compiles,
     groups,
+    is_final,
     notes,
     handles,
     holds,
@@ -173,7 +185,7 @@ def test_an_error_while_a_draft_is_made(way: Callable[[Any], float]) -> None:
     with pytest.raises(Exception) as raised:  # each its own
         way(None)
     error = unread(raised.value)
-    assert clean(error) and isinstance(error, type(raised.value) if way is not groups else InvalidInputError)
+    assert clean(error) and isinstance(error, InvalidInputError if way in (groups, is_final) else type(raised.value))
 
 
 def stops(kind: type[BaseException]) -> None:

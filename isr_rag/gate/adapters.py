@@ -241,7 +241,7 @@ def _silent(error: Exception) -> Exception:
         return failed
     try:
         return kind.__new__(type(kind.__name__, (kind,), own))
-    except TypeError:  # a type that cannot be made, or derived from
+    except Exception:  # of a type that cannot be made, or derived from
         return failed
 
 
