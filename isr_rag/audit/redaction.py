@@ -24,7 +24,7 @@ _BULLET = re.compile(r"(?:[-*+>#]|\d{1,9}[.)]|\s)*")
 _UNDERLINED = re.compile(r"[*_ \t]*\r?\n[> \t]*=+[ \t]*$", re.MULTILINE)
 _ALONE = re.compile(r"[ \t]*(?:\r?\n[> \t]*(?:[-*+\r\n]|\d{1,9}[.)]|\Z)|\Z)")  # what follows a line that is a heading
 _ORPHAN = re.compile(r"[> \t]*(?:>|=+|-+)")  # a line that nothing is left above
-_STATED = re.compile(r"(?:.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
+_STATED = re.compile(r"(?:.*\]\((?:[^()]|\([^()]*\))*\)(?=[.!?。…\s*_\"'”’)]*\Z)|.*[^.!?。…\s*_\"'”’)])?", re.DOTALL)
 _AUXILIARY = r"(?:is|are|was|were|has|have|had|do|does|did(?: so)?|can|could|will|would|should|must|may|might)"
 _BACK = re.compile(english("refers_back", auxiliary=_AUXILIARY), re.IGNORECASE)
 """What begins so refers to what is said before."""

@@ -179,6 +179,14 @@ def test_citations_are_added_where_none_is_right() -> None:
     )
 
 
+@pytest.mark.parametrize("link", ["[Paris](https://example.org/p)", '[Paris](<a b> "Paris")', "![Paris](a_(b).png)"])
+@pytest.mark.parametrize("stop", [".", "", "!**"])
+def test_a_citation_is_added_behind_a_link_and_not_inside_it(link: str, stop: str) -> None:
+    bold = "**" if "*" in stop else ""
+    found = audit(f"{bold}The Seine flows through {link}{stop}")
+    assert found.releasable(0.3, cite=True).text.endswith(f"{link} [1]{stop}")
+
+
 def test_an_answer_that_holds_goes_out_as_it_is() -> None:
     answer = "Sure!\n\nThe Seine is 777 kilometres long.\r\n\r\n* The Rhine flows through Basel.  \n"
     found = audit(answer, h_star=0.1)
