@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import traceback
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -221,7 +222,19 @@ def test_a_thread_that_begins_while_a_draft_is_made_logs_no_words_of_it(caplog: 
         with ThreadPoolExecutor(1) as later:
             later.submit(logger.warning, "begun after").result()
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["begun before", "left out, since it may quote a draft", "said of something else", "begun after"]
+    assert said == ["begun before", "left out: it may quote a draft", "said of something else", "begun after"]
+
+
+def test_a_warning_while_a_draft_is_made_says_nothing_of_it() -> None:
+    """As pydantic's do about an object that is not of its declared type, with the object."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with drafting():
+                warnings.warn(DRAFT, stacklevel=1)
+        warnings.warn("said of something else", stacklevel=1)
+    said = [str(one.message) for one in seen]
+    assert said == ["left out: it may quote a draft"] * 2 + ["said of something else"]
 
 
 def test_a_cancellation_is_still_known_to_who_cancelled() -> None:

@@ -7,15 +7,16 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Generator
+import warnings
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache
-from typing import Literal, NoReturn
+from functools import lru_cache, partial
+from typing import Any, Literal, NoReturn
 
 from isr_rag.core.decision import Decision, Reason
-from isr_rag.core.evidence import Chunk, one_line
+from isr_rag.core.evidence import one_line
 from isr_rag.core.settings import OnError, Settings, check_count, check_on_error
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError
 from isr_rag.gate import ISRGate
@@ -54,7 +55,6 @@ _EXPLETIVE = re.compile(
     r"|\b(?:is|are|was|were|has|have|had|can|could|will|would|may|might)\s+there\b|\bthere\s+(?:is|are|was|were)\b"
     r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b"
 )
-_SCOPE = re.compile("Cancelled via cancel scope [0-9a-f]+")
 _drafting: ContextVar[bool] = ContextVar("isr_rag_drafting", default=False)
 _older: list[set[threading.Thread]] = []  # than each draft that is being made
 _loading = threading.Lock()
@@ -190,7 +190,7 @@ def _stopped(error: BaseException) -> BaseException:
     """What stops a task or a program, which is no failure, without what it says and came of."""
     while isinstance(error, BaseExceptionGroup):
         error = next(one for one in error.exceptions if not isinstance(one, Exception))
-    scope = _SCOPE.search(f"{error.args} {error.__context__!r}")  # by which anyio knows its own
+    scope = re.search("Cancelled via cancel scope [0-9a-f]+", f"{error.args} {error.__context__!r}")  # of anyio
     error.__dict__, error.args = {}, (scope[0],) if scope else ()
     if isinstance(error, SystemExit) and isinstance(error.code, str):
         error.code = 1
@@ -199,7 +199,9 @@ def _stopped(error: BaseException) -> BaseException:
 
 @contextmanager
 def drafting(*frameworks: str) -> Generator[None, None, None]:
-    """What is raised while a draft is made is as `unread` says, and what `frameworks` log meanwhile loses its words."""
+    """What is raised while a draft is made is as `unread` says; what `frameworks` log, and warnings, lose the words."""
+    if getattr(warnings.showwarning, "func", None) is not _show:
+        warnings.showwarning = partial(_show, warnings.showwarning)
     for name, logger in [*logging.root.manager.loggerDict.items()]:
         if name.startswith(frameworks) and isinstance(logger, logging.Logger):
             logger.addFilter(_wordless)
@@ -218,9 +220,12 @@ def _wordless(record: logging.LogRecord) -> bool:
     """Let a record pass: while a draft is made, also by a thread begun meanwhile, without what it says of it."""
     if _drafting.get() or any(threading.current_thread() not in older for older in [*_older]):
         place = record.name, record.levelno, record.pathname, record.lineno
-        bare = logging.LogRecord(*place, "left out, since it may quote a draft", (), None, record.funcName)
-        record.__dict__ = vars(bare)
+        record.__dict__ = vars(logging.LogRecord(*place, "left out: it may quote a draft", (), None, record.funcName))
     return True
+
+
+def _show(shown: Callable[..., None], message: Warning | str, *place: Any, **more: Any) -> None:
+    shown("left out: it may quote a draft" if _drafting.get() else message, *place, **more)
 
 
 def _raise_alone(error: BaseException) -> NoReturn:
@@ -243,8 +248,3 @@ def _silent(error: Exception) -> Exception:
         return kind.__new__(type(kind.__name__, (kind,), own))
     except Exception:  # of a type that cannot be made, or derived from
         return failed
-
-
-def numbered(chunks: list[Chunk]) -> list[Chunk]:
-    """Evidence for an audit: a chunk without text keeps its place, because citation markers count it."""
-    return [chunk if one_line(chunk.text) else Chunk("…") for chunk in chunks]

@@ -10,9 +10,9 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from isr_rag import AnswerAudit
-from isr_rag.core.evidence import Chunk
+from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import InvalidInputError
-from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, stands_alone
+from isr_rag.gate.adapters import MESSAGE, gate_for, stands_alone
 from langchain_isr.batched import Judging, StateOrError, checked_state
 from langchain_isr.common import (
     DOCUMENT_PROMPT,
@@ -125,8 +125,8 @@ def _alone(question: Any) -> Any:
 
 
 def audited_evidence(documents: Any, document_prompt: DocumentPrompt = DOCUMENT_PROMPT) -> list[Chunk]:
-    """Documents as evidence of an audit, in their order."""
-    return numbered(chunks_of(documents, document_prompt))
+    """Documents as evidence of an audit, in their order; one without text keeps its place, since markers count it."""
+    return [chunk if one_line(chunk.text) else Chunk("…") for chunk in chunks_of(documents, document_prompt)]
 
 
 def trimmed(answer: object, audit: AnswerAudit, message: str, *, cite: bool) -> object:

@@ -20,8 +20,9 @@ from llama_index.core.schema import QueryBundle
 from pydantic import BaseModel, ValidationError
 
 from isr_rag import AnswerAudit, Decision, ISRGate
+from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import MESSAGE, gate_for, numbered, stands_alone, unquoted
+from isr_rag.gate.adapters import MESSAGE, gate_for, stands_alone, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
     EngineRounds,
@@ -305,8 +306,8 @@ def _sources(nodes: Nodes) -> dict[str, Any]:
 
 
 def _asked(question: str, draft: Response, nodes: Nodes) -> dict[str, Any]:
-    """The arguments of an audit."""
-    evidence = numbered([chunk_of(node) for node in nodes])
+    """The arguments of an audit; a node without text keeps its place in the evidence, since markers count it."""
+    evidence = [chunk if one_line(chunk.text) else Chunk("…") for chunk in map(chunk_of, nodes)]
     return {"answer": draft.response, "question": question if question.strip() else None, "evidence": evidence}
 
 
