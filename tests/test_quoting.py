@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -223,6 +224,21 @@ def test_a_thread_that_begins_while_a_draft_is_made_logs_no_words_of_it(caplog: 
             later.submit(logger.warning, "begun after").result()
     said = [record.getMessage() for record in caplog.records]
     assert said == ["begun before", "left out: it may quote a draft", "said of something else", "begun after"]
+
+
+def test_what_asyncio_tells_of_a_slow_task_in_debug_mode_is_not_what_it_gave(caplog: pytest.LogCaptureFixture) -> None:
+    async def blocking(said: str) -> str:
+        time.sleep(0.11)  # as a model does that is called in a coroutine
+        return said
+
+    async def run() -> None:
+        with drafting("asyncio"):
+            await asyncio.create_task(blocking(DRAFT))
+        await asyncio.create_task(blocking("something else"))
+
+    with caplog.at_level(logging.WARNING, "asyncio"):
+        asyncio.run(run(), debug=True)
+    assert DRAFT not in caplog.text and "may quote a draft" in caplog.text and "something else" in caplog.text
 
 
 def test_a_warning_while_a_draft_is_made_says_nothing_of_it() -> None:

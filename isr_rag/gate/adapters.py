@@ -158,11 +158,10 @@ def unquoted(*drafts: str | None) -> Generator[None, None, None]:
     try:
         yield
     except ISRError as error:
-        came: list[BaseException] = [error]
-        for one in came:
-            inner = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
-            came += [other for other in inner if other is not None and other not in came]
-        if _quotes(" ".join(f"{one} {one.args} {vars(one)}" for one in came), *drafts):
+        led: list[BaseException] = [error]
+        for one in led:
+            led += [e for e in (one.__cause__, one.__context__, *getattr(one, "exceptions", ())) if e and e not in led]
+        if _quotes(" ".join(f"{one} {one.args} {vars(one)}" for one in led), *drafts):
             _raise_alone(_silent(error))
         raise
     except BaseException as error:
@@ -218,7 +217,8 @@ def drafting(*frameworks: str) -> Generator[None, None, None]:
 
 def _wordless(record: logging.LogRecord) -> bool:
     """Let a record pass: while a draft is made, also by a thread begun meanwhile, without what it says of it."""
-    if _drafting.get() or any(threading.current_thread() not in older for older in [*_older]):
+    slow = _older and record.msg == "Executing %s took %.3f seconds"  # asyncio's in debug mode, with what a task gave
+    if slow or _drafting.get() or any(threading.current_thread() not in older for older in [*_older]):
         place = record.name, record.levelno, record.pathname, record.lineno
         record.__dict__ = vars(logging.LogRecord(*place, "left out: it may quote a draft", (), None, record.funcName))
     return True
