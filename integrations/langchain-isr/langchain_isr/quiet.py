@@ -38,6 +38,7 @@ from pydantic import BaseModel
 
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.adapters import drafting, unquoted
+from langchain_isr.common import handed
 
 NO_STREAM = "nostream"
 """The tag by which LangGraph leaves a model out of its message streams."""
@@ -99,14 +100,14 @@ def _alone(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def muted(runtime: Any) -> Any:
-    """LangGraph's runtime with a stream writer that writes nowhere, and a store that can only be read.
+    """LangGraph's runtime with a writer that writes nowhere, a store that can only be read, and a copy of the context.
 
     Nor can what runs stop the graph around it, for a reason that it would say.
     """
     from langchain_isr.read_only import ReadOnlyStore
 
     store = runtime.store if runtime.store is None else ReadOnlyStore(runtime.store)
-    return replace(runtime, stream_writer=_nowhere, store=store, control=None)
+    return replace(runtime, stream_writer=_nowhere, store=store, control=None, **handed({"context": runtime.context}))
 
 
 def _nowhere(_: Any) -> None:

@@ -1708,6 +1708,43 @@ class Profile(BaseModel, extra="allow"):
     notes: list[str] = []
 
 
+@dataclass
+class Surroundings:
+    """The context of a run."""
+
+    notes: dict[str, str]
+
+
+@pytest.mark.parametrize("host", ["a draft", "a graph as a draft", "a middleware"])
+def test_what_a_draft_writes_into_the_context_of_its_run_goes_nowhere(host: str) -> None:
+    def notes(state: Any) -> Any:
+        assert get_runtime(Surroundings).context.notes.setdefault("said", SECRET) in ("Hello!", SECRET)
+        return {"text": SECRET}
+
+    @wrap_model_call
+    def remembers(request: Any, handler: Any) -> Any:
+        request.runtime.context.notes["said"] = SECRET
+        return handler(request)
+
+    context = Surroundings({"user": "a"})
+    if host == "a middleware":
+        both: Any = [ISRMiddleware(gate(FATES["abstains"])), remembers]
+        model = ScriptedModel(reply=speaking(SECRET))
+        agent = create_agent(model, [shelf()], middleware=both, context_schema=Surroundings)
+        seen: Any = agent.invoke(SAID, context=context)
+    else:
+        inside = StateGraph(Inner, context_schema=Surroundings)
+        inside.add_node("write", notes)
+        inside.add_edge(START, "write")
+        draft = inside.compile() if "graph" in host else RunnableLambda(notes)
+        chain = a_chain(Watch(), draft | TEXT, FATES["abstains"])
+        built = StateGraph(Outer, context_schema=Surroundings)
+        built.add_node("gated", lambda state: {"answer": chain.invoke({"question": state["question"]})["answer"]})
+        built.add_edge(START, "gated")
+        seen = built.compile().invoke(ASKED, context=context)
+    assert clean(seen, context) and context.notes == {"user": "a"}
+
+
 def test_what_a_draft_writes_into_objects_of_its_input_goes_nowhere() -> None:
     def writes(state: dict[str, Any]) -> str:
         state["profile"].notes.append(SECRET)
