@@ -87,12 +87,13 @@ def quiet_config(config: RunnableConfig | None = None) -> RunnableConfig:
     elif callbacks is not None:
         quiet["callbacks"] = _tracers(callbacks)
     quiet["configurable"] = _alone(quiet.get("configurable") or {})
+    quiet["metadata"] = handed(quiet.get("metadata") or {})
     return quiet
 
 
 def _alone(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run without what ties it to the graph around it."""
-    own = {k: v for k, v in settings.items() if not k.startswith(_INTERNAL) and k not in _OF_A_CHECKPOINT}
+    own = handed({k: v for k, v in settings.items() if not k.startswith(_INTERNAL) and k not in _OF_A_CHECKPOINT})
     own[_CACHE] = own[_CHECKPOINTER] = None
     if (runtime := settings.get(RUNTIME)) is not None:
         own[RUNTIME] = muted(runtime)

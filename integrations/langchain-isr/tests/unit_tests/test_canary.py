@@ -1745,6 +1745,20 @@ def test_what_a_draft_writes_into_the_context_of_its_run_goes_nowhere(host: str)
     assert clean(seen, context) and context.notes == {"user": "a"}
 
 
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_what_a_draft_writes_into_its_configuration_goes_nowhere(host: str) -> None:
+    def writes(state: Any, config: Any) -> str:
+        assert config["configurable"]["user"]["name"] == "a" and config["metadata"]["note"]["of"] == "b"
+        config["configurable"]["user"]["said"] = config["metadata"]["note"]["said"] = SECRET
+        return SECRET
+
+    watch, own = Watch(), {"user": {"name": "a"}}
+    config = {**watch.config(), "metadata": {"note": {"of": "b"}}}
+    config["configurable"] |= own
+    built = HOSTS[host](watch, RunnableLambda(writes), FATES["abstains"])
+    assert watch.clean(built.invoke(ASKED, config), config) and own["user"] == {"name": "a"}
+
+
 def test_what_a_draft_writes_into_objects_of_its_input_goes_nowhere() -> None:
     def writes(state: dict[str, Any]) -> str:
         state["profile"].notes.append(SECRET)
