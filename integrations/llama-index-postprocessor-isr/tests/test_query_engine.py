@@ -371,6 +371,37 @@ def test_what_a_synthesizer_writes_into_its_nodes_goes_nowhere(place: Any) -> No
     assert [one.node.metadata for one in response.source_nodes] == [found[0].node.metadata] == [{}]
 
 
+@pytest.mark.parametrize("run", ["query", "aquery"])
+@pytest.mark.parametrize("place", ["after", "both", "after, whole"])
+def test_what_an_engine_writes_into_its_question_goes_nowhere(place: str, run: str) -> None:
+    def write(query_bundle: QueryBundle) -> Response:
+        query_bundle.query_str += " red green?"
+        (query_bundle.custom_embedding_strs or []).append("red green")
+        return Response("red green", source_nodes=[node("The Seine flows through Paris.", "a")])
+
+    class Writing(RetrieverQueryEngine):
+        def synthesize(self, query_bundle: QueryBundle, nodes: list[NodeWithScore], **more: Any) -> Any:
+            return write(query_bundle)
+
+        async def asynthesize(self, query_bundle: QueryBundle, nodes: list[NodeWithScore], **more: Any) -> Any:
+            return write(query_bundle)
+
+    class Whole(OpaqueEngine):
+        def _query(self, query_bundle: QueryBundle) -> Any:
+            return write(query_bundle)
+
+        async def _aquery(self, query_bundle: QueryBundle) -> Any:
+            return write(query_bundle)
+
+    plain = Pipeline()
+    engine = Whole([]) if "whole" in place else Writing(plain.engine.retriever, plain.engine._response_synthesizer)
+    drafts = fixed(lambda case: float("red" not in case.predicate.query))
+    asked = QueryBundle("Where is the Seine?", custom_embedding_strs=["The Seine is here."])
+    gated = ISRQueryEngine(engine, gate=drafts, place=place.partition(",")[0], message=MESSAGE)  # type: ignore[arg-type]
+    response = gated.query(asked) if run == "query" else asyncio.run(gated.aquery(asked))
+    assert str(response) == MESSAGE and "red green" not in f"{asked} {response.metadata}"
+
+
 def test_a_retriever_that_asks_other_engines_gives_no_evidence_without_answering() -> None:
     inner = Pipeline().engine
     retriever = RecursiveRetriever("root", retriever_dict={"root": inner.retriever}, query_engine_dict={"other": inner})

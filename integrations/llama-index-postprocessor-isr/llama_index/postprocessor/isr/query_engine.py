@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
+from copy import deepcopy
 from typing import Any, Literal, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -145,7 +146,7 @@ class ISRQueryEngine(BaseQueryEngine):
         if self._place == "before" and not self._audit:
             return _attach(self._engine.synthesize(query_bundle, found.nodes), found)
         with quietly():
-            response = self._engine.synthesize(query_bundle, copied(found.nodes))
+            response = self._engine.synthesize(deepcopy(query_bundle), copied(found.nodes))
             draft = _read(response)
         read = originals(draft.source_nodes, found.nodes) or found.nodes
         if self._audit:
@@ -165,9 +166,10 @@ class ISRQueryEngine(BaseQueryEngine):
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
             first = found_first
         with quietly():
-            response = (
-                self._engine.synthesize(query_bundle, copied(first)) if first else self._engine.query(query_bundle)
-            )
+            if first:
+                response = self._engine.synthesize(deepcopy(query_bundle), copied(first))
+            else:
+                response = self._engine.query(deepcopy(query_bundle))
             draft = _read(response)
         read = originals(draft.source_nodes, first)
         if self._audit and stands_alone(question):
@@ -198,7 +200,7 @@ class ISRQueryEngine(BaseQueryEngine):
         if self._place == "before" and not self._audit:
             return _attach(await self._engine.asynthesize(query_bundle, found.nodes), found)
         with quietly():
-            response = await self._engine.asynthesize(query_bundle, copied(found.nodes))
+            response = await self._engine.asynthesize(deepcopy(query_bundle), copied(found.nodes))
             draft = await _aread(response)
         read = originals(draft.source_nodes, found.nodes) or found.nodes
         if self._audit:
@@ -219,9 +221,9 @@ class ISRQueryEngine(BaseQueryEngine):
             first = found_first
         with quietly():
             if first:
-                response = await self._engine.asynthesize(query_bundle, copied(first))
+                response = await self._engine.asynthesize(deepcopy(query_bundle), copied(first))
             else:
-                response = await self._engine.aquery(query_bundle)
+                response = await self._engine.aquery(deepcopy(query_bundle))
             draft = await _aread(response)
         read = originals(draft.source_nodes, first)
         if self._audit and stands_alone(question):
