@@ -108,9 +108,9 @@ class LocalScorer:
         None where the short probe does not fit into the context window or the memory allowed.
         """
         try:
-            ways: list[Callable[[EncodedPrompt, Ordering], torch.Tensor]] = []
+            moved = _MOVED if self.engine.packs and self.engine.network.rotary else ()
+            ways: list[Callable[[EncodedPrompt, Ordering], torch.Tensor]] = [partial(self._moved, by) for by in moved]
             ways += [self._plain] if self.layout in ORDERED else []
-            ways += [partial(self._moved, by) for by in _MOVED] if self.engine.network.rotary else []
             return _noise(self, *(partial(self._score_by, way) for way in ways))
         except (PromptTooLongError, MemoryBudgetError):
             return None

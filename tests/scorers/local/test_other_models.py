@@ -13,9 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from isr_rag import Chunk, Supported, TransformersScorer  # noqa: E402
+from isr_rag import Chunk, ISRGate, Supported, TransformersScorer  # noqa: E402
 from isr_rag.core.scorer import ScoreRequest  # noqa: E402
 from isr_rag.errors import ConfigurationError, MemoryBudgetError, PromptTooLongError  # noqa: E402
+from isr_rag.references import Oracle  # noqa: E402
 from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
 from isr_rag.scorers.local.loading import weights_fingerprint  # noqa: E402
@@ -81,6 +82,7 @@ def test_models_that_read_in_turn_give_what_they_give_themselves(kind: str, sett
     assert np.allclose(alone, (yes - no).numpy(), atol=1e-3)
     _, beside = log_odds(scorer, ScoreRequest(ASKED.prompt, ((2, 0, 1),)), ASKED)
     assert np.allclose(alone, beside, atol=1e-3)
+    assert ISRGate(scorer, Oracle(1.0)).decide(["in 1619", "Paris"], claim="Kepler published it.").passes == 2
 
 
 MIXED = SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32}
@@ -108,7 +110,7 @@ def test_models_that_mask_words_themselves_are_not_packed_nor_padded(
     with pytest.warns(RuntimeWarning, match="mask or weigh words themselves") as warned:
         scorer = TransformersScorer(model, tiny.tokenizer("chatml"))
         found = log_odds(scorer, longer, shorter)
-    assert len(warned) == 1
+    assert len(warned) == 1 and scorer.noise_floor is not None
     for request, odds in zip((longer, shorter), found, strict=True):
         encoded = scorer.encoder.encode(request.prompt)
         with torch.inference_mode():
