@@ -85,6 +85,11 @@ def test_models_that_read_in_turn_give_what_they_give_themselves(kind: str, sett
     assert ISRGate(scorer, Oracle(1.0)).decide(["in 1619", "Paris"], claim="Kepler published it.").passes == 2
 
 
+def test_models_that_view_what_attention_gives_in_another_shape_are_packed() -> None:
+    scorer = TransformersScorer(made("AfmoeConfig", **SIZES | MIXED), tiny.tokenizer("chatml"))
+    assert scorer.engine.packs
+
+
 MIXED = SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32}
 
 

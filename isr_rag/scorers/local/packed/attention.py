@@ -232,4 +232,4 @@ def _called(
     keys, values = block_plan.with_given(int(getattr(module, "layer_idx", None) or 0), key[0], value[0])
     with sdpa_kernel(CUDA_KERNELS) if query.is_cuda else nullcontext():
         out = attend(query[0], keys, values, block_plan, scale, window=sliding_window, softcap=softcap)
-    return out.unsqueeze(0), None
+    return out.contiguous().unsqueeze(0), None  # some models view it in another shape
