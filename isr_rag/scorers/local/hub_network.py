@@ -17,6 +17,7 @@ class HubNetwork:
 
     def __init__(self, model: Any, device: torch.device) -> None:
         self.model: Any = model.eval()
+        self._base = model.model if model.base_model is model else model.base_model  # Llama 4 says it is its own
         self.device = device
         self.dtype = self.states_dtype = model.dtype
         config = model.config.get_text_config()
@@ -61,7 +62,7 @@ class HubNetwork:
         before = self.model.config._attn_implementation
         self.model.set_attn_implementation(register())
         try:
-            output = self.model.base_model(
+            output = self._base(
                 input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
                 position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
                 use_cache=False,
@@ -74,8 +75,7 @@ class HubNetwork:
 
     def plain(self, ids: list[list[int]]) -> torch.Tensor:
         """Hidden states at the last position of prompts of one length, shape (prompts, hidden)."""
-        output = self.model.base_model(input_ids=torch.tensor(ids).to(self.device), use_cache=False)
-        return output.last_hidden_state[:, -1, :]
+        return self._base(input_ids=torch.tensor(ids).to(self.device), use_cache=False).last_hidden_state[:, -1, :]
 
     def logits(self, hidden: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
         """Logits of some tokens at one hidden state, in float32."""

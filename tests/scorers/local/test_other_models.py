@@ -68,6 +68,7 @@ def log_odds(scorer: TransformersScorer, *requests: ScoreRequest) -> list[np.nda
         ),
         ("Lfm2Config", SIZES | {"layer_types": ["conv", "conv", "full_attention", "conv"], "block_ff_dim": 96}),
         ("BloomConfig", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
+        ("Llama4TextConfig", SIZES | {"num_local_experts": 2, "intermediate_size_mlp": 96, "head_dim": 16}),
     ],
 )
 def test_models_that_read_in_turn_give_what_they_give_themselves(kind: str, settings: dict[str, Any]) -> None:
