@@ -211,13 +211,13 @@ class CrossEncoder(PairScorer):
         return best
 
     def _read(self, parts: list[str], query: str) -> list[float]:
-        """Probability of the supporting label for each part."""
+        """Probability of the supporting label for each part; padding on the left would move places."""
         import torch
 
         asked: Any = (parts, [query] * len(parts))
         if self._template is not None:
             asked = ([self._template.format(evidence=part, claim=query) for part in parts],)
-        encoded = self._tokenizer(*asked, padding=len(parts) > 1, return_tensors="pt")
+        encoded = self._tokenizer(*asked, padding=len(parts) > 1, padding_side="right", return_tensors="pt")
         writes = type(self._model).__name__ == "T5ForConditionalGeneration"
         if writes:
             encoded["decoder_input_ids"] = torch.full((len(parts), 1), self._model.config.decoder_start_token_id)

@@ -16,6 +16,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     DebertaV2Config,
+    GPT2Config,
+    GPT2ForSequenceClassification,
     LlamaConfig,
     LlamaForSequenceClassification,
     ModernBertConfig,
@@ -301,6 +303,17 @@ def test_a_classifier_without_a_padding_token_reads_one_window_at_a_time(tokeniz
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     inner = LlamaForSequenceClassification(LlamaConfig(vocab_size=len(WORDS), **size, id2label=NLI)).eval()
     tokenizer.pad_token = None
+    found = CrossEncoder(inner, tokenizer=tokenizer).pairs(["a b c", "d"], "f g")
+    assert found == pytest.approx([direct(inner, tokenizer, text, "f g", 2) for text in ("a b c", "d")], abs=1e-6)
+
+
+def test_a_tokenizer_that_pads_on_the_left_moves_no_window(tokenizer: PreTrainedTokenizerFast) -> None:
+    """A GPT-2 that classifies counts places from the first token on, padding or not."""
+    torch.manual_seed(0)
+    size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 0.5}
+    config = GPT2Config(vocab_size=len(WORDS), pad_token_id=tokenizer.pad_token_id, id2label=NLI, **size)
+    inner = GPT2ForSequenceClassification(config).eval()
+    tokenizer.padding_side = "left"
     found = CrossEncoder(inner, tokenizer=tokenizer).pairs(["a b c", "d"], "f g")
     assert found == pytest.approx([direct(inner, tokenizer, text, "f g", 2) for text in ("a b c", "d")], abs=1e-6)
 
