@@ -62,15 +62,14 @@ class HubNetwork:
         before = self.model.config._attn_implementation
         self.model.set_attn_implementation(register())
         try:
-            output = self._base(
+            states = self._base(
                 input_ids=torch.from_numpy(pack.input_ids)[None].to(self.device),
                 position_ids=torch.from_numpy(pack.position_ids)[None].to(self.device),
                 use_cache=False,
                 block_plan=plan,
-            )
+            ).last_hidden_state  # the last layer may lie on another device than the first
         finally:
             self.model.set_attn_implementation(before)
-        states = output.last_hidden_state  # the last layer may lie on another device than the first
         return states[0, torch.from_numpy(pack.all_reads).to(states.device)]
 
     def plain(self, ids: list[list[int]]) -> torch.Tensor:
@@ -95,15 +94,17 @@ def label_logits(model: Any, hidden: torch.Tensor, ids: Sequence[int]) -> torch.
     `hidden` are final states after the last norm, shape (hidden,) or (batch, hidden).
     """
     head = model.get_output_embeddings()
-    rows = head.weight[torch.tensor(list(ids), device=head.weight.device)].float()
-    logits = hidden.float().to(rows.device) @ rows.T
-    if getattr(head, "bias", None) is not None:
-        logits = logits + head.bias[list(ids)].float()
+    weight = getattr(head, "weight", None)
+    if weight is None or not weight.is_floating_point():  # quantised: it has no rows of its own to read
+        logits = head(hidden.to(model.dtype).unsqueeze(0))[0, ..., list(ids)].float()
+    else:
+        rows = weight[torch.tensor(list(ids), device=weight.device)].float()
+        logits = hidden.float().to(rows.device) @ rows.T
+        if getattr(head, "bias", None) is not None:
+            logits = logits + head.bias[list(ids)].float()
     config = model.config.get_text_config()
-    if scale := getattr(config, "logit_scale", None):  # Cohere
-        logits = logits * scale
-    if scaling := getattr(config, "logits_scaling", None):  # Granite
-        logits = logits / scaling
+    scale, divisor = (getattr(config, name, None) or 1.0 for name in ("logit_scale", "logits_scaling"))
+    logits = logits * scale / divisor  # Cohere, Granite
     if cap := getattr(config, "final_logit_softcapping", None):  # Gemma
         logits = torch.tanh(logits / cap) * cap
     return logits
