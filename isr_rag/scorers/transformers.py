@@ -78,10 +78,9 @@ class TransformersScorer(LocalScorer):
             if tokenizer is None:
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
             check_as_loaded(model, device, dtype, quantization)
-        place, config = loaded.device, loaded.config.get_text_config()
-        quantized = is_quantized(loaded.config)
-        dtype = str(loaded.dtype).removeprefix("torch.")
-        precision = "-".join(filter(None, (quantization or ("quantized" if quantized else None), dtype)))
+        place, config, quantized = loaded.device, loaded.config.get_text_config(), is_quantized(loaded.config)
+        bits = quantization or ("quantized" if quantized else None)
+        precision = "-".join(filter(None, (bits, str(loaded.dtype).removeprefix("torch."))))
         with fitting(found):
             weights = weights_fingerprint(loaded, tokenizer)  # before a first pass, in which bitsandbytes repacks them
             super().__init__(

@@ -40,6 +40,7 @@ class Network(Protocol):
         rotary: whether only distances between positions count: moving all of them then changes nothing.
         alone: whether a score depends on what is computed in the same pass: requests then get one each.
         bytes_per_token: upper estimate of the memory that a token of a forward pass takes.
+        bytes_per_pair: what two tokens of a prompt take in a plain pass, whose attention may write all scores out.
         workspace: bytes that a forward pass takes beside them.
     """
 
@@ -50,6 +51,7 @@ class Network(Protocol):
     rotary: bool
     alone: bool
     bytes_per_token: int
+    bytes_per_pair: int
     workspace: int
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
@@ -78,9 +80,7 @@ class Engine:
     """
 
     def __init__(self, network: Network) -> None:
-        self.network = network
-        self.device = network.device
-        self.computed_tokens = 0
+        self.network, self.device, self.computed_tokens = network, network.device, 0
         with self.computing(medium=False):
             plain = self.plain([list(PROBE)])[0]
         self.medium = self._medium_is_exact(plain)

@@ -18,8 +18,7 @@ class HubNetwork:
     def __init__(self, model: Any, device: torch.device) -> None:
         self.model: Any = model.eval()
         self._base = model.model if model.base_model is model else model.base_model  # Llama 4 says it is its own
-        self.device = device
-        self.dtype = self.states_dtype = model.dtype
+        self.device, self.dtype, self.states_dtype = device, model.dtype, model.dtype
         config = model.config.get_text_config()
         hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
         inner = _size(config, "intermediate_size", 4 * hidden)
@@ -31,6 +30,8 @@ class HubNetwork:
         # rotated and gathered) and the inner layer (gate, up and their product); and masks.
         attention = 8 * hidden + 4 * size * (heads + 2 * kv_heads) * width
         self.bytes_per_token = 2 * size * hidden + max(attention, 3 * size * inner) + mask_bytes(size)
+        # Where attention is not fused: scores, scores with a mask, and their softmax, which is float32 on the way.
+        self.bytes_per_pair = heads * (2 * size + 8) if config._attn_implementation == "eager" else 0
         self.workspace = size * hidden * inner if is_quantized(model.config) else 0  # the widest weight, dequantised
         rope = repr(getattr(config, "rope_parameters", None))  # of which two kinds go by the longest of a pass
         int8 = getattr(model, "is_loaded_in_8bit", False)  # picks outlying columns over a whole pass

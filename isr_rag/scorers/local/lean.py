@@ -127,8 +127,7 @@ class LeanNetwork:
     """
 
     device = torch.device("cpu")
-    rotary = True
-    alone = False
+    rotary, alone, bytes_per_pair = True, False, 0
     states_dtype = torch.float32
 
     def __init__(self, config: Mapping[str, Any], state: Mapping[str, Tensor], dtype: torch.dtype) -> None:

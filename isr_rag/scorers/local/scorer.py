@@ -70,8 +70,7 @@ class LocalScorer:
         most = 4096 if network.device.type == "cpu" else 32768
         room = (self.memory - network.workspace) // self.bytes_per_token
         self.batch_tokens = batch_tokens or max(1, min(most, room))
-        self._unusable = ""
-        self._queue = ScoringQueue(self._score, forked=self._begin_after_fork)
+        self._unusable, self._queue = "", ScoringQueue(self._score, forked=self._begin_after_fork)
         self.identity = f"{name}/{network.device.type}/{layout}/template-{encoder.fingerprint}"
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 
@@ -95,6 +94,11 @@ class LocalScorer:
         """Upper estimate of the memory a token of a prompt takes in a forward pass, kept states included."""
         kept = 0 if self.states is None else 3 * self.engine.state_bytes_per_token  # read, computed and copied
         return self.engine.network.bytes_per_token + kept
+
+    def _cost(self, length: int) -> int:
+        """Tokens of a prompt, and as many more as take the memory of the scores that a plain pass may write out."""
+        pairs = 0 if self.engine.packs else self.engine.network.bytes_per_pair * length**2
+        return length + pairs // self.bytes_per_token
 
     @property
     def kept_bytes(self) -> int | None:
@@ -151,8 +155,7 @@ class LocalScorer:
         encoded = [self.encoder.encode(request.prompt, window=self.window) for request in requests]
         with self._queue.turn, self.engine.computing():
             pairs = zip(encoded, requests, strict=True)
-            rows = [self._label_logprobs(way(one, request.orderings[0]), one.labels) for one, request in pairs]
-            return [Scores(row[None], passes=1) for row in rows]
+            return [Scores(self._label_logprobs(way(one, r.orderings[0]), one.labels)[None], 1) for one, r in pairs]
 
     def _plain(self, one: EncodedPrompt, ordering: Ordering) -> torch.Tensor:
         return self.engine.plain([one.assemble(ordering)])[0]
@@ -166,7 +169,7 @@ class LocalScorer:
         if self._unusable:
             raise ScorerError(self._unusable)
         longest = max((one.length for one in encoded), default=0)
-        needed = longest * self.bytes_per_token + self.engine.network.workspace
+        needed = self._cost(longest) * self.bytes_per_token + self.engine.network.workspace
         if needed > self.memory:
             raise MemoryBudgetError(
                 f"a prompt of {longest} tokens may take {needed / 1e9:.2f} GB in one forward pass, and "
@@ -205,15 +208,15 @@ class LocalScorer:
         before: tuple[int, Ordering] | None = None
         for entry in sorted(work, key=key):
             i, ordering = entry[0], requests[entry[0]].orderings[entry[1]]
-            cost = encoded[i].length
+            cost = self._cost(encoded[i].length)
             if self.engine.packs and before is not None and before[0] == i:
                 cost -= _shared_tokens(encoded[i], before[1], ordering)
             apart = before is not None and before[0] != i and self.engine.network.alone
             if not self.engine.packs and before is not None:  # no prompt is padded: that changes some models' scores
-                apart |= encoded[before[0]].length != cost
+                apart |= encoded[before[0]].length != encoded[i].length
             if batch and (apart or used + cost > self.batch_tokens):
                 yield batch
-                batch, used, cost = [], 0, encoded[i].length
+                batch, used, cost = [], 0, self._cost(encoded[i].length)
             batch.append(entry)
             used += cost
             before = (i, ordering)
@@ -224,8 +227,8 @@ class LocalScorer:
         self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
     ) -> list[torch.Tensor]:
         """Final hidden state where each ordering's label is; halves the batch when memory runs out."""
-        said = [self._too_large(one) for one in encoded]
-        return in_halves(batch, lambda part: self._pass(part, requests, encoded), lambda one: said[one[0]])
+        read = partial(self._pass, requests=requests, encoded=encoded)
+        return in_halves(batch, read, lambda one: self._too_large(encoded[one[0]]))
 
     def _too_large(self, one: EncodedPrompt) -> str:
         return f"a prompt of {one.length} tokens does not fit into memory on {self.engine.device}"
@@ -249,8 +252,7 @@ class LocalScorer:
         logits = self.engine.network.logits(hidden, [i for ids in labels for i in ids]).double().cpu()
         if not bool(torch.isfinite(logits).all()):
             raise ScorerError(f"the model returned logits that are not finite: {logits.tolist()}")
-        parts = torch.split(logits, [len(ids) for ids in labels])
-        per_label = torch.stack([part.logsumexp(0) for part in parts])
+        per_label = torch.stack([part.logsumexp(0) for part in logits.split([len(ids) for ids in labels])])
         return np.asarray(per_label.log_softmax(0).numpy(), dtype=np.float64)
 
 

@@ -21,6 +21,7 @@ from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
 from isr_rag.scorers.local.hub_network import HubNetwork  # noqa: E402
 from isr_rag.scorers.local.loading import weights_fingerprint  # noqa: E402
 from tests.scorers import tiny  # noqa: E402
+from tests.scorers.peak import PeakMemory  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*are scored one by one:RuntimeWarning")]
 
@@ -123,6 +124,37 @@ def test_models_that_mask_words_themselves_are_not_packed_nor_padded(
             logits = [model(torch.tensor([encoded.assemble(order)])).logits[0, -1] for order in request.orderings]
         yes, no = (torch.stack([row[list(ids)].logsumexp(0) for row in logits]) for ids in encoded.labels)
         assert np.allclose(odds, (yes - no).numpy(), atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["BloomConfig", "MptConfig", "GptOssConfig"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_estimate_of_memory_counts_the_scores_that_a_plain_pass_writes_out(kind: str, dtype: Any) -> None:
+    own = (
+        MIXED | {"head_dim": 16} if kind == "GptOssConfig" else {"n_layers": 2, "n_heads": 8, "n_layer": 2, "n_head": 8}
+    )
+    network = HubNetwork(made(kind, **own | {"hidden_size": 128}).to(dtype), torch.device("cpu"))
+    for length in (256, 1024):
+        with torch.inference_mode(), PeakMemory(network.model.parameters()) as memory:
+            network.plain([[7 + i % 99 for i in range(length)]])
+        stated = network.bytes_per_token * length + network.bytes_per_pair * length**2
+        assert stated / 8 < memory.peak < stated
+
+
+def test_a_plain_pass_takes_no_more_prompts_than_its_scores_leave_room_for() -> None:
+    model = made("BloomConfig", hidden_size=64, n_layer=2, n_head=4)
+    scorer = TransformersScorer(model, tiny.tokenizer("chatml"))
+    length = scorer.encoder.encode(ASKED.prompt).length
+    network = scorer.engine.network
+    needed = length * network.bytes_per_token + length**2 * network.bytes_per_pair
+    sizes: list[int] = []
+    for share, most in ((3.5, 3), (1.5, 1)):
+        one = TransformersScorer(model, tiny.tokenizer("chatml"), memory=int(share * needed))
+        one.engine.network.plain = lambda ids, own=one.engine.network.plain: sizes.append(len(ids)) or own(ids)  # type: ignore[method-assign]
+        one.score([ASKED])
+        assert max(sizes) == most
+        sizes.clear()
+    with pytest.raises(MemoryBudgetError):
+        TransformersScorer(model, tiny.tokenizer("chatml"), memory=int(0.9 * needed)).score([ASKED])
 
 
 def test_a_head_that_does_more_than_weigh_the_last_state_is_refused() -> None:
