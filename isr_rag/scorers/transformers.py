@@ -79,17 +79,19 @@ class TransformersScorer(LocalScorer):
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
             check_as_loaded(model, device, dtype, quantization)
         place, config, quantized = loaded.device, loaded.config.get_text_config(), is_quantized(loaded.config)
-        bits = quantization or ("quantized" if quantized else None)
-        precision = "-".join(filter(None, (bits, str(loaded.dtype).removeprefix("torch."))))
+        bits = f"{quantization or 'quantized'}-" if quantization or quantized else ""
         with fitting(found):
             weights = weights_fingerprint(loaded, tokenizer)  # before a first pass, in which bitsandbytes repacks them
+            most = getattr(config, "max_position_embeddings", None) or getattr(
+                config, "max_seq_len", 0
+            )  # the second: MPT
             super().__init__(
                 _network(loaded, place, owned=isinstance(model, (str, Path)) and not quantized),
                 PromptEncoder(tokenizer, chat=chat),
-                name=f"{found}/{weights}/{precision}",
+                name=f"{found}/{weights}/{bits}{str(loaded.dtype).removeprefix('torch.')}",
                 memory=memory,
                 batch_tokens=batch_tokens,
-                window=window or int(getattr(config, "max_position_embeddings", 0)) or None,
+                window=window or int(most) or None,
             )
 
 

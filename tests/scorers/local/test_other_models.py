@@ -193,6 +193,12 @@ def test_a_request_is_alone_where_positions_depend_on_the_longest_of_a_pass() ->
     assert not HubNetwork(made("LlamaConfig", **SIZES), torch.device("cpu")).alone
 
 
+def test_the_window_of_mpt_has_another_name() -> None:
+    model = made("MptConfig", d_model=64, n_heads=4, n_layers=2, max_seq_len=64)
+    with pytest.raises(PromptTooLongError, match="window of 64"):
+        TransformersScorer(model, tiny.tokenizer("chatml")).score([ASKED])
+
+
 def test_the_window_of_a_composite_model_is_that_of_its_text() -> None:
     text = SIZES | {"vocab_size": len(tiny.tokenizer("chatml")), "head_dim": 16, "max_position_embeddings": 256}
     sight = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
