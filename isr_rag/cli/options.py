@@ -155,7 +155,7 @@ class ReadingOptions(ScorerOptions):
             given["device"] = self.device.partition(":")[0]
         return {k: str(Path(v).resolve()) if k in folders and Path(v).exists() else v for k, v in given.items()}
 
-    m: Annotated[int, typer.Option("--m", help="Number of orderings.")] = 6
+    m: Annotated[int | None, typer.Option("--m", help="Number of orderings, 6 by default.")] = None
     orderings: Annotated[Family, typer.Option(help="Family of the orderings.")] = "auto"
     max_words: Annotated[str, typer.Option(help="Words of evidence to read: a number, auto, or none.")] = "auto"
 
@@ -167,7 +167,7 @@ class ReadingOptions(ScorerOptions):
 
     def drawn(self, *, cascade: bool = False) -> Orderings:
         """The orderings that the options describe."""
-        return Orderings(m=self.m, family=self.orderings, cascade=cascade)
+        return Orderings(m=6 if self.m is None else self.m, family=self.orderings, cascade=cascade)
 
 
 def calibration_file(path: Path | None) -> Path | None:
@@ -200,6 +200,8 @@ class GateOptions(ReadingOptions):
         super().__post_init__()
         if self.calibration is not None and self.p_ref is not None:
             raise typer.BadParameter("give --calibration or --p-ref, not both")
+        if self.calibration is not None and self.m is not None and _is(self.calibration, Path.is_dir):
+            raise typer.BadParameter("a folder of --calibration says how many orderings are drawn: give no --m")
         words(self.max_words)
 
     def gate(self, *, cascade: bool = False, **settings: Any) -> ISRGate:
@@ -210,10 +212,9 @@ class GateOptions(ReadingOptions):
         """A function that makes the gate, and that can be pickled."""
         from isr_rag.cli.factory import build_gate
 
-        own = asdict(self)
+        own = asdict(self) | {"orderings": self.drawn(cascade=cascade), "max_words": words(self.max_words)}
         del own["m"]
-        own |= {"orderings": self.drawn(cascade=cascade), "max_words": words(self.max_words)}
-        return partial(build_gate, **{**own, **settings})
+        return partial(build_gate, **own | settings)
 
 
 def words(text: str) -> int | Literal["auto"] | None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import isr_rag.cli
 from isr_rag import ISRGate
-from isr_rag.cli.options import ReadingOptions
+from isr_rag.cli.options import GateOptions, ReadingOptions
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.settings import Orderings
 from isr_rag.errors import (
@@ -234,6 +235,26 @@ def test_a_folder_called_as_its_reader_can_be_made_again(
         with pytest.raises(SystemExit) as stop:
             isr_rag.cli.main()
         assert stop.value.code == 0 and ISRGate.load(name, h_star=0.6).scorer.identity == f"{name}/1"
+
+
+def test_bad_items_are_refused_before_a_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "isr_rag.scorers.transformers", None)
+    labelled = tmp_path / "items.jsonl"
+    labelled.write_text("".join(f"{json.dumps(item)}\n" for item in [*items(), {**items()[0], "label": 2}]), "utf-8")
+    command = ["isr-rag", "calibrate", "--model", "m", "--items", str(labelled), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit):
+        isr_rag.cli.main()
+    assert "a label of 0 or 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("m", [1, 6])
+def test_a_number_of_orderings_beside_a_folder_is_refused(calibrated: Path, m: int) -> None:
+    with pytest.raises(typer.BadParameter, match="--m"):
+        GateOptions(calibration=calibrated, m=m)
+    assert GateOptions(calibration=calibrated, h_star=0.2).gate().scorer.identity == "overlap/1"
 
 
 def test_only_what_is_loaded_from_a_folder_becomes_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
