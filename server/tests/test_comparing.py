@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server.tests.http.test_http import post, problem
 
 from isr_rag import ISRGate
 from isr_rag.cli.options import GateOptions
@@ -90,6 +91,8 @@ def test_a_reader_calibrated_on_questions_alone_can_be_served(tmp_path: Path) ->
     folder = reader("overlap", tmp_path / "overlap", asked)
     gate = load(GateOptions(calibration=folder, h_star=0.8))
     assert gate.decide(["A pump."], question=asked[0]["question"]).predicate == "sufficient/1"
+    refused = post({"claim": "It is a pump.", "evidence": ["A pump."]}, gate=gate)
+    assert problem(refused) == (422, "invalid-setting") and "fitted for 'sufficient/1'" in refused.text
 
 
 def test_items_that_share_only_their_ids_are_not_compared(overlap: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from isr_rag._util.text import printable
 from isr_rag.errors import (
+    CalibrationMismatchError,
     ConfigurationError,
     InvalidInputError,
     InvalidTypeError,
@@ -79,6 +80,7 @@ _OF_ERRORS: tuple[tuple[type[ISRError], str], ...] = (
     (ModelCorruptError, "no-model"),
     (MissingDependencyError, "not-installed"),
     (ConfigurationError, "invalid-setting"),
+    (CalibrationMismatchError, "invalid-setting"),  # a claim where only questions were calibrated
     (InvalidInputError, "invalid-input"),
     (InvalidTypeError, "invalid-input"),
 )
