@@ -56,8 +56,7 @@ class ServerClient:
         self.concurrency, self._timeout = concurrency, timeout
         self._quickest, self._halved = math.inf, -math.inf  # seconds of a reply; when the slots were made fewer
         self.slots = anyio.CapacityLimiter(1)  # `send` makes them as many as the server is quick enough for
-        self._process = os.getpid()
-        key = _key(key_env)
+        self._process, key = os.getpid(), _key(key_env)
         self._key: Callable[[], str] = lambda: key  # not an attribute, which a report of an error could show
         self._client = openai.AsyncOpenAI(
             base_url=self.url, api_key=key or "none", max_retries=retries, timeout=timeout, http_client=BoundedClient()
@@ -105,7 +104,8 @@ class ServerClient:
                 f"the server at {self.url} did not answer within {self.deadline:g} s, retries included"
             )
         except openai.APIStatusError as error:
-            failure = self._refused(error.status_code, str(error.message))
+            told: Any = error.body.get("detail") if isinstance(error.body, dict) else error.body  # not in its message
+            failure = self._refused(error.status_code, told if isinstance(told, str) and told else str(error.message))
         except openai.APIConnectionError as error:
             cause = type(error.__cause__).__name__ if error.__cause__ else "connection error"
             failure = ServerError(f"the server at {self.url} cannot be reached or broke off ({cause}), with retries")

@@ -245,3 +245,12 @@ def test_a_server_that_refuses_is_named_and_a_choice_is_not_asked() -> None:
     assert told.value.status == 401 and "ISR_RAG_API_KEY" in str(told.value)
     with served(noul) as url, pytest.raises(ConfigurationError, match="yes-or-no"):
         ISRGate(DecisionScorer(url), Oracle(1.0)).decide(EVIDENCE, predicate=Choice("Which?", ["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    "body", [{"detail": "no field x"}, {"error": "no field x"}, {"error": {"message": "no field x"}}]
+)
+def test_what_a_server_says_of_a_refusal_is_passed_on(body: Any) -> None:
+    """FastAPI says it as `detail`, LM Studio as a text, OpenAI as a message."""
+    with served(lambda path, asked: (422, body)) as url, pytest.raises(ServerError, match=r"status 422: .*no field x"):
+        DecisionScorer(url)
