@@ -96,13 +96,12 @@ class PromptEncoder:
         added: Mapping[int, Any] = tokenizer.added_tokens_decoder
         found = {str(token) for token in added.values()} | {str(token) for token in tokenizer.all_special_tokens}
         self.control_tokens = tuple(sorted(token for token in found if token.strip()))
-        unknown: Any = tokenizer.unk_token_id
         # An unknown character may become the unknown token; every other control token is the template's alone.
-        special = {int(i) for i in tokenizer.all_special_ids} - {unknown}
         named = {i for i, token in added.items() if len(str(token)) > 1 and str(token).strip()}
-        self._control_ids = frozenset(special | named - {unknown})
+        self._control_ids = frozenset(named | set(tokenizer.all_special_ids)) - {cast(Any, tokenizer).unk_token_id}
         self._start = [] if self.chat else list(tokenizer.encode(""))
-        if len(self._start) > 1 and self._start[-1] == getattr(tokenizer, "eos_token_id", None):
+        bos, eos = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos"))
+        if self._start[-1:] == [eos] and self._start != [bos]:  # some begin with what ends a text, as OPT does
             del self._start[-1]
         self._labels = lru_cache(maxsize=64)(self._resolve_labels)
         self.forget()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from tokenizers import processors
 
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.predicates import Choice, Custom, Predicate, Sufficient, Supported
@@ -124,6 +126,30 @@ def test_the_template_surrounds_the_users_words(family: str) -> None:
     assert encoder.chat and not text.endswith(user)
     head = tiny.FAMILIES[family][1]
     assert any(text.startswith(token) for token in head) or family == "odd"
+
+
+@pytest.mark.parametrize(
+    ("bos", "eos", "added", "kept"),
+    [
+        ("<s>", "</s>", "<s> $A", 1),
+        ("<s>", "</s>", "<s> $A </s>", 1),
+        ("<s>", "</s>", "$A </s>", 0),  # a prompt must not begin with the end of a text
+        (None, "</s>", "$A </s>", 0),
+        ("</s>", "</s>", "</s> $A", 1),  # as OPT has it
+        (None, None, "$A", 0),
+    ],
+)
+def test_plain_text_begins_as_the_tokenizer_says_and_never_ends_there(
+    bos: str | None, eos: str | None, added: str, kept: int
+) -> None:
+    words = copy.deepcopy(tiny.tokenizer("mistral"))
+    words.bos_token, words.eos_token = bos, eos
+    named = [(text, words.convert_tokens_to_ids(text)) for text in ("<s>", "</s>")]
+    words.backend_tokenizer.post_processor = processors.TemplateProcessing(single=added, special_tokens=named)
+    prompt = Supported(claim="It is.").render([Chunk("Paris")])
+    ids = PromptEncoder(words, chat=False).encode(prompt).assemble((0,))
+    assert ids[:kept] == words.encode("")[:kept]
+    assert words.decode(ids[kept:]).startswith(prompt.instruction)
 
 
 def test_without_a_template_the_prompt_is_plain_text() -> None:
