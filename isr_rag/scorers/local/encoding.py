@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from isr_rag.scorers.local.fast_tokenizer import FastTokenizer
 
 _SYSTEM, _USER = "ISRSYSTEMTURN", "ISRUSERTURN"
+_THOUGHTS = {"<think>": "\n</think>\n\n", "<|start|>assistant": "<|channel|>final<|message|>"}  # and what is past them
 _DATE = "1 January 2026"  # some templates would state today's: a score must not change overnight
 
 
@@ -177,8 +178,8 @@ class PromptEncoder:
         if rendered is None or rendered.count(_USER) != 1:
             raise LabelError("this tokenizer's chat template does not render a user turn: use chat=False")
         head, tail = rendered.split(_USER)
-        if tail.rstrip().endswith("<think>"):  # the label comes after the thoughts
-            tail += "\n</think>\n\n"
+        for begun, past in _THOUGHTS.items():  # the label comes after the thoughts
+            tail += past if tail.rstrip().endswith(begun) else ""
         return Around(head.replace(_SYSTEM, instruction), tail)
 
     def _render(self, turns: list[dict[str, str]]) -> str | None:

@@ -265,6 +265,11 @@ DATED = tiny.CHATML.replace("{% for", "{{ strftime_now('%d %B %Y') }}\n{% for", 
     [
         (DATED, "1 January 2026", str(datetime.datetime.now(tz=datetime.UTC).year + 1)),
         (tiny.CHATML.replace("assistant\n", "assistant\n<think>\n"), "<think>\n\n</think>\n\n", "\0"),
+        (
+            tiny.CHATML.replace("im_start|>assistant\n", "start|>assistant"),
+            "assistant<|channel|>final<|message|>",
+            "think",
+        ),
     ],
 )
 def test_a_template_states_no_date_of_today_and_leaves_no_thought_open(template: str, has: str, lacks: str) -> None:
