@@ -93,7 +93,7 @@ class Markers:
     def untitled(self, text: str) -> str:
         """An entry of a list of sources without its number, links and the titles of the chunks that it names."""
         found = _ENTRY.match(text)
-        told = _folded(re.sub(r"\S*://\S*", " ", found["rest"] if found else text))
+        told = _folded(re.sub(r"(?<!\S)\S*://\S*", " ", found["rest"] if found else text))
         for i in self._entries.get(int(found["number"]), ())[:20] if found else ():
             told = told.replace(_folded(self._chunks[i].title), " ")
         return "" if told in self._titles else told.strip(" .,;")
@@ -101,7 +101,7 @@ class Markers:
     def _numbered(self, text: str) -> Iterator[Found]:
         for match in _NUMBERED.finditer(text):
             listed = re.sub(_WORDS, "", match["square"] or match["thick"] or match["round"], flags=re.IGNORECASE)
-            numbers = dict.fromkeys(n for part in re.split(r"\s*(?:,|;|and|&)\s*", listed) for n in _range(part))
+            numbers = dict.fromkeys(n for part in re.split(",|;|and|&", listed) for n in _range(part))
             chunks = dict.fromkeys(i for n in numbers for i in self._number(n))
             if chunks or "](" not in match.group():  # a linked number that names no chunk is said
                 yield Found(*match.span(), tuple(chunks))

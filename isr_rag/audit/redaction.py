@@ -211,7 +211,7 @@ def _adrift(statements: Sequence[Statement], places: list[_Place], kept: set[int
     for i, (one, (level, depth, _)) in enumerate(zip(statements, places, strict=True)):
         if inside is not (inside := depth >= 0):
             before, context.subject = (context.subject, "") if inside else ("", before)
-        text = re.sub(r"[*_~`]|^\W+", "", one.text)
+        text = one_line(re.sub(r"[*_~`]|^\W+", "", one.text))
         if i in kept:
             named, titles = context.pointed(text), one.claim.removeprefix(asked).strip().split(": ")[:-1]
             moved = named and not any(re.search(rf"\b{re.escape(name)}(?!\w)", one.claim) for name in named)

@@ -102,6 +102,14 @@ def test_an_answer_is_audited_in_proportion_to_its_length(pattern: str) -> None:
         assert not faults(refused(audited), repeated(pattern), size, most=20.0)
 
 
+@pytest.mark.parametrize(
+    ("begin", "pattern", "end"), [("It is so [1", " ", "-2]."), ("It is so [1", " ", "]."), ("[1]: ", "a", "")]
+)
+def test_one_long_part_of_an_answer_takes_no_longer_than_many_short_ones(begin: str, pattern: str, end: str) -> None:
+    """What one regular expression takes is no call, and lets nothing else run meanwhile."""
+    assert not faults(audited, lambda size: f"{begin}{pattern * size}{end}", 20_000, most=1.0)
+
+
 @pytest.mark.parametrize("pattern", some(JSON, 4), ids=repr)
 @pytest.mark.parametrize("opening", ["", "[", '{"evidence":['])
 def test_json_is_read_in_proportion_to_its_length(pattern: str, opening: str) -> None:
