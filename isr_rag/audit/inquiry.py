@@ -359,10 +359,10 @@ class Inquiry:
 
     def _markers(self, answer: str, citations: Sequence[Citation], *, supported: bool, add: bool) -> tuple[Marker, ...]:
         """The answer's own markers at the statement, checked, and one that is missing at its end."""
-        together = supported and (self._joint or 0.0) >= CARRIES
+        together, carried = (self._joint or 0.0) >= CARRIES, self._carried if supported else {}
 
         def carries(chunk: int | None) -> bool:
-            return supported and chunk in self._carried and (together or self._carried[chunk] >= CARRIES)
+            return chunk in carried and (together or carried[chunk] >= CARRIES)
 
         right = any(carries(chunk) for chunk in self._cites)
 

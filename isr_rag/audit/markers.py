@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isr_rag.core.evidence import Chunk, one_line
 
@@ -34,6 +34,7 @@ _WORK = re.compile(rf"(?P<author>{_SURNAME})[^;]*?(?P<year>{_YEAR})")
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _ENTRY = re.compile(r"\s*(?:[-*+]\s+)?\[\^?(?P<number>\d{1,4})\](?::|\s)\s*(?P<rest>\S.*)")
 _LONGEST_TITLE = 120  # characters of the longest title that is looked for in a list of sources
+_MOST_NAMED = 10_000  # chunks that the markers of an answer name, one by one, before each counts for its first
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +70,28 @@ class Markers:
                 for part in (year, year[:4]):
                     self._years.setdefault(part, set()).add(i)
         told = re.sub(r"`[^`\n]*`|\w\[0\]", "", answer)  # an index in code is no marker
-        zero = re.search(rf"\[\^?(?:{_WORDS}[\s_:#.-]*)?0\]", told, re.IGNORECASE)
-        self._first = 0 if zero else 1
-        self._entries = self._listed(answer)
+        self._first = 0 if re.search(rf"\[\^?(?:{_WORDS}[\s_:#.-]*)?0\]", told, re.IGNORECASE) else 1
+        self._entries, self._left = self._listed(answer), _MOST_NAMED
 
     def find(self, text: str) -> list[Found]:
         """The markers of a text, in their order."""
         found = [*self._numbered(text), *self._named(text), *self._linked(text), *self._works(text)]
-        found.sort(key=lambda one: (one.start, -one.end))
         kept: list[Found] = []
-        for one in found:
+        for one in sorted(found, key=lambda one: (one.start, -one.end)):
             if not kept or one.start >= kept[-1].end:
-                kept.append(one)
+                kept.append(replace(one, chunks=self._counted(one.chunks)))
         return kept
 
     def entry(self, line: str) -> Found | None:
         """A line of a list of sources, such as `[1]: https://example.org` or `[2] Smith, J. A title`."""
-        found = _ENTRY.match(line)
-        if found is None:
+        if (found := _ENTRY.match(line)) is None:
             return None
-        return Found(line.index("["), line.index("]") + 1, self._number(int(found["number"])))
+        return Found(line.index("["), line.index("]") + 1, self._counted(self._number(int(found["number"]))))
+
+    def _counted(self, chunks: tuple[int, ...]) -> tuple[int, ...]:
+        counted = chunks[: max(self._left, 1)]
+        self._left -= len(counted)
+        return counted
 
     def untitled(self, text: str) -> str:
         """An entry of a list of sources without its number, links and the titles of the chunks that it names."""
@@ -107,10 +110,8 @@ class Markers:
                 yield Found(*match.span(), tuple(chunks))
 
     def _number(self, number: int) -> tuple[int, ...]:
-        if number in self._entries:
-            return self._entries[number]
         at = number - self._first
-        return (at,) if 0 <= at < len(self._chunks) else ()
+        return self._entries.get(number, (at,) if 0 <= at < len(self._chunks) else ())
 
     def _named(self, text: str) -> Iterator[Found]:
         for match in _NAMED.finditer(text):
@@ -132,12 +133,11 @@ class Markers:
     def _works(self, text: str) -> Iterator[Found]:
         for match in _WORKS.finditer(text):
             works = match["works"] or f"{match['author']} {match['year']}"
-            chunks: list[int] = []
-            for work in _WORK.finditer(works):  # chunks whose title holds the author and the year
-                named = self._names.get(work["author"].casefold(), set())
-                chunks += sorted(named & self._years.get(work["year"], set()))
-            if chunks:  # a name with a year is no citation unless the evidence has such a work
-                yield Found(*match.span(), tuple(dict.fromkeys(chunks)), apart=match["works"] is not None)
+            told = ((work["author"].casefold(), work["year"]) for work in _WORK.finditer(works))
+            pairs = ((self._names.get(name, set()), self._years.get(year, set())) for name, year in told)
+            # the chunks whose title holds both: a name with a year is no citation unless the evidence has such a work
+            if chunks := dict.fromkeys(i for named, dated in pairs for i in sorted(named & dated)):
+                yield Found(*match.span(), tuple(chunks), apart=match["works"] is not None)
 
     def _listed(self, answer: str) -> Mapping[int, tuple[int, ...]]:
         """The numbers of a list of sources whose entries hold the title of a chunk."""

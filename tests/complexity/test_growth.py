@@ -110,6 +110,19 @@ def test_one_long_part_of_an_answer_takes_no_longer_than_many_short_ones(begin: 
     assert not faults(audited, lambda size: f"{begin}{pattern * size}{end}", 20_000, most=1.0)
 
 
+@pytest.mark.parametrize("pattern", ["[1-50,51-100,101-150,151-200]", "(Ab 2000) ", "[1]"])
+def test_markers_that_name_many_chunks_each_take_hardly_longer_than_others(pattern: str) -> None:
+    chunks = [Chunk("It is so.", f"Ab 2000 {i:03}") for i in range(200)]
+    sources = "Sources:\n\n[1] " + "; ".join(str(chunk.title) for chunk in chunks)
+
+    def step(text: str) -> object:
+        gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0))
+        audit = gate.audit(answer=f"It is so {text}.\n\n{sources}", evidence=chunks)
+        return audit.releasable(cite=True), audit.to_json()
+
+    assert not faults(step, repeated(pattern), 3_000, most=2.0)
+
+
 @pytest.mark.parametrize("pattern", some(JSON, 4), ids=repr)
 @pytest.mark.parametrize("opening", ["", "[", '{"evidence":['])
 def test_json_is_read_in_proportion_to_its_length(pattern: str, opening: str) -> None:
