@@ -42,6 +42,7 @@ LONGEST_ANSWER = 100_000
 """Characters of the longest answer that is audited: more than `MOST` statements of ordinary length."""
 
 _LONGEST_QUESTION = 10_000
+_LONGEST_TITLE = 500  # characters of a chunk's title, which is read with each of its pieces
 _WHY = {
     Kind.CODE: "not judged: code",
     Kind.TABLE: "not judged: a table",
@@ -124,12 +125,12 @@ class OpenAudit:
     def __init__(
         self, settings: Settings, reference: Reference | None, item: AuditLike, calibration: AuditCalibration | None
     ) -> None:
-        self._answer, self._question, self._chunks = _checked(item)
-        h_star = item.get("h_star")
-        if h_star is not None:
+        self._answer, self._question, self._evidence = _checked(item)
+        chunks = tuple(Chunk(one.text, one.title and one.title[:_LONGEST_TITLE]) for one in self._evidence)
+        if (h_star := item.get("h_star")) is not None:
             settings = replace(settings, h_star=h_star)
         self._settings, self._calibration = settings, calibration
-        self._parts = cut(self._answer, Markers(self._chunks, self._answer), asked=self._question is not None)
+        self._parts = cut(self._answer, Markers(chunks, self._answer), asked=self._question is not None)
         self._kinds = [part.kind for part in self._parts]
         by_reference = reference is not None and not reference.needs_scores
         context = Context(self._question)
@@ -146,7 +147,7 @@ class OpenAudit:
                 before = self._parts[i - 1] if i else part
                 asks = before.kind is Kind.QUESTION or (before.kind is Kind.HEADING and not part.item)
                 asked[i] = context.asked(part, before.plain if asks and before.plain != part.heading else "")
-        pieces = Pieces(self._chunks, settings.max_words, asked.values())
+        pieces = Pieces(chunks, settings.max_words, asked.values())
         given = pieces, settings.h_star, calibration, by_reference, self._question
         self.inquiries: dict[int, Inquiry] = {}
         for i, item in asked.items():
@@ -159,7 +160,7 @@ class OpenAudit:
         return AnswerAudit.of(
             answer=self._answer,
             question=self._question,
-            evidence=self._chunks,
+            evidence=self._evidence,
             statements=tuple(
                 self.inquiries[i].statement(self._answer, cites=cites)
                 if i in self.inquiries
@@ -185,8 +186,7 @@ def _checked(item: AuditLike) -> tuple[str, str | None, tuple[Chunk, ...]]:
     """Answer, question and evidence of an item, checked."""
     if not isinstance(item, Mapping):
         raise InvalidTypeError(f"an answer is a mapping of the arguments of audit(), not {type(item).__name__}")
-    unknown = sorted(set(item) - set(AuditItem.__annotations__))
-    if unknown:
+    if unknown := sorted(set(item) - set(AuditItem.__annotations__)):
         raise InvalidInputError(f"unknown arguments {unknown}; an answer has {sorted(AuditItem.__annotations__)}")
     answer, question = item.get("answer"), item.get("question")
     _check(answer, "answer", LONGEST_ANSWER)

@@ -15,6 +15,7 @@ from isr_rag.audit.statement import VERB
 from isr_rag.core.work import Item
 
 _FRAGMENT = 6  # words of the longest list item with a verb that is read with its heading
+_LONGEST_SUBJECT = 100  # characters of the longest subject that is put in place of each pronoun
 
 _PRONOUN = re.compile(
     r"^(?P<before>(?:[^\w\s]+\s+)?(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"
@@ -36,7 +37,6 @@ _NAMES = re.compile(rf"(?:\bthe\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*"
 _NO_SUBJECT = re.compile(rf"(?i)^(?:{english('no_subject')})\b")
 _NEW = re.compile(r"(?i)^(?:an?(?!\.)|one|another|some|several|few|many|two|three)\b")  # "A bridge fell. It was old."
 _ENDING = re.compile(r"(?<=[^:?])$")  # where a title lacks the colon before what it stands over
-_ARTICLE = re.compile(r"^(?:The|A|An)$")
 _LABEL = re.compile(r"^\w+:\s+")
 _ASIDE = re.compile(r"\s*\([^()]*\)\s*")
 
@@ -107,7 +107,7 @@ class Context:
         own = found["own"].lower()
         stood, pronoun = self._stood, _POSSESSIVE.get(own, own)
         other = stood[0] == self.subject and stood[1] != pronoun and {stood[1], pronoun} != {"it", "they"}
-        if not self.subject or other:  # "Her husband was Pierre. He died."
+        if not 0 < len(self.subject) <= _LONGEST_SUBJECT or other:  # "Her husband was Pierre. He died."
             return f"{self._introduced if self.lead else _ENDING.sub(':', self.heading)} {text}".strip()
         name = self.subject
         if found["before"] and name.startswith(("The ", "A ", "An ")):
@@ -132,7 +132,7 @@ class Context:
             self.subject = "" if _NEW.match(claim) else self.subject
             return
         found = _SUBJECT.match(claim)
-        if found and not _ARTICLE.match(found.group()):
+        if found and found.group() not in ("The", "A", "An"):
             self.subject = found.group().rstrip(".,'’ ")
         elif not found or not claim[:1].isupper():
             self.subject = ""

@@ -123,6 +123,24 @@ def test_markers_that_name_many_chunks_each_take_hardly_longer_than_others(patte
     assert not faults(step, repeated(pattern), 3_000, most=2.0)
 
 
+@pytest.mark.parametrize(
+    ("answer", "text", "title"),
+    [
+        ("It is so. It is cd.", "ab cd. ", "cd ef "),  # a title is read with each piece of a long text
+        ("It is so.", "It is so. ", "Tab "),  # and is what a pronoun in it may stand for
+        ("It is so.\n\nSources:\n\n" + "[1] a b\n" * 2_000, "It is so. ", ""),
+    ],
+)
+def test_titles_as_long_as_the_text_take_no_longer_than_others(answer: str, text: str, title: str) -> None:
+    def step(given: str) -> object:
+        size = len(given) // 2
+        titled = title * (size // len(title)) if title else f"a{' ' * size}b"
+        gate = ISRGate(scorer=FixedScorer([0.9]), reference=Oracle(1.0), max_words=600)
+        return gate.audit(answer=answer, evidence=[Chunk(text * (size // len(text)), titled)])
+
+    assert not faults(step, repeated("a"), 60_000, most=2.0)
+
+
 @pytest.mark.parametrize("pattern", some(JSON, 4), ids=repr)
 @pytest.mark.parametrize("opening", ["", "[", '{"evidence":['])
 def test_json_is_read_in_proportion_to_its_length(pattern: str, opening: str) -> None:
