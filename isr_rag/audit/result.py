@@ -217,11 +217,11 @@ class AnswerAudit:
 
 def _around(text: str, cited: Sequence[Citation]) -> list[tuple[str, bool]]:
     """A chunk's text around its cited sentences, in parts, and whether each is cited."""
-    spans = sorted(citation.span for citation in cited)
-    at, last = max(spans[0][0] - _AROUND, 0), min(spans[-1][1] + _AROUND, len(text))
-    parts = [("…" if at else "", False)]
-    for a, b in spans:
+    parts, at, shown = list[tuple[str, bool]](), 0, 0
+    for a, b in sorted(citation.span for citation in cited):
         if a >= at:
-            parts += [(text[at:a], False), (text[a:b], True)]
-            at = b
-    return [*parts, (text[at:last], False), ("…" if last < len(text) else "", False)]
+            start = max(a - _AROUND, at)
+            gap = [(text[at:shown], False), ("…", False)] if start > shown else [(text[at:start], False)]
+            parts += [*gap, (text[start:a], False), (text[a:b], True)]
+            at, shown = b, b + _AROUND
+    return [*parts, (text[at:shown], False), ("…" if shown < len(text) else "", False)]

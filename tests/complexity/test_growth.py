@@ -141,6 +141,16 @@ def test_titles_as_long_as_the_text_take_no_longer_than_others(answer: str, text
     assert not faults(step, repeated("a"), 60_000, most=2.0)
 
 
+def test_a_report_shows_what_is_around_citations_however_far_apart_they_are() -> None:
+    gate = ISRGate(scorer=FixedScorer([0.97]), reference=Oracle(0.99), max_words=600)
+
+    def size(words: int) -> int:
+        chunk = Chunk(f"Foo bar is so. {'Quux lorem ipsum dolor. ' * words}Foo bar is so!", "Tab " * words)
+        return len(gate.audit(answer="Foo bar is so. Foo bar is so, too.", evidence=[chunk]).html())
+
+    assert size(2_000) < size(500) + 100
+
+
 @pytest.mark.parametrize("pattern", some(JSON, 4), ids=repr)
 @pytest.mark.parametrize("opening", ["", "[", '{"evidence":['])
 def test_json_is_read_in_proportion_to_its_length(pattern: str, opening: str) -> None:
