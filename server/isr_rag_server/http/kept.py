@@ -9,8 +9,8 @@ from cachetools import LRUCache
 from isr_rag._util.text import well_formed
 from isr_rag.core.evidence import Chunk
 
-_OVERHEAD = 200
-"""Bytes of a kept chunk beside its text."""
+_OVERHEAD = 450
+"""Bytes of a kept chunk beside its text: of the objects that hold it, its hash and its place."""
 
 
 class KeptChunks:

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ pytest.importorskip("httpx")
 from server.tests.http import worlds
 from server.tests.http.hostile import bomb
 
-from isr_rag import Decision, ISRGate
+from isr_rag import Chunk, Decision, ISRGate
 from isr_rag.errors import ConfigurationError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
@@ -29,6 +30,7 @@ from isr_rag_server.http import KEY_VARIABLE, Limits, Settings, create_app
 from isr_rag_server.http.app import application
 from isr_rag_server.http.desk import Desk, Threads
 from isr_rag_server.http.fields import DecideRequest, IndexRequest, KeptChunk
+from isr_rag_server.http.kept import KeptChunks, hash_of
 from isr_rag_server.http.problems import STATUS, Problem
 from isr_rag_server.http.service import Asker, Service
 from isr_rag_server.http.settings import key_from_environment
@@ -359,6 +361,21 @@ def test_long_chunks_that_hashes_name_take_none_of_the_time_of_the_event_loop() 
         assert time.thread_time() - begun < 0.1
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("text", ["{:x}", "\U0001f642{:x}"])
+def test_kept_chunks_take_no_more_memory_than_they_count(text: str) -> None:
+    kept = KeptChunks(2**20)
+    tracemalloc.start()
+    try:
+        for i in range(10_000):
+            chunk = Chunk(text.format(i), "")
+            kept.keep(hash_of(chunk), chunk)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.9 * 2**20 < kept.nbytes <= 2**20
+    assert taken < 1.1 * kept.nbytes
 
 
 def test_a_document_becomes_chunks_and_nothing_is_fetched_or_read_from_disk() -> None:
