@@ -78,20 +78,19 @@ class TransformersScorer(LocalScorer):
             if tokenizer is None:
                 raise ConfigurationError("a loaded model needs its tokenizer: TransformersScorer(model, tokenizer)")
             check_as_loaded(model, device, dtype, quantization)
-        place, config, quantized = loaded.device, loaded.config.get_text_config(), is_quantized(loaded.config)
+        place, config = loaded.device, loaded.config.get_text_config()
+        quantized = is_quantized(loaded.config)
         bits = f"{quantization or 'quantized'}-" if quantization or quantized else ""
         with fitting(found):
             weights = weights_fingerprint(loaded, tokenizer)  # before a first pass, in which bitsandbytes repacks them
-            most = getattr(config, "max_position_embeddings", None) or getattr(
-                config, "max_seq_len", 0
-            )  # the second: MPT
+            longest = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)  # of MPT
             super().__init__(
                 _network(loaded, place, owned=isinstance(model, (str, Path)) and not quantized),
                 PromptEncoder(tokenizer, chat=chat),
                 name=f"{found}/{weights}/{bits}{str(loaded.dtype).removeprefix('torch.')}",
                 memory=memory,
                 batch_tokens=batch_tokens,
-                window=window or int(most) or None,
+                window=window or int(longest or 0) or None,
             )
 
 

@@ -80,7 +80,9 @@ class Engine:
     """
 
     def __init__(self, network: Network) -> None:
-        self.network, self.device, self.computed_tokens = network, network.device, 0
+        self.network = network
+        self.device = network.device
+        self.computed_tokens = 0
         with self.computing(medium=False):
             plain = self.plain([list(PROBE)])[0]
         self.medium = self._medium_is_exact(plain)

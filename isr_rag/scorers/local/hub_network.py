@@ -18,7 +18,8 @@ class HubNetwork:
     def __init__(self, model: Any, device: torch.device) -> None:
         self.model: Any = model.eval()
         self._base = model.model if model.base_model is model else model.base_model  # Llama 4 says it is its own
-        self.device, self.dtype, self.states_dtype = device, model.dtype, model.dtype
+        self.device = device
+        self.dtype = self.states_dtype = model.dtype
         config = model.config.get_text_config()
         hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
         inner = _size(config, "intermediate_size", 4 * hidden)

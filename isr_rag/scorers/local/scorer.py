@@ -70,7 +70,8 @@ class LocalScorer:
         most = 4096 if network.device.type == "cpu" else 32768
         room = (self.memory - network.workspace) // self.bytes_per_token
         self.batch_tokens = batch_tokens or max(1, min(most, room))
-        self._unusable, self._queue = "", ScoringQueue(self._score, forked=self._begin_after_fork)
+        self._unusable = ""
+        self._queue = ScoringQueue(self._score, forked=self._begin_after_fork)
         self.identity = f"{name}/{network.device.type}/{layout}/template-{encoder.fingerprint}"
         """Model, fingerprint of its weights, precision, device type, layout and chat template."""
 

@@ -56,7 +56,8 @@ class ServerClient:
         self.concurrency, self._timeout = concurrency, timeout
         self._quickest, self._halved = math.inf, -math.inf  # seconds of a reply; when the slots were made fewer
         self.slots = anyio.CapacityLimiter(1)  # `send` makes them as many as the server is quick enough for
-        self._process, key = os.getpid(), _key(key_env)
+        self._process = os.getpid()
+        key = _key(key_env)
         self._key: Callable[[], str] = lambda: key  # not an attribute, which a report of an error could show
         self._client = openai.AsyncOpenAI(
             base_url=self.url, api_key=key or "none", max_retries=retries, timeout=timeout, http_client=BoundedClient()
