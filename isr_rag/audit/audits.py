@@ -12,15 +12,16 @@ while questions := audits.plan():
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
 from isr_rag._util.text import Span
 from isr_rag.audit.calibration import AuditCalibration, Budget, calibration_of
 from isr_rag.audit.context import Context
-from isr_rag.audit.cutting import affirms, cut, is_latin
+from isr_rag.audit.cutting import Part, affirms, cut, is_latin
 from isr_rag.audit.inquiry import Inquiry, Question, unjudged
 from isr_rag.audit.markers import Markers
 from isr_rag.audit.pieces import Pieces
@@ -43,6 +44,9 @@ LONGEST_ANSWER = 100_000
 
 _LONGEST_QUESTION = 10_000
 _LONGEST_TITLE = 500  # characters of a chunk's title, which is read with each of its pieces
+_BEGINNING = 500  # characters of a chunk in which a source that the answer lists is looked for, beside its title
+_LINK = re.compile(r"\]\(\s*(<[^<>\n]*|\S+)")  # also of one whose text another part begins
+_ADDRESS = re.compile(r"\w[^\s<>()\[\]\"'`|*]*")
 _WHY = {
     Kind.CODE: "not judged: code",
     Kind.TABLE: "not judged: a table",
@@ -51,6 +55,7 @@ _WHY = {
     Kind.SCRIPT: "not judged: in a script that the model was not calibrated on",
     Kind.TOO_LONG: "not judged: too long to be one statement",
     Kind.OVER_LIMIT: f"not judged: it comes after the first {MOST} statements",
+    Kind.UNKNOWN_SOURCE: "not judged: it names an address or a source that the evidence does not have",
 }
 
 
@@ -136,10 +141,13 @@ class OpenAudit:
         context = Context(self._question)
         quoted = quotations(self._answer) if settings.rule.exact else None
         asked: dict[int, Item] = {}
+        unknown = _unknown_sources(self._answer, self._parts, chunks)
         for i, part in enumerate(self._parts):
-            if part.kind is not Kind.STATEMENT and not affirms(part.plain, self._question):
+            if i in unknown:
+                self._kinds[i] = Kind.UNKNOWN_SOURCE
+            elif part.kind is not Kind.STATEMENT and not affirms(part.plain, self._question):
                 continue
-            if len(asked) >= MOST:
+            elif len(asked) >= MOST:
                 self._kinds[i] = Kind.OVER_LIMIT
             elif calibration is not None and not is_latin(part.plain):
                 self._kinds[i] = Kind.SCRIPT
@@ -174,6 +182,30 @@ class OpenAudit:
             passes=sum(decision.passes for one in self.inquiries.values() for decision in one.told.values()),
             seconds=seconds,
         )
+
+
+def _unknown_sources(answer: str, parts: Sequence[Part], chunks: Sequence[Chunk]) -> set[int]:
+    """Indices of the parts that link to an address, or list a source, that the evidence does not have."""
+    links = ((i, part, " ".join(_LINK.findall(answer, *part.span))) for i, part in enumerate(parts))
+    led = {i: {*_addresses(to)} - {*_addresses(part.plain)} for i, part, to in links if to}  # what is read is judged
+    wanted = set[str]().union(*led.values())
+    texts = (f"{chunk.title or ''} {chunk.text}" for chunk in (chunks if wanted else ()))
+    had = wanted.intersection(one for text in texts for one in _addresses(text))
+    return {i for i, to in led.items() if not to <= had} | {
+        i for i, part in enumerate(parts) if part.kind is Kind.SOURCES and not _lists(part, chunks)
+    }
+
+
+def _addresses(text: str) -> Iterator[str]:
+    return (match[0].removeprefix("mailto:").rstrip(".,;:!?/") for match in _ADDRESS.finditer(text))
+
+
+def _lists(source: Part, chunks: Sequence[Chunk]) -> bool:
+    """Whether the chunks that an entry of a list of sources names have its words in the title or at the beginning."""
+    named = (chunks[i] for found in source.markers for i in found.chunks)
+    had = " ".join(f"{chunk.title or ''} {chunk.text[:_BEGINNING]}" for chunk in named)
+    told = re.sub(r"\[\^?\d+\]", "", source.plain)
+    return {*re.findall(r"\w+", told.casefold())} <= {*re.findall(r"\w+", had.casefold())}
 
 
 def _within(text: str, span: Span, others: Sequence[Span]) -> list[str]:

@@ -55,6 +55,8 @@ class Kind(StrEnum):
     """A sentence of more words than a model can judge as one statement."""
     OVER_LIMIT = "over_limit"
     """It comes after the last statement that is judged of one answer."""
+    UNKNOWN_SOURCE = "unknown_source"
+    """It links to an address, or lists a source, that the evidence does not have."""
 
 
 HARMLESS = frozenset({Kind.HEADING, Kind.GREETING, Kind.QUESTION, Kind.REFUSAL, Kind.MARKS, Kind.SOURCES})

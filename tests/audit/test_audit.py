@@ -183,8 +183,36 @@ def test_citations_are_added_where_none_is_right() -> None:
 @pytest.mark.parametrize("stop", [".", "", "!**"])
 def test_a_citation_is_added_behind_a_link_and_not_inside_it(link: str, stop: str) -> None:
     bold = "**" if "*" in stop else ""
-    found = audit(f"{bold}The Seine flows through {link}{stop}")
+    found = audit(f"{bold}The Seine flows through {link}{stop}", (*WRONG, "https://example.org/p, <a b>, a_(b).png"))
     assert found.releasable(0.3, cite=True).text.endswith(f"{link} [1]{stop}")
+
+
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        "[long](https://example.org/x)",
+        "![long](<the Garonne flows through Paris>)",
+        "[long. Very](garonne)",
+        "[long][1](garonne)",
+        "[[1]](https://example.org/x)",
+        "long [1](https://example.org/x)",
+        "\n\nSources:\n\n[1] The Garonne guide",
+        "\n\nSources:\n- [1] https://example.org/x",
+        "\n\n[1]: The Garonne guide",
+        "[^1]\n\n[^1]: Garonne",
+        "\n\n# [Rivers](garonne)\n\n{TRUE}",
+    ],
+)
+def test_no_address_and_no_source_goes_out_that_the_evidence_does_not_have(made_up: str) -> None:
+    answer = f"{TRUE} {TRUE} {made_up.format(TRUE=TRUE)}"
+    found = audit(answer)
+    text = found.releasable(0.5).text
+    assert "1006" in text and not any(word in text for word in ("aronne", "example"))
+    assert not any(word in found.masked().to_json() for word in ("aronne guide", "org/x", "(garonne"))
+    has = (*WRONG, "The Garonne guide, which says where the Garonne flows: garonne, https://example.org/x.")
+    assert not [
+        one for one in audit(answer, has).statements if one.kind is Kind.UNKNOWN_SOURCE and "1]" not in one.text
+    ]
 
 
 def test_an_answer_that_holds_goes_out_as_it_is() -> None:
@@ -424,8 +452,11 @@ FALSE, TRUE = "The Seine flows through Rome.", "Nobody says that the Loire is 10
         (f"1. **Cost:**\n   - {FALSE}\n2. **Towns:**\n   - {FALSE}\n\n{TRUE}", TRUE),
         (f"> Facts:\n>\n> - {FALSE}\n\n{TRUE}", TRUE),
         (f"The Seine is deep because:\n\n- {FALSE} {TRUE}", f"- {TRUE}"),
-        (f"{TRUE} [2]\n\nSources:\n\n- [1] A\n- [2] B", f"{TRUE} [2]\n\nSources:\n\n- [2] B"),
-        (f"{TRUE} [2]\n\n## Rome\n\n{FALSE}\n\n## Sources\n\n[1] A\n[2] B", f"{TRUE} [2]\n\n## Sources\n\n[2] B"),
+        (f"{TRUE} [2]\n\nSources:\n\n- [1] Seine\n- [2] Loire", f"{TRUE} [2]\n\nSources:\n\n- [2] Loire"),
+        (
+            f"{TRUE} [2]\n\n# Rome\n\n{FALSE}\n\n# Sources\n\n[1] Seine\n[2] Loire",
+            f"{TRUE} [2]\n\n# Sources\n\n[2] Loire",
+        ),
         (f"{TRUE}\n\nRome\n====\n\n{FALSE}\n\nTowns\n===\n\n{TRUE}", f"{TRUE}\n\nTowns\n===\n\n{TRUE}"),
         (f"{TRUE}\n\n## Rome ##\n\n- > - {FALSE}", TRUE),
     ],
@@ -568,5 +599,6 @@ def test_a_pronoun_stands_for_a_subject_that_it_fits(answer: str, last: str) -> 
     ],
 )
 def test_what_is_judged_is_what_is_read(answer: str, claims: list[str]) -> None:
-    assert [one.claim for one in audit(answer, question="Is it long?").statements if one.judged] == claims
+    found = audit(answer, (*WRONG, "a.png"), question="Is it long?")
+    assert [one.claim for one in found.statements if one.judged] == claims
     assert audit("Sure! It flows.", question="Can you say if it flows?").statements[0].kind is Kind.GREETING
