@@ -226,6 +226,17 @@ def test_a_thread_that_begins_while_a_draft_is_made_logs_no_words_of_it(caplog: 
     assert said == ["begun before", "left out: it may quote a draft", "said of something else", "begun after"]
 
 
+def test_a_logger_that_is_made_while_a_draft_is_made_logs_no_words_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    with drafting("some_framework"):
+        logging.getLogger("some_framework.made_late").warning(DRAFT)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: logging.getLogger("some_framework.made_later").warning(DRAFT)).result()
+        logging.getLogger("somebody_else.made_late").warning("said of something else")
+    logging.getLogger("some_framework.made_late").warning("said afterwards")
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [*["left out: it may quote a draft"] * 2, "said of something else", "said afterwards"]
+
+
 def test_what_asyncio_tells_of_a_slow_task_in_debug_mode_is_not_what_it_gave(caplog: pytest.LogCaptureFixture) -> None:
     async def blocking(said: str) -> str:
         time.sleep(0.11)  # as a model does that is called in a coroutine

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
@@ -43,10 +43,9 @@ LONGEST_ANSWER = 100_000
 """Characters of the longest answer that is audited: more than `MOST` statements of ordinary length."""
 
 _LONGEST_QUESTION = 10_000
-_LONGEST_TITLE = 500  # characters of a chunk's title, which is read with each of its pieces
-_BEGINNING = 500  # characters of a chunk in which a source that the answer lists is looked for, beside its title
+_BEGINNING = 500  # characters of a title that are read with each piece, and of a chunk that a listed source may name
 _LINK = re.compile(r"\]\(\s*(<[^<>\n]*|\S+)")  # also of one whose text another part begins
-_ADDRESS = re.compile(r"\w[^\s<>()\[\]\"'`|*]*")
+_ADDRESS = re.compile(r"(?:mailto:)?(\w(?:[^\s<>()\[\]\"'`|*]*[^\s<>()\[\]\"'`|*.,;:!?/])?)")
 _WHY = {
     Kind.CODE: "not judged: code",
     Kind.TABLE: "not judged: a table",
@@ -131,7 +130,7 @@ class OpenAudit:
         self, settings: Settings, reference: Reference | None, item: AuditLike, calibration: AuditCalibration | None
     ) -> None:
         self._answer, self._question, self._evidence = _checked(item)
-        chunks = tuple(Chunk(one.text, one.title and one.title[:_LONGEST_TITLE]) for one in self._evidence)
+        chunks = tuple(Chunk(one.text, one.title and one.title[:_BEGINNING]) for one in self._evidence)
         if (h_star := item.get("h_star")) is not None:
             settings = replace(settings, h_star=h_star)
         self._settings, self._calibration = settings, calibration
@@ -187,17 +186,14 @@ class OpenAudit:
 def _unknown_sources(answer: str, parts: Sequence[Part], chunks: Sequence[Chunk]) -> set[int]:
     """Indices of the parts that link to an address, or list a source, that the evidence does not have."""
     links = ((i, part, " ".join(_LINK.findall(answer, *part.span))) for i, part in enumerate(parts))
-    led = {i: {*_addresses(to)} - {*_addresses(part.plain)} for i, part, to in links if to}  # what is read is judged
+    found = _ADDRESS.findall
+    led = {i: {*found(to)} - {*found(part.plain)} for i, part, to in links if to}  # what is read is judged
     wanted = set[str]().union(*led.values())
     texts = (f"{chunk.title or ''} {chunk.text}" for chunk in (chunks if wanted else ()))
-    had = wanted.intersection(one for text in texts for one in _addresses(text))
+    had = wanted.intersection(match[1] for text in texts for match in _ADDRESS.finditer(text))
     return {i for i, to in led.items() if not to <= had} | {
         i for i, part in enumerate(parts) if part.kind is Kind.SOURCES and not _lists(part, chunks)
     }
-
-
-def _addresses(text: str) -> Iterator[str]:
-    return (match[0].removeprefix("mailto:").rstrip(".,;:!?/") for match in _ADDRESS.finditer(text))
 
 
 def _lists(source: Part, chunks: Sequence[Chunk]) -> bool:

@@ -20,7 +20,7 @@ from isr_rag.core.evidence import one_line
 from isr_rag.core.settings import OnError, Settings, check_count, check_on_error
 from isr_rag.errors import InvalidInputError, InvalidTypeError, ISRError
 from isr_rag.gate import ISRGate
-from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, abstain, gate_of_round, require_answerable, share_of_round
+from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, abstain, require_answerable, share_of_round
 from isr_rag.gate.defaults import AFTER_DRAFTING, BEFORE_DRAFTING, default_reference
 
 Place = Literal["before", "after"]
@@ -29,7 +29,8 @@ Place = Literal["before", "after"]
 MESSAGE = "I cannot answer this from the documents at hand."
 """What takes the place of an answer after an abstention, by default."""
 
-_TEMPLATES = {"before": SUFFICIENT, "after": SUPPORTED}
+TEMPLATES = {"before": SUFFICIENT, "after": SUPPORTED}
+"""What a gate is asked at each place, as `gate_of_round` needs it."""
 _DEFAULT_H_STAR = {"before": BEFORE_DRAFTING, "after": AFTER_DRAFTING}
 # Words; of scripts that run them together or write vowels as marks (Indic, Thai, CJK), each two characters in a row.
 _QUOTED = re.compile(r"(?=([\u0900-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|\b\w{4,}))")
@@ -56,6 +57,7 @@ _EXPLETIVE = re.compile(
     r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b"
 )
 _drafting: ContextVar[bool] = ContextVar("isr_rag_drafting", default=False)
+_frameworks: set[str] = set()  # whose loggers are told to leave out words, also those that are made later
 _older: list[set[threading.Thread]] = []  # than each draft that is being made
 _loading = threading.Lock()
 _shipped = lru_cache(maxsize=1)(default_reference)
@@ -77,7 +79,7 @@ def default_h_star(place: Place, h_star: float | None = None, *, on_error: OnErr
     check_on_error(on_error)
     check_count("rounds", rounds, 1)
     target = Settings(h_star=_DEFAULT_H_STAR[place] if h_star is None else h_star).h_star
-    share_of_round(_shipped(), _TEMPLATES[place], target, rounds)
+    share_of_round(_shipped(), TEMPLATES[place], target, rounds)
     return target
 
 
@@ -101,13 +103,8 @@ def gate_for(
         with _loading:  # the first requests of a server come together, and one of them makes the gate
             return _default_gate(h_star=target, on_error=on_error)
     own = core_gate(gate) if h_star is None else core_gate(gate).with_h_star(h_star)
-    require_answerable(own, _TEMPLATES[place], rounds)
+    require_answerable(own, TEMPLATES[place], rounds)
     return own
-
-
-def at_each_round(place: Place, gate: ISRGate, rounds: int) -> ISRGate:
-    """The gate that decides at each round, for an adapter whose framework runs the loop."""
-    return gate_of_round(gate, rounds, _TEMPLATES[place])
 
 
 def stands_alone(question: str) -> bool:
@@ -201,7 +198,11 @@ def drafting(*frameworks: str) -> Generator[None, None, None]:
     """What is raised while a draft is made is as `unread` says; what `frameworks` log, and warnings, lose the words."""
     if getattr(warnings.showwarning, "func", None) is not _show:
         warnings.showwarning = partial(_show, warnings.showwarning)
-    for name, logger in [*logging.root.manager.loggerDict.items()]:
+    _frameworks.update(frameworks)
+    manager: Any = logging.root.manager
+    if getattr(manager.getLogger, "func", None) is not _logger:
+        manager.getLogger = partial(_logger, manager.getLogger)
+    for name, logger in [*manager.loggerDict.items()]:
         if name.startswith(frameworks) and isinstance(logger, logging.Logger):
             logger.addFilter(_wordless)
     token, older = _drafting.set(True), {*threading.enumerate()}
@@ -213,6 +214,12 @@ def drafting(*frameworks: str) -> Generator[None, None, None]:
     finally:
         _older.remove(older)
         _drafting.reset(token)
+
+
+def _logger(get: Callable[[str], logging.Logger], name: str) -> logging.Logger:
+    if name.startswith(tuple(_frameworks)):
+        get(name).addFilter(_wordless)
+    return get(name)
 
 
 def _wordless(record: logging.LogRecord) -> bool:

@@ -19,12 +19,12 @@ from typing_extensions import TypedDict
 from isr_rag import Decision, ISRGate as CoreGate
 from isr_rag.core.settings import check_count
 from isr_rag.errors import ConfigurationError, InvalidTypeError
-from isr_rag.gate.acquisition import Stop
+from isr_rag.gate.acquisition import Stop, gate_of_round
 from isr_rag.gate.adapters import (
     MESSAGE,
+    TEMPLATES,
     Place,
     asked,
-    at_each_round,
     core_gate,
     gate_for,
     not_alone,
@@ -120,7 +120,7 @@ def isr_node(
         place: Place = "before" if state.get("answer") is None else "after"
         if other_texts == "refuse":
             refuse_unknown_drafts(state, _KNOWN, "answer")
-        return at_each_round(place, gate_at(place, own), rounds)
+        return gate_of_round(gate_at(place, own), rounds, TEMPLATES[place])
 
     return _gate_node(core, rounds, document_prompt)
 
@@ -192,7 +192,7 @@ def create_isr_graph(
     if when not in ("before", "after", "both"):
         raise ConfigurationError(f"when must be 'before', 'after' or 'both', got {when!r}")
     places: tuple[Place, ...] = ("before", "after") if when == "both" else (when,)
-    gates = {place: at_each_round(place, gate_for(place, gate, rounds=rounds), rounds) for place in places}
+    gates = {place: gate_of_round(gate_for(place, gate, rounds=rounds), rounds, TEMPLATES[place]) for place in places}
     if when != "before":
         refuse_telling(draft)
     nodes = _Nodes(

@@ -19,7 +19,8 @@ from langgraph.types import Command
 
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.adapters import MESSAGE, Place, asked, at_each_round, gate_for
+from isr_rag.gate.acquisition import gate_of_round
+from isr_rag.gate.adapters import MESSAGE, TEMPLATES, Place, asked, gate_for
 from langchain_isr.agent_run import AgentRun, Begun, Found, begin, finds_evidence, found_by, merged
 from langchain_isr.agent_turn import (
     AskForQuestion,
@@ -127,7 +128,9 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         if without_evidence not in ("pass", "abstain"):
             raise ConfigurationError(f"without_evidence must be 'pass' or 'abstain', got {without_evidence!r}")
         places: tuple[Place, ...] = ("before", "after") if when == "both" else (when,)
-        self.gates = {place: at_each_round(place, gate_for(place, gate, rounds=rounds), rounds) for place in places}
+        self.gates = {
+            place: gate_of_round(gate_for(place, gate, rounds=rounds), rounds, TEMPLATES[place]) for place in places
+        }
         self._last = self.gates[places[-1]]
         self.evidence_tools = None if tools is None else frozenset(tools)
         self._turns = Turns(

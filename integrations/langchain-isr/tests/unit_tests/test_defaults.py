@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidTypeError
-from isr_rag.gate.adapters import at_each_round, gate_for
+from isr_rag.gate.acquisition import SUFFICIENT, gate_of_round
+from isr_rag.gate.adapters import gate_for
 from isr_rag.gate.defaults import AFTER_DRAFTING, BEFORE_DRAFTING
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
@@ -51,7 +52,7 @@ def test_a_retriever_and_a_gate() -> None:
 def test_everything_else_at_its_defaults() -> None:
     retriever: BaseRetriever = bm25()
     documents = ISRRetriever(retriever=retriever).invoke(QUESTION)
-    expected = at_each_round("before", gate_for("before"), 2).h_star
+    expected = gate_of_round(gate_for("before"), 2, SUFFICIENT).h_star
     assert target(documents[0].metadata["isr"]) == expected <= BEFORE_DRAFTING
     assert target(ISRCompressor().compress_documents(documents, QUESTION)[0].metadata["isr"]) == BEFORE_DRAFTING
     assert ISRAudit().invoke({"documents": documents, "answer": "The Seine flows through Paris."})["answer"]

@@ -17,7 +17,8 @@ from isr_rag import Decision, ISRGate, Reason
 from isr_rag._util.bm25 import tokens
 from isr_rag.core.evidence import quote
 from isr_rag.errors import InvalidInputError, InvalidTypeError
-from isr_rag.gate.adapters import at_each_round, gate_for, stands_alone
+from isr_rag.gate.acquisition import SUFFICIENT, gate_of_round
+from isr_rag.gate.adapters import gate_for, stands_alone
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, check_finds, chunk_of
 
 QUESTION = f"{KEY}_question"
@@ -60,7 +61,7 @@ def evidence_tool(
     if not isinstance(cast(object, retriever), BaseRetriever):
         raise InvalidTypeError(f"retriever must be a retriever, not {type(retriever).__name__}: an index makes one")
     check_finds(retriever)
-    share = at_each_round("before", gate_for("before", gate, rounds=rounds), rounds)
+    share = gate_of_round(gate_for("before", gate, rounds=rounds), rounds, SUFFICIENT)
 
     async def search_evidence(ctx: Context, search: str) -> str:
         async with ctx.store.edit_state() as state:  # kept although the search may fail

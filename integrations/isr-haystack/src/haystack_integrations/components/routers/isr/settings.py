@@ -16,7 +16,8 @@ from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPL
 from isr_rag import ISRGate as CoreGate
 from isr_rag.core.settings import Settings, check_count
 from isr_rag.errors import InvalidTypeError
-from isr_rag.gate.adapters import Place, at_each_round, default_h_star, gate_for
+from isr_rag.gate.acquisition import gate_of_round
+from isr_rag.gate.adapters import TEMPLATES, Place, default_h_star, gate_for
 
 GateOrFactory: TypeAlias = CoreGate | Callable[[], CoreGate] | None
 
@@ -72,7 +73,7 @@ class Gating:
     def _at_each_round(self, gate: CoreGate | None) -> CoreGate:
         """The gate that decides at each round."""
         whole = gate_for(self.place, gate, h_star=self.h_star, rounds=self.rounds)
-        return at_each_round(self.place, whole, self.rounds)
+        return gate_of_round(whole, self.rounds, TEMPLATES[self.place])
 
     @property
     def core(self) -> CoreGate:
