@@ -54,6 +54,17 @@ def is_final(case: Any) -> float:
     raise Final(DRAFT)
 
 
+class Empty(ValueError):
+    """An error that is false, as one with a length may be."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+def is_false(case: Any) -> float:
+    raise ScorerError("it failed") from Empty(DRAFT)
+
+
 def notes(case: Any) -> float:
     error = ValueError("what?")
     error.add_note(DRAFT)
@@ -100,6 +111,7 @@ WAYS: list[Callable[[Any], float]] = [
     compiles,
     groups,
     is_final,
+    is_false,
     notes,
     handles,
     holds,

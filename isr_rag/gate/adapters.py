@@ -157,7 +157,8 @@ def unquoted(*drafts: str | None) -> Generator[None, None, None]:
     except ISRError as error:
         led: list[BaseException] = [error]
         for one in led:
-            led += [e for e in (one.__cause__, one.__context__, *getattr(one, "exceptions", ())) if e and e not in led]
+            inner = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
+            led += [other for other in inner if other is not None and other not in led]
         if _quotes(" ".join(f"{one} {one.args} {vars(one)}" for one in led), *drafts):
             _raise_alone(_silent(error))
         raise
