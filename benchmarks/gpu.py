@@ -220,11 +220,11 @@ def out_of_memory(bench: Bench) -> dict[str, Any]:
     passes: list[int] = []
     run = scorer._pass
 
-    def counted(batch: Any, *rest: Any) -> Any:
+    def counted(batch: Any, *rest: Any, **more: Any) -> Any:
         passes.append(len(batch))
         if not CUDA and len(batch) > 4:  # the rehearsal: nothing is too large there
             raise torch.OutOfMemoryError("CUDA out of memory (rehearsed)")
-        return run(batch, *rest)
+        return run(batch, *rest, **more)
 
     scorer._pass, scorer.batch_tokens = counted, 10**9  # type: ignore[method-assign]
     if CUDA:  # leave little more than one item takes
