@@ -24,7 +24,8 @@ from isr_rag_server.http.service import Service
 from isr_rag_server.http.settings import Limits, Settings
 
 _LINGER = 0.5
-"""Seconds in which a server that stops still says so to whoever asks, before it closes its door."""
+"""Seconds in which a server that stops still says so to whoever asks, before it closes its door, and as long after it
+to those who are inside."""
 _CLOSING = 1
 """Seconds in which the last responses are taken, once everything has ended."""
 _HEADER = 16 * 1024
@@ -187,15 +188,42 @@ class _Uvicorn(uvicorn.Server):
             await asyncio.wait_for(ending, max(_LINGER, self._service.settings.limits.seconds))
         for desk in desks:
             desk.give_up()
-        for listening in self.servers:
-            listening.close()
-        await asyncio.sleep(0.1)  # requests of connections that were just opened are still read and refused
+        await self._close_door(sockets or [])
         await super().shutdown(sockets)
         if hanging := sum(desk.running for desk in desks):
             _logger.error("%d threads work on: the process ends without them", hanging)
             for handler in logging.getLogger().handlers:
                 handler.flush()
             os._exit(1)
+
+    async def _close_door(self, sockets: list[socket.socket]) -> None:
+        """Take no more connections, and still refuse what those ask that were made before, rather than cut them off."""
+        waiting = [connection for listening in sockets for connection in _waiting_at(listening)]
+        for listening in self.servers:
+            listening.close()
+        loop = asyncio.get_running_loop()
+        for connection in waiting:
+            with contextlib.suppress(OSError):  # gone meanwhile
+                await loop.connect_accepted_socket(self._protocol, connection)
+        until = loop.time() + _LINGER
+        while self.server_state.connections and loop.time() < until:
+            await asyncio.sleep(0.02)
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
+
+def _waiting_at(listening: socket.socket) -> Generator[socket.socket]:
+    """Connections that the system has made and the event loop not taken yet: closing the door would cut them off."""
+    with contextlib.suppress(OSError):  # none waits, or no file may be opened
+        while True:
+            connection, _ = listening.accept()
+            connection.setblocking(False)
+            yield connection
 
 
 def _say(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
