@@ -198,11 +198,11 @@ class LocalScorer:
     def _batches(
         self, work: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
     ) -> Iterator[list[tuple[int, int]]]:
-        """Orderings that go into one forward pass: neighbours share the longest beginnings, within the budget."""
+        """What goes into one forward pass, within the budget: neighbours share long beginnings, or an item's chunks."""
 
         def key(entry: tuple[int, int]) -> tuple[int, int, Ordering]:
             i, k = entry
-            return encoded[i].length, i, requests[i].orderings[k]
+            return encoded[i].length if self.layout in ORDERED else 0, i, requests[i].orderings[k]
 
         batch: list[tuple[int, int]] = []
         used = 0

@@ -87,6 +87,22 @@ def test_memory_stays_within_its_bound_and_scores_stay_right() -> None:
     assert 0 < len(bounded.states._kept) < 20
 
 
+def test_a_batch_reads_each_chunk_once_although_few_are_kept() -> None:
+    bounded = scorer(states=StateCache(memory=60_000), batch_tokens=400)
+    asked_of_items = [
+        [asked(f"Claim {i}.", texts), *(asked(f"Claim {i}.", [text]) for text in texts)]  # together, and each alone
+        for i in range(20)
+        for texts in [[f"Text number {i} of many.", f"The other text is {i}."]]
+    ]
+    encoded = [bounded.encoder.encode(one.prompt) for item in asked_of_items for one in item]
+    chunks = {chunk for one in encoded for chunk in one.chunks}
+    before = bounded.engine.computed_tokens
+    bounded.score([one for item in asked_of_items for one in item])
+    assert bounded.states is not None and len(bounded.states._kept) < len(chunks)
+    needed = len(encoded[0].head) + sum(map(len, chunks)) + sum(len(one.tail) for one in encoded)
+    assert bounded.engine.computed_tokens - before == needed
+
+
 def test_another_model_finds_nothing() -> None:
     states = StateCache()
     scorer(states=states).score([asked("Paris.", TEXTS)])
