@@ -12,7 +12,7 @@ OTHERS := server lab integrations/isr-rag-conformance
 
 install: $(INSTALLED)
 
-# In two processes (JOBS=0: in one), each file in one of them. Each may hold models, and a notebook one of its own: up to 13 GB of memory together.
+# In two processes (JOBS=0: in one), each file in one of them. They and the kernel of a notebook may take 13 GB of memory.
 # One thread each, since two threads in each of two processes only wait for one another on two cores.
 # Tests of deadlines and limits drive real servers: what failed beside other tests has to pass alone.
 JOBS ?= 2

@@ -198,7 +198,8 @@ class _Uvicorn(uvicorn.Server):
 
     async def _close_door(self, sockets: list[socket.socket]) -> None:
         """Take no more connections, and still refuse what those ask that were made before, rather than cut them off."""
-        waiting = [connection for listening in sockets for connection in _waiting_at(listening)]
+        most = self.config.backlog  # as many as may wait: whoever goes on opening connections does not hold it up
+        waiting = [connection for listening in sockets for connection in _waiting_at(listening, most)]
         for listening in self.servers:
             listening.close()
         loop = asyncio.get_running_loop()
@@ -217,10 +218,10 @@ class _Uvicorn(uvicorn.Server):
         return made
 
 
-def _waiting_at(listening: socket.socket) -> Generator[socket.socket]:
+def _waiting_at(listening: socket.socket, most: int) -> Generator[socket.socket]:
     """Connections that the system has made and the event loop not taken yet: closing the door would cut them off."""
     with contextlib.suppress(OSError):  # none waits, or no file may be opened
-        while True:
+        for _ in range(most):
             connection, _ = listening.accept()
             connection.setblocking(False)
             yield connection
