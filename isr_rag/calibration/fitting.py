@@ -12,7 +12,7 @@ import numpy as np
 from isr_rag._util.text import languages_of
 from isr_rag.calibration.artefact import BinCalibration, CalibrationArtefact, Fingerprint, PredicateCalibration, joined
 from isr_rag.calibration.calibrators import Tail, VennAbers
-from isr_rag.calibration.checks import TrainingHashes, enough_of_each_class, labelled_scores
+from isr_rag.calibration.checks import TrainingHashes, labelled_scores
 from isr_rag.calibration.ltt import LearnThenTest, Threshold
 from isr_rag.calibration.records import CalibrationRecord, check_records, data_hash, groups_of
 from isr_rag.core.bounds import TOLERANCE
@@ -129,8 +129,8 @@ class _Row(NamedTuple):
     tested: bool
 
 
-def _columns(rows: Sequence[_Row]) -> tuple[list[CalibrationRecord], list[float], list[int]]:
-    return [row.record for row in rows], [row.score for row in rows], [row.record.label for row in rows]
+def _columns(rows: Sequence[_Row]) -> tuple[list[float], list[int]]:
+    return [row.score for row in rows], [row.record.label for row in rows]
 
 
 def _bins(scored: list[_Row]) -> list[tuple[int, int | None, list[_Row]]]:
@@ -142,40 +142,30 @@ def _bins(scored: list[_Row]) -> list[tuple[int, int | None, list[_Row]]]:
     if any(row.record.chunks is None for row in scored):
         return [(1, None, scored)]
     counts = [row.record.chunks or 0 for row in scored]
-    parts: list[tuple[int, int, list[int]]] = []
+    parts: list[tuple[int, int | None, list[int]]] = []
     waiting: list[int] = []
-    first: int | None = None
     for low, high in BINS:
         places = [i for i, count in enumerate(counts) if low <= count and (high is None or count <= high)]
-        if not places:
-            continue
         waiting += places
-        first = min(counts[i] for i in places) if first is None else first
-        last = max(counts[i] for i in places) if high is None else high
         positive = sum(scored[i].record.label for i in waiting)
         if min(positive, len(waiting) - positive) >= LEAST_OF_A_BIN:
-            parts.append((low if len(waiting) == len(places) else first, last, waiting))
-            waiting, first = [], None
-    if waiting:
-        last = max(counts[i] for i in waiting)
-        begin, _, places = parts.pop() if parts else (min(counts), last, [])
-        parts.append((begin, last, places + waiting))
-    begin, end, places = parts.pop()
+            first = low if len(waiting) == len(places) else min(counts[i] for i in waiting)
+            parts.append((first, high, waiting))
+            waiting = []
+    first, _, places = parts.pop() if parts else (min(counts), None, list[int]())
+    places += waiting
     longest = sorted((counts[i] for i in places), reverse=True)
-    parts.append((begin, min(end, longest[min(LEAST_AT_THE_END, len(longest)) - 1]), places))
+    parts.append((first, longest[min(LEAST_AT_THE_END, len(longest)) - 1], places))
     return [(first, last, [scored[i] for i in sorted(places)]) for first, last, places in parts]
 
 
 def _fit_bin(first: int, last: int | None, scored: list[_Row], bins: int, settings: FitSettings) -> BinCalibration:
-    _, scores, labels = _columns(scored)
-    calibrator, tail = VennAbers.fit(scores, labels), Tail.fit(scores, labels)
+    calibrator, tail = VennAbers.fit(*_columns(scored)), Tail.fit(*_columns(scored))
     if not settings.targets:
         return BinCalibration(first, last, calibrator, tail)
     pilot, tested = ([row for row in scored if row.tested == test] for test in (False, True))
-    for half in (pilot, tested):
-        positive = sum(row.record.label for row in half)
-        enough_of_each_class(positive, len(half) - positive)
-    seen = Tail.fit(*_columns(pilot)[1:])
+    seen = Tail.fit(*_columns(pilot))
+    labelled_scores(*_columns(tested))  # refuses too few of a class, as the line above does
     thresholds = tuple(
         replace(threshold, delta=delta)
         for h_star, delta in settings.targets  # each range gets its part of delta, which is about all answers
@@ -193,10 +183,10 @@ def _thresholds(
     def answered(rows: list[_Row]) -> list[bool]:
         return [bool(settings.rule(row.record, steps.at(row.score), test.h_star)) for row in rows]
 
-    records, scores, labels = _columns(tested)
-    groups = groups_of(records)
+    scores, labels = _columns(tested)
+    groups = groups_of([row.record for row in tested])
     found: list[Threshold] = []
     for may_pilot, may in ((None, None), (answered(pilot), answered(tested))):
-        candidates = test.plan(*_columns(pilot)[1:], items=len(set(groups)), answerable=may_pilot)
+        candidates = test.plan(*_columns(pilot), items=len(set(groups)), answerable=may_pilot)
         found.append(test.fit(scores, labels, thresholds=candidates, answerable=may, groups=groups, seed=settings.seed))
     return found
