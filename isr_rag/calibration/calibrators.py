@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -56,15 +56,13 @@ class Steps:
 
     def at_most(self, highest: float) -> Steps:
         """The same, with a highest value."""
-        lower = sum(value < highest for value in self.values)
+        lower = bisect_left(self.values, highest)
         return self if lower == len(self.values) else Steps(self.breaks[:lower], (*self.values[:lower], highest))
 
     def threshold(self, target: float) -> float | None:
         """The lowest score with at least this value (up to rounding); None if there is none."""
-        if self.values[0] >= target - TOLERANCE:
-            return 0.0
-        rises = zip(self.breaks, self.values[1:], strict=True)
-        return next((score for score, value in rises if value >= target - TOLERANCE), None)
+        reached = bisect_left(self.values, target - TOLERANCE)
+        return None if reached == len(self.values) else (0.0, *self.breaks)[reached]
 
 
 @dataclass(frozen=True, slots=True)
