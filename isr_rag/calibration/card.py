@@ -52,10 +52,10 @@ def calibration_card(
         entry |= {"exceeds": float((rates > h_star).mean()), "rate_90": float(np.quantile(rates, 0.9))}
         targets[f"{h_star:g}"] = entry
     source = np.array([record.source or "" for record in records])
-    named = sorted(set(source.tolist()) - {""})
-    several = len(set(source.tolist())) > 1
+    known = set(source.tolist())
+    named = sorted(known - {""}) if len(known) > 1 else []
     cuts = np.tile(_cuts(s, y), (len(y), 1))
-    for name in named if several else []:
+    for name in named:
         cuts[source == name] = _cuts(s[source != name], y[source != name])
 
     def by_target(rows: NDArray[np.bool_]) -> dict[str, list[float]]:
@@ -67,8 +67,8 @@ def calibration_card(
         "groups": len(names),
         "effective_groups": float(sizes.sum() ** 2 / (sizes**2).sum()),
         "targets": targets,
-        "sources": {name: by_target(source == name) for name in named} if several else {},
-        "each left out": by_target(np.full(len(y), True)) if several else {},
+        "sources": {name: by_target(source == name) for name in named},
+        "each left out": by_target(np.full(len(y), True)) if named else {},
         "kinds": _by_kind(np.array([kinds.get(record.id, "") for record in records]), owner, s, y, cuts),
     }
 
