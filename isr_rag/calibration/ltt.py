@@ -142,7 +142,6 @@ class LearnThenTest:
         p_values = _binomial().cdf(errors, answered, self.h_star)
         passed = int(np.argmin(np.append(p_values <= self.delta, False)))  # thresholds rejected in sequence
         at = max(passed - 1, 0)
-        scope: Scope = "score" if answerable is None else "gate"
         needed = None if passed else self._needed(len(s), int(answered[at]), int(errors[at]))
         seen = (
             f"P(hallucination rate among answered > {self.h_star:g}) <= {self.delta:g}: {errors[at]} of {answered[at]} "
@@ -151,7 +150,7 @@ class LearnThenTest:
         return Threshold(
             h_star=self.h_star,
             delta=self.delta,
-            scope=scope,
+            scope="score" if answerable is None else "gate",
             value=float(grid[at]) if passed else None,
             reason=seen if passed else f"no valid threshold for {seen}; {_advice(int(answered[at]), needed)}",
             items=len(s),
