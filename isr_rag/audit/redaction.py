@@ -90,22 +90,20 @@ def redact(
     """The part of an audited answer that may go out; see `AnswerAudit.releasable`."""
     Settings(h_star=h_star)  # checks it
     threshold, kept = budget.threshold(h_star), kept_of(statements, budget, h_star)
+    away = {i: one for i, one in enumerate(statements) if one.states_something and i not in kept}
     places = _placed(answer, statements)
-    adrift = _adrift(statements, places, kept, question)
-    kept -= adrift
-    away = {i: one for i, one in enumerate(statements) if one.states_something and i not in kept | adrift}
-    left_out = [LeftOut(i, one.text, _reason(one, h_star, threshold)) for i, one in away.items()]
-    adrift |= _beside(statements, places, kept)
-    left_out += [LeftOut(i, statements[i].text, "what it belongs to is left out") for i in adrift]
-    kept -= adrift
-    left_out.sort(key=lambda one: one.statement)
+    kept -= (adrift := _adrift(statements, places, kept, question))
+    kept -= (beside := _beside(statements, places, kept))
+    why = dict.fromkeys(adrift | beside, "what it belongs to is left out")
+    why |= {i: _reason(one, h_star, threshold) for i, one in away.items()}
+    left_out = tuple(LeftOut(i, statements[i].text, why[i]) for i in sorted(why))
     citing = [statements[i] for i in sorted(kept) if cite and statements[i].citations]
     uncited = [one for one in citing if all(marker.status is not MarkerStatus.RIGHT for marker in one.markers)]
     markers = dict(map(_added, uncited))
     return Redaction(
         text=_text(answer, [statements[one.statement].span for one in left_out], markers) if kept else "",
         kept=tuple(sorted(kept)),
-        left_out=tuple(left_out),
+        left_out=left_out,
         h_star=h_star,
         threshold=threshold,
         note=budget.note(h_star),

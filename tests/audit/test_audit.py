@@ -145,6 +145,14 @@ def test_what_may_go_out_is_the_answer_without_the_rest() -> None:
     ]
 
 
+def test_what_is_left_out_for_two_reasons_is_named_once_with_its_own() -> None:
+    released = audit("The Seine is deep, as follows:\n\n```\ncode\n```\n", h_star=0.3).releasable()
+    assert [(one.statement, one.reason) for one in released.left_out] == [
+        (0, "the evidence does not say enough"),
+        (1, "not judged: code"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
