@@ -12,7 +12,7 @@ is reached when every question of the stages before it is answered:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -92,10 +92,9 @@ class Inquiry:
     quoted: Sequence[str] | None
 
     def __post_init__(self) -> None:
-        self._query = " ".join(map(str, self.asked.values()))
+        self.claim = one_line(" ".join(map(str, self.asked.values())))
         self._cites = list(dict.fromkeys(chunk for marker in self.part.markers for chunk in marker.chunks))
-        self.claim = one_line(self._query)
-        self._read = self.pieces.read(self._query, self._cites) if self.pieces.chunks else ()
+        self._read = self.pieces.read(self.claim, self._cites)
         self.read = [self.pieces.pieces[i] for i in self._read]
         self.chunks = sorted({piece.chunk for piece in self.read})
         self.told: dict[Question, Decision] = {}
@@ -140,15 +139,13 @@ class Inquiry:
     def _nearest_chunks(self) -> list[Question]:
         if not self._is_looked_into or len(self.chunks) < 2:
             return []
-        return self._alone_questions([self._by_nearness[0], *(c for c in self._cites if c in self.chunks)])
+        cited = [chunk for chunk in self._cites if chunk in self.chunks]
+        return [Question(self._first_target, (chunk,)) for chunk in [self._by_nearness[0], *cited]]
 
     def _more_chunks(self) -> list[Question]:
         if not self._nearest_chunks() or max(self._q(one) for one in self._nearest_chunks()) >= CARRIES:
             return []
-        return self._alone_questions(self._by_nearness[:_CHUNKS])
-
-    def _alone_questions(self, chunks: Iterable[int]) -> list[Question]:
-        return [Question(self._first_target, (chunk,)) for chunk in dict.fromkeys(chunks)]
+        return [Question(self._first_target, (chunk,)) for chunk in self._by_nearness[:_CHUNKS]]
 
     def _cited_chunks(self) -> list[Question]:
         """The chunks that markers name, together, if there are several and none carries the statement alone."""
@@ -161,8 +158,7 @@ class Inquiry:
         return [Question(self._target, sentence=one) for one in self._candidates[:_FIRST_SENTENCES]]
 
     def _more_sentences(self) -> list[Question]:
-        first = self._nearest_sentences()
-        if not first or max(self._q(one) for one in first) >= CARRIES:
+        if any(self._q(one) >= CARRIES for one in self._nearest_sentences()):
             return []
         return [Question(self._target, sentence=one) for one in self._candidates]
 
@@ -185,8 +181,7 @@ class Inquiry:
         failed = next((one for one in decisions if one.reason in _FAILED), None)
         if failed is not None:
             return f"not judged: {failed.detail}"
-        unread = len(decisions) < 2 or any(one.q_bar is None for one in decisions)
-        return "not judged: there is no evidence" if unread else ""
+        return "not judged: there is no evidence" if any(one.q_bar is None for one in decisions) else ""
 
     @cached_property
     def _decision(self) -> Decision:
@@ -237,7 +232,7 @@ class Inquiry:
     def _by_nearness(self) -> list[int]:
         """The chunks that are read, the nearest to the statement first."""
         read = set(self._read)
-        ranked = (self.pieces.pieces[i].chunk for i in self.pieces.ranked(self._query) if i in read)
+        ranked = (self.pieces.pieces[i].chunk for i in self.pieces.ranked(self.claim) if i in read)
         return list(dict.fromkeys(ranked))
 
     @property
@@ -251,15 +246,14 @@ class Inquiry:
         return {one.chunks[0]: self._q(one) for one in self.told if one.target is target and len(one.chunks) == 1}
 
     @property
-    def _joint(self) -> float | None:
-        """The probability from all cited chunks together; None if that was not asked."""
-        return next((self._q(one) for one in self.told if len(one.chunks) > 1), None)
+    def _joint(self) -> float:
+        """The probability from all cited chunks together; 0 if that was not asked."""
+        return next((self._q(one) for one in self.told if len(one.chunks) > 1), 0.0)
 
     @cached_property
     def _final(self) -> tuple[Verdict, Probabilities]:
-        alone = [*self._alone.values(), *([] if self._joint is None else [self._joint])]
-        counts = self._first_target is Verdict.SUPPORTED
-        return self._weighed(max(alone, default=1.0) if counts else 1.0)
+        counts = self._alone and self._first_target is Verdict.SUPPORTED
+        return self._weighed(max(self._joint, *self._alone.values()) if counts else 1.0)
 
     @property
     def _verdict(self) -> Verdict:
@@ -359,7 +353,7 @@ class Inquiry:
 
     def _markers(self, answer: str, citations: Sequence[Citation], *, supported: bool, add: bool) -> tuple[Marker, ...]:
         """The answer's own markers at the statement, checked, and one that is missing at its end."""
-        together, carried = (self._joint or 0.0) >= CARRIES, self._carried if supported else {}
+        together, carried = self._joint >= CARRIES, self._carried if supported else {}
 
         def carries(chunk: int | None) -> bool:
             return chunk in carried and (together or carried[chunk] >= CARRIES)
@@ -378,7 +372,7 @@ class Inquiry:
         return own
 
 
-def unjudged(answer: str, part: Part, kind: Kind, detail: str = "") -> Statement:
+def unjudged(answer: str, part: Part, kind: Kind, detail: str) -> Statement:
     """A part that is not judged. Markers of a list of sources are checked; elsewhere none is needed."""
 
     def status(chunk: int | None) -> MarkerStatus:
