@@ -134,5 +134,5 @@ class Context:
         found = _SUBJECT.match(claim)
         if found and found.group() not in ("The", "A", "An"):
             self.subject = found.group().rstrip(".,'’ ")
-        elif not found or not claim[:1].isupper():
+        elif not found:
             self.subject = ""

@@ -237,8 +237,6 @@ def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, dept
 
 def _whole(block: _Block, kind: Kind, markers: Markers) -> Part:
     first, last = trimmed(block.text, 0, len(block.text))
-    if first == last:
-        return Part(kind, block.span(0, len(block.text)))
     plain = plain_text(block.text[first:last]) if kind is Kind.HEADING else ""
     found = tuple(markers.find(block.text)) if kind is Kind.HEADING else ()
     return Part(kind, block.span(first, last), plain, tuple(_moved(block, one) for one in found))

@@ -154,7 +154,7 @@ class Markers:
 
 def _range(part: str) -> range:
     ends = [int(number) for number in re.findall(r"\d+", part)]
-    last = ends[-1] if len(ends) > 1 and 0 <= ends[-1] - ends[0] < 50 else ends[0]
+    last = ends[-1] if 0 <= ends[-1] - ends[0] < 50 else ends[0]
     return range(ends[0], last + 1)
 
 
