@@ -161,8 +161,7 @@ class AnswerAudit:
 
     def headline(self) -> str:
         """What may go out and the number of statements by verdict, on one line."""
-        counts = self.counts
-        said = [f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts.items() if count]
+        said = [f"{count} {verdict.replace('_', ' ')}" for verdict, count in self.counts.items() if count]
         what = {
             AuditAction.ANSWER: "everything that was judged may go out",
             AuditAction.TRIM: "a part may go out",
