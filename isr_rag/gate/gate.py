@@ -6,7 +6,6 @@ import asyncio
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -316,7 +315,7 @@ class ISRGate:
     async def aaudit_batch(self, items: Sequence[AuditLike], **options: Unpack[AuditOptions]) -> list[AnswerAudit]:
         """As `audit_batch`, without blocking the event loop."""
         gate = self._with(scorer=RememberedScores(self.scorer))  # the same thing is asked more than once
-        audits = await asyncio.to_thread(partial(self.begin_audits, items, **options))
+        audits = await asyncio.to_thread(self.begin_audits, items, **options)
         while questions := await asyncio.to_thread(audits.plan):
             audits.absorb(await gate.adecide_batch(questions))
         return await asyncio.to_thread(audits.results)
