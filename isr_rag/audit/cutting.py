@@ -199,18 +199,14 @@ def _blocks(answer: str) -> Iterator[_Block]:
             number = f"{token.info}{token.markup} " if len(token.info) > 2 else ""  # no list is so long: a year
         bare = token if token.type == "list_item_open" and token.info else None
         if token.map and token.type in _WHOLE:
-            yield _block_of(_WHOLE[token.type], answer, starts, lines, *token.map)
+            first, last = token.map
+            first, last = trimmed(answer, starts[first], starts[last] if last < len(starts) else len(answer))
+            yield _Block(_WHOLE[token.type], answer[first:last], tuple(range(first, last)), depth=0)
         elif token.map and token.type == "inline" and not table and token.content.strip():
             if number and number + token.content.split("\n", 1)[0] in lines[token.map[0]]:
                 token.content = number + token.content
             number = ""
             yield _inline(token, starts, lines, level=level, depth=depth)
-
-
-def _block_of(kind: Kind, answer: str, starts: list[int], lines: list[str], first: int, last: int) -> _Block:
-    start = starts[first] + len(lines[first]) - len(lines[first].lstrip())
-    text = answer[start : starts[last] if last < len(starts) else len(answer)].rstrip()
-    return _Block(kind, text, tuple(range(start, start + len(text))), depth=0)
 
 
 def _inline(token: Any, starts: list[int], lines: list[str], *, level: int, depth: int) -> _Block:
