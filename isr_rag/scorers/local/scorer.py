@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,15 @@ from isr_rag.scorers.machine import free_memory, use_no_more_threads_than_cores
 
 _MOVED = (13, 29, 53)
 """Positions by which a prompt is moved to see what rounding does to its score: one distance may hit by chance."""
+
+
+class _Row(NamedTuple):
+    """One row of scores: the k-th of the i-th request, whose prompt has its chunks in an ordering."""
+
+    i: int
+    k: int
+    prompt: EncodedPrompt
+    ordering: Ordering
 
 
 class LocalScorer:
@@ -137,17 +148,22 @@ class LocalScorer:
         return await self._queue.ascore(requests)
 
     def _score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
-        beside = self.layout not in ORDERED
-        encoded = [self.encoder.encode(one.prompt, window=self.window, beside=beside) for one in requests]
+        ordered = self.layout in ORDERED
+        encoded = [self.encoder.encode(one.prompt, window=self.window, beside=not ordered) for one in requests]
         self._check_usable(encoded)
         results = [np.empty((len(r.orderings), len(r.prompt.labels)), dtype=np.float64) for r in requests]
-        work = [(i, k) for i, rows in enumerate(results) for k in range(len(rows) if self.layout in ORDERED else 1)]
+        rows = [
+            _Row(i, k, encoded[i], ordering)
+            for i, request in enumerate(requests)
+            for k, ordering in enumerate(request.orderings if ordered else request.orderings[:1])
+        ]
         with self.engine.computing():
-            for batch in self._batches(work, requests, encoded):
-                for (i, k), state in zip(batch, self._states(batch, requests, encoded), strict=True):
-                    row = self._label_logprobs(state, encoded[i].labels)
-                    results[i][k if self.layout in ORDERED else slice(None)] = row
-        return [Scores(rows, passes=len(rows) if self.layout in ORDERED else 1) for rows in results]
+            for batch in self._batches(rows):
+                states = in_halves(batch, self._pass, lambda row: self._too_large(row.prompt))
+                for row, state in zip(batch, states, strict=True):
+                    logprobs = self._label_logprobs(state, row.prompt.labels)
+                    results[row.i][row.k if ordered else slice(None)] = logprobs
+        return [Scores(logprobs, passes=len(logprobs) if ordered else 1) for logprobs in results]
 
     def _score_by(
         self, way: Callable[[EncodedPrompt, Ordering], torch.Tensor], requests: Sequence[ScoreRequest]
@@ -189,64 +205,52 @@ class LocalScorer:
         before = self.engine.computed_tokens
         read = partial(self.engine.packed_with_states, layout=pack_evidence, kept=self.states, identity=self.identity)
         with self._queue.turn, self.engine.computing():
-            for part in _parts(alone, self.batch_tokens):
-                in_halves(part, read, self._too_large)
+            for batch in self._batches([_Row(i, 0, one, (0,)) for i, one in enumerate(alone)]):
+                in_halves([row.prompt for row in batch], read, self._too_large)
         return self.engine.computed_tokens - before
 
     # -- what goes into one forward pass -----------------------------------------------------------------------
 
-    def _batches(
-        self, work: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
-    ) -> Iterator[list[tuple[int, int]]]:
+    def _batches(self, rows: list[_Row]) -> Iterator[list[_Row]]:
         """What goes into one forward pass, within the budget: neighbours share long beginnings, or an item's chunks."""
 
-        def key(entry: tuple[int, int]) -> tuple[int, int, Ordering]:
-            i, k = entry
-            return encoded[i].length if self.layout in ORDERED else 0, i, requests[i].orderings[k]
+        def key(row: _Row) -> tuple[int, int, Ordering]:
+            return row.prompt.length if self.layout in ORDERED else 0, row.i, row.ordering
 
-        batch: list[tuple[int, int]] = []
+        batch: list[_Row] = []
         used = 0
-        before: tuple[int, Ordering] | None = None
-        for entry in sorted(work, key=key):
-            i, ordering = entry[0], requests[entry[0]].orderings[entry[1]]
-            cost = self._cost(encoded[i].length)
-            if self.engine.packs and before is not None and before[0] == i:
-                cost -= _shared_tokens(encoded[i], before[1], ordering)
-            apart = before is not None and before[0] != i and self.engine.network.alone
-            if not self.engine.packs and before is not None:  # no prompt is padded: that changes some models' scores
-                apart |= encoded[before[0]].length != encoded[i].length
-            if batch and (apart or used + cost > self.batch_tokens):
-                yield batch
-                batch, used, cost = [], 0, self._cost(encoded[i].length)
-            batch.append(entry)
+        for row in sorted(rows, key=key):
+            cost = whole = self._cost(row.prompt.length)
+            if batch:
+                before = batch[-1]
+                apart = self.engine.network.alone and before.i != row.i
+                if not self.engine.packs:  # no prompt is padded: that changes some models' scores
+                    apart |= before.prompt.length != row.prompt.length
+                elif before.i == row.i:
+                    cost -= _shared_tokens(row.prompt, before.ordering, row.ordering)
+                if apart or used + cost > self.batch_tokens:
+                    yield batch
+                    batch, used, cost = [], 0, whole
+            batch.append(row)
             used += cost
-            before = (i, ordering)
         if batch:
             yield batch
 
-    def _states(
-        self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
-    ) -> list[torch.Tensor]:
-        """Final hidden state where each ordering's label is; halves the batch when memory runs out."""
-        read = partial(self._pass, requests=requests, encoded=encoded)
-        return in_halves(batch, read, lambda one: self._too_large(encoded[one[0]]))
+    def _pass(self, batch: list[_Row]) -> list[torch.Tensor]:
+        """Final hidden state where each row's label is."""
+        if not self.engine.packs:
+            return self.engine.plain([row.prompt.assemble(row.ordering) for row in batch])
+        if self.layout in ORDERED:
+            requests = [list(rows) for _, rows in groupby(batch, key=lambda row: row.i)]
+            orderings = [[row.ordering for row in rows] for rows in requests]
+            return self.engine.packed(pack_full([rows[0].prompt for rows in requests], orderings))
+        prompts = [row.prompt for row in batch]
+        if self.states is not None:
+            return self.engine.packed_with_states(prompts, pack_invariant, self.states, self.identity)
+        return self.engine.packed(pack_invariant(prompts))
 
     def _too_large(self, one: EncodedPrompt) -> str:
         return f"a prompt of {one.length} tokens does not fit into memory on {self.engine.device}"
-
-    def _pass(
-        self, batch: list[tuple[int, int]], requests: Sequence[ScoreRequest], encoded: list[EncodedPrompt]
-    ) -> list[torch.Tensor]:
-        if not self.engine.packs:
-            return self.engine.plain([encoded[i].assemble(requests[i].orderings[k]) for i, k in batch])
-        wanted = dict.fromkeys(i for i, _ in batch)
-        prompts = [encoded[i] for i in wanted]
-        if self.states is not None:
-            return self.engine.packed_with_states(prompts, pack_invariant, self.states, self.identity)
-        if self.layout not in ORDERED:
-            return self.engine.packed(pack_invariant(prompts))
-        orderings = [[requests[i].orderings[k] for j, k in batch if j == i] for i in wanted]
-        return self.engine.packed(pack_full(prompts, orderings))
 
     def _label_logprobs(self, hidden: torch.Tensor, labels: tuple[tuple[int, ...], ...]) -> NDArray[np.float64]:
         """Log-probabilities of the labels, from float32 logits of their rows only."""
@@ -255,18 +259,6 @@ class LocalScorer:
             raise ScorerError(f"the model returned logits that are not finite: {logits.tolist()}")
         per_label = torch.stack([part.logsumexp(0) for part in logits.split([len(ids) for ids in labels])])
         return np.asarray(per_label.log_softmax(0).numpy(), dtype=np.float64)
-
-
-def _parts(prompts: Sequence[EncodedPrompt], most: int) -> Iterator[list[EncodedPrompt]]:
-    """Prompts in parts of at most `most` tokens together (or one prompt)."""
-    part: list[EncodedPrompt] = []
-    for one in prompts:
-        if part and sum(other.length for other in part) + one.length > most:
-            yield part
-            part = []
-        part.append(one)
-    if part:
-        yield part
 
 
 def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) -> int:
