@@ -123,13 +123,17 @@ class LocalScorer:
 
         None where the short probe does not fit into the context window or the memory allowed.
         """
+        moved = _MOVED if self.engine.packs and self.engine.network.rotary else ()
+        ways: list[Callable[[EncodedPrompt, Ordering], torch.Tensor]] = [partial(self._moved, by) for by in moved]
+        ways += [self._plain] if self.layout in ORDERED else []
+        requests = _probe(topic_first=self.layout not in TOPIC_LAST)
         try:
-            moved = _MOVED if self.engine.packs and self.engine.network.rotary else ()
-            ways: list[Callable[[EncodedPrompt, Ordering], torch.Tensor]] = [partial(self._moved, by) for by in moved]
-            ways += [self._plain] if self.layout in ORDERED else []
-            return _noise(self, *(partial(self._score_by, way) for way in ways))
+            found = [[self.score([request])[0] for request in requests], self.score(requests)]
+            found += [self._score_by(way, requests) for way in ways]
         except (PromptTooLongError, MemoryBudgetError):
             return None
+        odds = np.asarray([[one.logprobs[0, 0] - one.logprobs[0, 1] for one in scores] for scores in found])
+        return float(np.ptp(odds, axis=0).max())
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[Scores]:
         """Label log-probabilities of every ordering of every request.
@@ -271,14 +275,9 @@ def _shared_tokens(encoded: EncodedPrompt, first: Ordering, second: Ordering) ->
     return encoded.length
 
 
-def _noise(scorer: LocalScorer, *others: Callable[[Sequence[ScoreRequest]], list[Scores]]) -> float:
-    """Largest difference in log-odds between ways to score one prompt: alone, with longer ones, and by `others`."""
+def _probe(*, topic_first: bool) -> list[ScoreRequest]:
+    """A short, a longer and a long prompt, to score in several ways."""
     texts = [f"Port {i} was founded in {1800 + i}." for i in range(9)]
     claim = Supported(claim="Port 1 lies by the sea.")
-    first = scorer.layout not in TOPIC_LAST
-    prompts = {n: claim.render([Chunk(text) for text in texts[:n]], topic_first=first) for n in (1, 3, 9)}
-    requests = [ScoreRequest(prompt, (tuple(range(n)),)) for n, prompt in prompts.items()]
-    alone = [scorer.score([request])[0] for request in requests]
-    ways = [alone, scorer.score(requests), *(other(requests) for other in others)]
-    odds = np.asarray([[one.logprobs[0, 0] - one.logprobs[0, 1] for one in way] for way in ways])
-    return float(np.ptp(odds, axis=0).max())
+    prompts = {n: claim.render([Chunk(text) for text in texts[:n]], topic_first=topic_first) for n in (1, 3, 9)}
+    return [ScoreRequest(prompt, (tuple(range(n)),)) for n, prompt in prompts.items()]
