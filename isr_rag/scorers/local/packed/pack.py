@@ -90,13 +90,6 @@ class _Builder:
     given: list[int] = field(default_factory=list[int])
     evidence: dict[Evidence, tuple[Span, ...]] = field(default_factory=dict[Evidence, tuple[Span, ...]])
 
-    def give(self, what: Evidence) -> None:
-        """Let a head or chunk come before the sequence; all that is given comes first."""
-        head, chunk = what
-        start, position = len(self.given), len(head) if chunk else 0
-        self.given.extend(range(position, position + len(chunk or head)))
-        self.evidence[what] = ((start, len(chunk or head)),)
-
     def node(self, kind: str, ids: tuple[int, ...], visible: tuple[Span, ...], position: int) -> Node:
         """The node for these tokens in this place, made only if it is not there yet."""
         key = (kind, ids, visible, position)
@@ -109,26 +102,25 @@ class _Builder:
             self.known[key] = found
         return found
 
-    def heads(self, heads: Sequence[tuple[int, ...]]) -> list[tuple[tuple[Span, ...], int]]:
-        """For each head the spans that hold it, and its length; the beginning common to all is there once."""
-        shared = _common_prefix(heads) if len(set(heads)) > 1 else len(heads[0])
-        root = self.node("head", heads[0][:shared], (), 0).span if shared else None
-        found: list[tuple[tuple[Span, ...], int]] = []
+    def heads(self, heads: Sequence[tuple[int, ...]]) -> list[tuple[Span, ...]]:
+        """For each head the spans that hold it; the beginning common to all is there once."""
+        shared = _common_prefix(heads)
+        root = (self.node("head", heads[0][:shared], (), 0).span,) if shared else ()
+        found: list[tuple[Span, ...]] = []
         for head in heads:
-            spans: tuple[Span, ...] = () if root is None else (root,)
-            if len(head) > shared:
-                spans = (*spans, self.node("head", head[shared:], spans, shared).span)
-            found.append((spans, len(head)))
+            rest = (self.node("head", head[shared:], root, shared).span,) if len(head) > shared else ()
+            found.append((*root, *rest))
         return found
 
     def lay_out(self, prompts: Sequence[EncodedPrompt], given: Iterable[Evidence]) -> None:
         """Heads, and chunks beside one another: what is given before the sequence, the rest in it."""
-        for what in given:
-            self.give(what)
+        for head, chunk in given:
+            ids, position = (chunk, len(head)) if chunk else (head, 0)
+            self.evidence[head, chunk] = ((len(self.given), len(ids)),)
+            self.given.extend(range(position, position + len(ids)))
         new = list(dict.fromkeys(p.head for p in prompts if (p.head, ()) not in self.evidence))
         if new:
-            for head, (spans, _) in zip(new, self.heads(new), strict=True):
-                self.evidence[head, ()] = spans
+            self.evidence |= {(head, ()): spans for head, spans in zip(new, self.heads(new), strict=True)}
         for prompt in prompts:
             spans = self.evidence[prompt.head, ()]
             for ids in sorted(set(prompt.chunks)):
@@ -170,10 +162,10 @@ def pack_full(prompts: Sequence[EncodedPrompt], orderings: Sequence[Sequence[Ord
     builder = _Builder()
     reads: list[NDArray[np.int64]] = []
     heads = builder.heads([prompt.head for prompt in prompts])
-    for prompt, (head, size), wanted in zip(prompts, heads, orderings, strict=True):
+    for prompt, head, wanted in zip(prompts, heads, orderings, strict=True):
         ends: list[int] = []
         for ordering in wanted:
-            spans, position = head, size
+            spans, position = head, len(prompt.head)
             for index in ordering:
                 node = builder.node("chunk", prompt.chunks[index], spans, position)
                 spans, position = (*spans, node.span), node.end_position
