@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -78,11 +79,7 @@ class EncodedPrompt:
 
     def assemble(self, ordering: Ordering) -> list[int]:
         """The prompt's ids with the chunks in one ordering."""
-        ids = list(self.head)
-        for index in ordering:
-            ids.extend(self.chunks[index])
-        ids.extend(self.tail)
-        return ids
+        return list(chain(self.head, *(self.chunks[i] for i in ordering), self.tail))
 
 
 class PromptEncoder:
