@@ -75,11 +75,11 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
     cache.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{target}.lock")
     try:
-        lock.acquire(blocking=False)
+        held = lock.acquire(blocking=False)
     except Timeout:
         show_line("another process sets it up: waiting for it")
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         if target.is_dir():
             show_line(f"the adjudicator is already there: {target}")
             return target
@@ -95,8 +95,6 @@ def setup(show_line: ShowLine = lambda line: None, *, file: Path | None = None) 
             check_hash(part / name, expected, ": the conversion gave other bytes than it should")
         part.replace(target)
         shutil.rmtree(cache / "downloads", ignore_errors=True)
-    finally:
-        lock.release()
     show_line(f"the adjudicator is ready: {target}")
     return target
 
