@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +26,9 @@ _OPTIONAL = {
     "trafilatura": ("evidence from HTML", "documents"),
     "openai": ("models behind a server", "server"),
     "opentelemetry": ("telling OpenTelemetry of decisions", "otel"),
+    "isr_rag_server": ("serving over HTTP and MCP, and labels of your traffic", None),
 }
-"""Packages with what they are for and the extra that installs them."""
+"""Packages with what they are for and the extra that installs them; None: a distribution of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +45,15 @@ def diagnose() -> Iterator[Finding]:
     yield Finding(f"cores this process may use: {usable_cores()}")
     distributions = importlib.metadata.packages_distributions()
     for name, (purpose, extra) in _OPTIONAL.items():
-        yield _package(name, purpose, install_command(extra), distributions, needed=extra == "local")
-    serving = install_command(None, "isr-rag-server")
-    yield _package("isr_rag_server", "serving over HTTP and MCP, and labels of your traffic", serving, distributions)
+        if importlib.util.find_spec(name):
+            version = importlib.metadata.version(distributions.get(name, [name])[0])
+            yield Finding(f"  ok {name} {version}: {purpose}")
+        else:
+            install = install_command(extra) if extra else install_command(None, "isr-rag-server")
+            yield Finding(f"  -  {name}: missing, needed for {purpose}: {install}", healthy=extra != "local")
     if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
         yield from _device()
         yield from _default_model()
-
-
-def _package(
-    name: str, purpose: str, install: str, distributions: Mapping[str, Sequence[str]], *, needed: bool = False
-) -> Finding:
-    if importlib.util.find_spec(name) is None:
-        return Finding(f"  -  {name}: missing, needed for {purpose}: {install}", not needed)
-    version = importlib.metadata.version(distributions.get(name, [name])[0])
-    return Finding(f"  ok {name} {version}: {purpose}")
 
 
 def _device() -> Iterator[Finding]:
