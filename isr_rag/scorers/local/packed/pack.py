@@ -67,8 +67,8 @@ class Pack:
     position_ids: NDArray[np.int64]
     nodes: tuple[Node, ...]
     reads: tuple[NDArray[np.int64], ...]
-    given_positions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    evidence: Mapping[Evidence, tuple[Span, ...]] = field(default_factory=dict[Evidence, tuple[Span, ...]])
+    given_positions: NDArray[np.int64]
+    evidence: Mapping[Evidence, tuple[Span, ...]]
 
     @property
     def given(self) -> int:
