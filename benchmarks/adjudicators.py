@@ -47,13 +47,12 @@ def measure(adapter: Path | None, items: int, precision: str) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {"first": [], "known": []}
     processor: dict[str, list[float]] = {"first": [], "known": []}
     rates: list[float] = []
-    network = scorer.engine.network
-    d = network.dimensions
-    dtype = network.dtype
-    query = 2 * d.width * d.kv_heads + d.hidden  # queries are as wide as the residual stream in both
-    last = query * d.hidden
-    per_token = 2.0 * (d.layers * (last + d.hidden * d.hidden + 3 * d.hidden * d.inner))
-    spared = 2.0 * (d.hidden * d.hidden + 3 * d.hidden * d.inner)  # of the last layer, but for the labels' tokens
+    dtype = scorer.engine.network.dtype
+    sizes = json.loads((embedded.model_directory() / "config.json").read_text("utf-8"))
+    hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    query = 2 * sizes["head_dim"] * sizes["num_key_value_heads"] + hidden  # queries are as wide as the residual stream
+    per_token = 2.0 * (sizes["num_hidden_layers"] * (query * hidden + hidden * hidden + 3 * hidden * inner))
+    spared = 2.0 * (hidden * hidden + 3 * hidden * inner)  # of the last layer, but for the labels' tokens
     for item in range(items + 1):
         at = item * CHUNKS * WORDS
         texts = [Chunk(" ".join(words[at + i * WORDS : at + (i + 1) * WORDS])) for i in range(CHUNKS)]
@@ -86,7 +85,7 @@ def measure(adapter: Path | None, items: int, precision: str) -> dict[str, Any]:
         "share": max(rates) / ceiling,
         "loaded_gb": loaded / 1e9,
         "peak_gb": _peak() / 1e9,
-        "state_bytes_per_token": scorer.engine.state_bytes_per_token,
+        "state_bytes_per_token": scorer.engine.network.state_bytes_per_token,
         "identity": scorer.identity,
     }
 

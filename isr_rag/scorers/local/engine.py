@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 from isr_rag.scorers.local.encoding import EncodedPrompt
@@ -18,17 +17,6 @@ PROBE = tuple(range(3, 27))
 _SAME = 1e-4  # largest difference of a float32 probe's hidden states that counts as rounding
 
 
-@dataclass(frozen=True, slots=True)
-class Dimensions:
-    """Sizes of a network: residual stream, widest inner layer, layers, key-value heads, width of a head."""
-
-    hidden: int
-    inner: int
-    layers: int
-    kv_heads: int
-    width: int
-
-
 class Network(Protocol):
     """A causal language model up to its final norm.
 
@@ -36,9 +24,9 @@ class Network(Protocol):
         device: where it is.
         dtype: what it computes in.
         states_dtype: of the keys and values it leaves and takes.
-        dimensions: its sizes.
         rotary: whether only distances between positions count: moving all of them then changes nothing.
         alone: whether a score depends on what is computed in the same pass: requests then get one each.
+        state_bytes_per_token: of a token's keys and values in all layers.
         bytes_per_token: upper estimate of the memory that a token of a forward pass takes.
         bytes_per_pair: what two tokens of a prompt take in a plain pass, whose attention may write all scores out.
         workspace: bytes that a forward pass takes beside them.
@@ -47,9 +35,9 @@ class Network(Protocol):
     device: torch.device
     dtype: torch.dtype
     states_dtype: torch.dtype
-    dimensions: Dimensions
     rotary: bool
     alone: bool
+    state_bytes_per_token: int
     bytes_per_token: int
     bytes_per_pair: int
     workspace: int
@@ -88,12 +76,6 @@ class Engine:
         self.medium = self._medium_is_exact(plain)
         self.unpacked_because = self._why_not_packed(plain)
         self.packs = self.unpacked_because is None
-
-    @property
-    def state_bytes_per_token(self) -> int:
-        """Bytes of a token's keys and values in all layers."""
-        sizes = self.network.dimensions
-        return self.network.states_dtype.itemsize * 2 * sizes.layers * sizes.kv_heads * sizes.width
 
     @contextmanager
     def computing(self, *, medium: bool | None = None) -> Generator[None, None, None]:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from isr_rag.scorers.local.engine import Dimensions
 from isr_rag.scorers.local.loading import is_quantized, torch
 from isr_rag.scorers.local.packed.attention import AttentionPlan, mask_bytes, register
 from isr_rag.scorers.local.packed.pack import Pack
@@ -25,8 +24,8 @@ class HubNetwork:
         inner = _size(config, "intermediate_size", 4 * hidden)
         kv_heads = _size(config, "num_key_value_heads", heads)
         width = _size(config, "head_dim", hidden // heads)
-        self.dimensions = Dimensions(hidden, inner, int(config.num_hidden_layers), kv_heads, width)
         size = self.dtype.itemsize
+        self.state_bytes_per_token = 2 * size * int(config.num_hidden_layers) * kv_heads * width
         # Two residual streams; the larger of attention (a norm in float32; queries, keys and values as computed,
         # rotated and gathered) and the inner layer (gate, up and their product); and masks.
         attention = 8 * hidden + 4 * size * (heads + 2 * kv_heads) * width

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from isr_rag.scorers.local.encoding import EncodedPrompt
-from isr_rag.scorers.local.engine import Dimensions, same
+from isr_rag.scorers.local.engine import same
 from isr_rag.scorers.local.packed.attention import AttentionPlan, attend, mask_bytes
 from isr_rag.scorers.local.packed.pack import Pack, pack_full
 
@@ -134,8 +134,9 @@ class LeanNetwork:
         heads, kv_heads = int(config["num_attention_heads"]), int(config["num_key_value_heads"])
         width = int(config.get("head_dim") or config["hidden_size"] // heads)
         hidden, inner = int(config["hidden_size"]), int(config["intermediate_size"])
-        self.dimensions = Dimensions(hidden, inner, int(config["num_hidden_layers"]), kv_heads, width)
-        self.dtype = dtype
+        layers = int(config["num_hidden_layers"])
+        self.dtype, self._width = dtype, width
+        self.state_bytes_per_token = 8 * layers * kv_heads * width  # keys and values in float32
         # residual stream, queries, keys and values (as computed and as gathered), what attention saw: all float32
         self.bytes_per_token = 4 * (hidden + 2 * (heads + 3 * kv_heads) * width) + mask_bytes(4)
         self._rows = _ROWS_OF_AMX if dtype == torch.bfloat16 and _has("amx_bf16") else _ROWS
@@ -149,7 +150,7 @@ class LeanNetwork:
         self._embeddings = state["model.embed_tokens.weight"].clone()  # lets go of the file it is mapped from
         self._head = self._embeddings if config.get("tie_word_embeddings") else state["lm_head.weight"]
         self._norm = state["model.norm.weight"].float()
-        self._layers = [self._layer(state, f"model.layers.{i}.") for i in range(self.dimensions.layers)]
+        self._layers = [self._layer(state, f"model.layers.{i}.") for i in range(layers)]
 
     def _layer(self, state: Mapping[str, Tensor], start: str) -> _Layer:
         first, second = (state[f"{start}{name}.weight"].float() for name in _NORMS)
@@ -167,11 +168,10 @@ class LeanNetwork:
 
         The last layer is computed for these tokens alone, but for its keys and values.
         """
-        d = self.dimensions
         angles = torch.from_numpy(pack.position_ids)[:, None].float() * self._frequencies
         cos, sin = angles.cos(), angles.sin()
         h = F.embedding(torch.from_numpy(pack.input_ids), self._embeddings).float()
-        q, k, v = (torch.empty(width // d.width, len(h), d.width) for width in self._widths)
+        q, k, v = (torch.empty(width // self._width, len(h), self._width) for width in self._widths)
         steps = [slice(start, start + self._rows) for start in range(0, len(h), self._rows)]
         reads = torch.from_numpy(pack.all_reads)
         for index, layer in enumerate(self._layers):
@@ -179,19 +179,19 @@ class LeanNetwork:
                 parts = layer.qkv(self._normed(h[at], layer.norms[0])).float().split(self._widths, 1)
                 self._rotate(parts[0], cos[at], sin[at], q[:, at])
                 self._rotate(parts[1], cos[at], sin[at], k[:, at])
-                v[:, at] = parts[2].unflatten(1, (-1, d.width)).transpose(0, 1)
+                v[:, at] = parts[2].unflatten(1, (-1, self._width)).transpose(0, 1)
             keys, values = plan.with_given(index, k, v)
             last = index + 1 == len(self._layers)
             if last and not len(reads):  # keys and values are all that is wanted
                 return h[:0]
-            seen = attend(q, keys, values, plan, d.width**-0.5).flatten(1)
+            seen = attend(q, keys, values, plan, self._width**-0.5).flatten(1)
             if last:
                 h, seen = h[reads], seen[reads]
             for part, own in zip(h.split(self._rows), seen.split(self._rows), strict=True):
                 part += layer.o(own.to(self.dtype))
                 x = self._normed(part, layer.norms[1])
                 part += layer.down(layer.up.times(x, layer.gate(x, "swish")))
-        return F.rms_norm(h, (d.hidden,), self._norm, self._eps)
+        return F.rms_norm(h, self._norm.shape, self._norm, self._eps)
 
     def _normed(self, h: Tensor, weight: Tensor) -> Tensor:
         """RMS norm, in float32 until the end."""
@@ -201,7 +201,7 @@ class LeanNetwork:
 
     def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, out: Tensor) -> None:
         """(T, heads * D) rotated by position, heads first: (heads, T, D)."""
-        first, second = x.view(len(x), -1, 2, self.dimensions.width // 2).permute(2, 1, 0, 3)
+        first, second = x.view(len(x), -1, 2, self._width // 2).permute(2, 1, 0, 3)
         into = out.unflatten(2, (2, -1))
         torch.mul(first, cos, out=into[..., 0, :]).addcmul_(second, sin, value=-1)
         torch.mul(second, cos, out=into[..., 1, :]).addcmul_(first, sin)

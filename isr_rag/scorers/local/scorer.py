@@ -104,7 +104,7 @@ class LocalScorer:
     @property
     def bytes_per_token(self) -> int:
         """Upper estimate of the memory a token of a prompt takes in a forward pass, kept states included."""
-        kept = 0 if self.states is None else 3 * self.engine.state_bytes_per_token  # read, computed and copied
+        kept = 0 if self.states is None else 3 * self.engine.network.state_bytes_per_token  # read, computed and copied
         return self.engine.network.bytes_per_token + kept
 
     def _cost(self, length: int) -> int:
