@@ -9,7 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from isr_rag.core.evidence import Chunk, neutralise, one_line, quote
 from isr_rag.core.prompt import Prompt
@@ -134,9 +134,7 @@ class Supported(_Binary):
         _Binary.__post_init__(self)
 
     def _texts(self) -> dict[str, str]:
-        if self.claim is not None:
-            return {"claim": self.claim}
-        return {"question": cast(str, self.question), "answer": cast(str, self.answer)}
+        return {name: text for name, text in _Binary._texts(self).items() if text is not None}
 
     @property
     def template(self) -> str:
