@@ -208,11 +208,8 @@ class LeanNetwork:
 
     def plain(self, ids: list[list[int]]) -> Tensor:
         """Final hidden states of the last tokens of prompts of one length, two or more, shape (prompts, hidden)."""
-        rows: list[Tensor] = []
-        for row in ids:
-            pack = pack_full([EncodedPrompt(tuple(row[:1]), (), tuple(row[1:]))], [[()]])
-            rows.append(self.packed(pack, AttentionPlan(pack))[0])
-        return torch.stack(rows)
+        packs = [pack_full([EncodedPrompt(tuple(row[:1]), (), tuple(row[1:]))], [[()]]) for row in ids]
+        return torch.cat([self.packed(pack, AttentionPlan(pack)) for pack in packs])
 
     def logits(self, hidden: Tensor, ids: Sequence[int]) -> Tensor:
         """Logits of some tokens at hidden states, float32."""
