@@ -107,6 +107,9 @@ def _network(loaded: PreTrainedModel, place: torch.device, *, owned: bool) -> Ne
             raise
         except Exception as error:  # each kind of model raises its own
             raise ConfigurationError(f"a {kind} cannot be read as a causal language model: {error}") from error
+        if not expected.isfinite().all():
+            wider = "its weights are damaged, or its dtype is too narrow (try float32)"
+            raise ConfigurationError(f"a {kind} computes values that are not finite: {wider}")
         some = range(0, len(expected), max(1, len(expected) // 64))
         if not same(expected[list(some)], hub.logits(states[0], some).to(expected.device), loaded.dtype):
             raise ConfigurationError(f"the head of a {kind} does more than weigh its last state: take another model")

@@ -77,6 +77,11 @@ class EncodedPrompt:
         """Tokens of the whole prompt, the same for every ordering."""
         return len(self.head) + sum(map(len, self.chunks)) + len(self.tail)
 
+    @property
+    def highest(self) -> int:
+        """The largest token id, those of the labels included."""
+        return max(map(max, (self.head, *self.chunks, self.tail, *self.labels)))
+
     def assemble(self, ordering: Ordering) -> list[int]:
         """The prompt's ids with the chunks in one ordering."""
         return list(chain(self.head, *(self.chunks[i] for i in ordering), self.tail))

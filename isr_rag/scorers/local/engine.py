@@ -24,6 +24,7 @@ class Network(Protocol):
         device: where it is.
         dtype: what it computes in.
         states_dtype: of the keys and values it leaves and takes.
+        vocabulary: how many tokens it knows.
         rotary: whether only distances between positions count: moving all of them then changes nothing.
         alone: whether a score depends on what is computed in the same pass: requests then get one each.
         state_bytes_per_token: of a token's keys and values in all layers.
@@ -35,6 +36,7 @@ class Network(Protocol):
     device: torch.device
     dtype: torch.dtype
     states_dtype: torch.dtype
+    vocabulary: int
     rotary: bool
     alone: bool
     state_bytes_per_token: int

@@ -20,6 +20,7 @@ class HubNetwork:
         self.device = device
         self.dtype = self.states_dtype = model.dtype
         config = model.config.get_text_config()
+        self.vocabulary = int(model.get_input_embeddings().num_embeddings)
         hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
         inner = _size(config, "intermediate_size", 4 * hidden)
         kv_heads = _size(config, "num_key_value_heads", heads)

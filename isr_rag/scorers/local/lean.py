@@ -148,6 +148,7 @@ class LeanNetwork:
         theta = float(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
         self._frequencies = theta ** (-torch.arange(0, width, 2).float() / width)
         self._embeddings = state["model.embed_tokens.weight"].clone()  # lets go of the file it is mapped from
+        self.vocabulary = len(self._embeddings)
         self._head = self._embeddings if config.get("tie_word_embeddings") else state["lm_head.weight"]
         self._norm = state["model.norm.weight"].float()
         self._layers = [self._layer(state, f"model.layers.{i}.") for i in range(layers)]

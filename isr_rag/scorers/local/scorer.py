@@ -141,6 +141,7 @@ class LocalScorer:
         Raises:
             PromptTooLongError: if a prompt exceeds the context window; nothing has been computed then.
             LabelError: if labels cannot be told apart.
+            ConfigurationError: if the tokenizer gives tokens that the model does not know.
             MemoryBudgetError: if one prompt would take more than `memory`; nothing has been allocated then.
             QueueFullError: if the line of waiting callers is full; nothing has been computed then.
             ScorerError: if memory runs out for one prompt, its scores are not finite, or a fork asks a model on CUDA.
@@ -186,9 +187,13 @@ class LocalScorer:
         return self.engine.packed(replace(pack, position_ids=pack.position_ids + by))[0]
 
     def _check_usable(self, encoded: Sequence[EncodedPrompt]) -> None:
-        """Refuse a fork on CUDA, and the longest prompt if it cannot fit, before anything is allocated."""
+        """Refuse a fork on CUDA, unknown tokens, and a prompt that cannot fit, before anything is allocated."""
         if self._unusable:
             raise ScorerError(self._unusable)
+        highest, known = max((one.highest for one in encoded), default=0), self.engine.network.vocabulary
+        if highest >= known:  # on CUDA the process could do nothing more
+            belongs = "take the tokenizer that came with it"
+            raise ConfigurationError(f"the tokenizer gives token {highest}, and the model knows {known}: {belongs}")
         longest = max((one.length for one in encoded), default=0)
         needed = self._cost(longest) * self.bytes_per_token + self.engine.network.workspace
         if needed > self.memory:

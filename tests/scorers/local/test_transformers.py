@@ -177,6 +177,19 @@ class TestBadInput:
         d = ISRGate(scorer=one, reference=Oracle(1), on_error="abstain").decide(["a"], claim="c")
         assert not d.answered and d.reason == "scorer_failed"
 
+    def test_a_model_whose_weights_give_nan_is_refused_when_it_is_loaded(self) -> None:
+        model = tiny.model("llama", 500)
+        with torch.no_grad():
+            model.get_input_embeddings().weight.fill_(float("nan"))
+        with pytest.raises(ConfigurationError, match="not finite"):
+            TransformersScorer(model, tiny.tokenizer("chatml"), device="cpu")
+
+    def test_the_tokenizer_of_a_larger_model_is_named(self) -> None:
+        tokenizer = tiny.tokenizer("chatml")
+        one = TransformersScorer(tiny.model("llama", len(tokenizer) // 2), tokenizer, device="cpu")
+        with pytest.raises(ConfigurationError, match=rf"token \d+, and the model knows {len(tokenizer) // 2}"):
+            one.score(requests())
+
     def test_a_loaded_model_needs_its_tokenizer(self) -> None:
         with pytest.raises(ConfigurationError, match="tokenizer"):
             TransformersScorer(tiny.model("llama", 300))
