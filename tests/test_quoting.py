@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import socket
@@ -11,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -262,6 +264,51 @@ def test_what_asyncio_tells_of_a_slow_task_in_debug_mode_is_not_what_it_gave(cap
     with caplog.at_level(logging.WARNING, "asyncio"):
         asyncio.run(run(), debug=True)
     assert DRAFT not in caplog.text and "may quote a draft" in caplog.text and "something else" in caplog.text
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.05])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_what_asyncio_tells_of_a_task_that_fails_beside_a_draft_does_not_quote_it(
+    grouped: bool, wait: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def late() -> None:
+        await asyncio.sleep(wait)
+        raise ValueError(DRAFT)
+
+    async def draft() -> None:
+        slower = asyncio.ensure_future(late())
+        await asyncio.sleep(0.01)
+        raise ValueError(f"{DRAFT}, before {slower}")
+
+    async def alone() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(draft())
+
+    async def run() -> None:
+        with pytest.raises(Exception, match="may quote the draft"), drafting():
+            await (alone() if grouped else draft())
+        await asyncio.sleep(0.1)
+
+    asyncio.run(run())
+    gc.collect()
+    assert DRAFT not in caplog.text
+
+
+def test_tasks_that_no_draft_began_are_left_to_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from Python 3.12 on, where a task says in which context it runs."""
+    asked: list[Any] = []
+
+    class Task:
+        def __init__(self, context: Context) -> None:
+            self.get_context = lambda: context
+
+        def add_done_callback(self, _: Any) -> None:
+            asked.append(self)
+
+    with drafting():
+        begun, other = Task(copy_context()), Task(Context())
+        monkeypatch.setattr(asyncio, "all_tasks", lambda: {begun, other})
+    assert asked == [begun]
 
 
 def test_a_warning_while_a_draft_is_made_says_nothing_of_it() -> None:

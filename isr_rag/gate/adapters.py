@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -9,10 +10,11 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import lru_cache, partial
+from traceback import clear_frames
 from typing import Any, Literal, NoReturn
 
 from isr_rag.core.decision import Decision, Reason
@@ -57,7 +59,7 @@ _EXPLETIVE = re.compile(
     r"|\bthis\s+(?:policy|document|manual|contract|agreement|page|report|paper|article|text|book|guide|handbook)\b"
 )
 _drafting: ContextVar[bool] = ContextVar("isr_rag_drafting", default=False)
-_frameworks: set[str] = set()  # whose loggers are told to leave out words, also those that are made later
+_frameworks = {"asyncio"}  # whose loggers are told to leave out words, also those that are made later
 _older: list[set[threading.Thread]] = []  # than each draft that is being made
 _loading = threading.Lock()
 _shipped = lru_cache(maxsize=1)(default_reference)
@@ -155,11 +157,7 @@ def unquoted(*drafts: str | None) -> Generator[None, None, None]:
     try:
         yield
     except ISRError as error:
-        led: list[BaseException] = [error]
-        for one in led:
-            inner = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
-            led += [other for other in inner if other is not None and other not in led]
-        if _quotes(" ".join(f"{one} {one.args} {vars(one)}" for one in led), *drafts):
+        if _quotes(" ".join(f"{one} {one.args} {vars(one)}" for one in _led(error)), *drafts):
             _raise_alone(_silent(error))
         raise
     except BaseException as error:
@@ -168,8 +166,20 @@ def unquoted(*drafts: str | None) -> Generator[None, None, None]:
         raise
 
 
-def unread(error: Exception) -> Exception:
+def _led(error: BaseException) -> Generator[BaseException, None, None]:
+    led = [error]  # with all that it came of, also as a member of a group
+    for one in led:
+        yield one
+        inner = (one.__cause__, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()))
+        led += [other for other in inner if other is not None and all(other is not known for known in led)]
+
+
+def unread(error: BaseException) -> BaseException:
     """The error of a draft without what it says and came of; what a connection or server says is none, and stays."""
+    for one in _led(error):  # tasks that failed, of which asyncio tells, are let go of while that is left out
+        clear_frames(one.__traceback__)
+    if not isinstance(error, Exception):
+        return _stopped(error)
     held = any(vars(error).get(name) is not None for name in ("request", "_request", "response"))
     own = isinstance(error, ISRError) and error.__cause__ is None
     number = error.errno if isinstance(error, OSError) and type(error).__module__ == "builtins" else None
@@ -196,7 +206,7 @@ def _stopped(error: BaseException) -> BaseException:
 
 @contextmanager
 def drafting(*frameworks: str) -> Generator[None, None, None]:
-    """What is raised while a draft is made is as `unread` says; what `frameworks` log, and warnings, lose the words."""
+    """What a draft raises is as `unread` says; what `frameworks` and asyncio log, and warnings, lose the words."""
     if getattr(warnings.showwarning, "func", None) is not _show:
         warnings.showwarning = partial(_show, warnings.showwarning)
     _frameworks.update(frameworks)
@@ -204,15 +214,21 @@ def drafting(*frameworks: str) -> Generator[None, None, None]:
     if getattr(manager.getLogger, "func", None) is not _logger:
         manager.getLogger = partial(_logger, manager.getLogger)
     for name, logger in [*manager.loggerDict.items()]:
-        if name.startswith(frameworks) and isinstance(logger, logging.Logger):
+        if name.startswith(tuple(_frameworks)) and isinstance(logger, logging.Logger):
             logger.addFilter(_wordless)
-    token, older = _drafting.set(True), {*threading.enumerate()}
+    token, older, before = _drafting.set(True), {*threading.enumerate()}, set[asyncio.Task[Any]]()
+    with suppress(RuntimeError):  # where no event loop runs
+        before = asyncio.all_tasks()
     _older.append(older)
     try:
         yield
     except BaseException as error:
-        _raise_alone(unread(error) if isinstance(error, Exception) else _stopped(error))
+        _raise_alone(unread(error))
     finally:
+        with suppress(RuntimeError):
+            for task in asyncio.all_tasks() - before:  # asyncio will tell of each that fails, unless somebody asks it
+                if getattr(task, "get_context", copy_context)().get(_drafting):  # before Python 3.12 it does not say
+                    task.add_done_callback(lambda done: done.cancelled() or done.exception())
         _older.remove(older)
         _drafting.reset(token)
 

@@ -17,7 +17,7 @@ from isr_rag.gate.adapters import MESSAGE, unread
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, ISRAbstained, State, handed, text_of
 from langchain_isr.gate import ISRGate
-from langchain_isr.quiet import let_go, quiet_config, quietly, refuse_telling
+from langchain_isr.quiet import quiet_config, quietly, refuse_telling
 
 
 class ISRChain(Batched):
@@ -196,9 +196,7 @@ class _Work:
             try:
                 drafted = {"answer": text_of(raised(result))}
             except Exception as error:
-                if self._chain.after is not None:
-                    let_go(error)
-                self.outcomes[i] = error if self._chain.after is None else unread(error)
+                self.outcomes[i] = error if self._chain.after is None else cast(Exception, unread(error))
                 return False
             self.outcomes[i] = {**cast(State, self.outcomes[i]), **drafted}
             return True

@@ -5,7 +5,6 @@ Only tracers see it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -13,7 +12,6 @@ from dataclasses import replace
 from dis import get_instructions
 from functools import partial
 from inspect import isroutine
-from traceback import clear_frames
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, cast
 
@@ -57,9 +55,6 @@ _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"
 
 _FRAMEWORKS = ("isr_rag", "langchain", "langchain_core", "langchain_isr", "langgraph")
 """Whose functions call nothing of the user's by a name of their own modules."""
-
-_before: ContextVar[frozenset[asyncio.Task[Any]]] = ContextVar("isr_before", default=frozenset())
-"""The tasks that were there before a draft."""
 
 _PLAIN = (str, bytes, int, float, type(None), Document, BaseMessage)
 """What holds no runnable, and may come in great numbers."""
@@ -118,42 +113,8 @@ def _nowhere(_: Any) -> None:
 @contextmanager
 def quietly() -> Generator[None, None, None]:
     """Everything called inside runs as `_unheard` says, and fails as `drafting` says."""
-    token = _before.set(_tasks())
-    try:
-        with _unheard(), drafting("langchain", "langgraph", "asyncio"):
-            try:
-                yield
-            except BaseException as error:  # cancelled drafts too
-                let_go(error)
-                raise
-            let_go()
-    finally:
-        _before.reset(token)
-
-
-def let_go(error: BaseException | None = None) -> None:
-    """Let go of the tasks of a draft, which may have failed: asyncio logs what a task says that nobody asks.
-
-    Those that have failed are dropped here, where `drafting` leaves out what is logged; those that go on are asked
-    when they end. Before Python 3.12 a task does not say who began it: any that began meanwhile is asked.
-    """
-    came = [] if error is None else [error]
-    for one in came:
-        clear_frames(one.__traceback__)
-        came += [other for other in (one.__cause__, one.__context__) if other is not None and other not in came]
-    for task in _tasks() - _before.get():
-        context = getattr(task, "get_context", None)
-        if context is not None and _before not in context():
-            continue  # no draft began it
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-
-def _tasks() -> frozenset[asyncio.Task[Any]]:
-    """The tasks of the running event loop that have not ended; none where no loop runs."""
-    try:
-        return frozenset(asyncio.all_tasks())
-    except RuntimeError:
-        return frozenset()
+    with _unheard(), drafting("langchain", "langgraph"):
+        yield
 
 
 @contextmanager

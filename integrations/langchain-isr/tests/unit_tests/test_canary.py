@@ -12,7 +12,7 @@ import traceback
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import nullcontext
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -85,7 +85,6 @@ from langchain_isr import (
     ISRRetriever,
     create_isr_graph,
     isr_node,
-    quiet,
 )
 from langchain_isr.agent_turn import _names
 from langchain_isr.common import gathered
@@ -562,23 +561,6 @@ def test_what_asyncio_logs_of_a_task_that_fails_after_the_draft_is_made_does_not
     asyncio.run(run())
     gc.collect()
     assert clean(caplog.text, [vars(record) for record in caplog.records])
-
-
-def test_tasks_that_no_draft_began_are_left_to_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from Python 3.12 on, where a task says in which context it runs."""
-    asked: list[Any] = []
-
-    class Task:
-        def __init__(self, context: Context) -> None:
-            self.get_context = lambda: context
-
-        def add_done_callback(self, _: Any) -> None:
-            asked.append(self)
-
-    with quiet.quietly():
-        begun, other = Task(copy_context()), Task(Context())
-        monkeypatch.setattr(quiet, "_tasks", lambda: frozenset({begun, other}))
-    assert asked == [begun]
 
 
 @pytest.mark.parametrize("called", ["by the chain", "in a function"])
