@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from traceback import clear_frames
+from collections.abc import Iterator
 from typing import Any, Literal, cast
 
 from haystack import Document, Pipeline, component
@@ -33,7 +30,6 @@ _OFFERED = re.compile("search|connectors|data_sources|grounding|mcp_servers|plug
 """Names of settings by which the model's provider is told to search."""
 _FOUND = re.compile(r"(?i)\w*(?:search|citation|grounding)\w*|annotations|executed_tools")
 """Names under which the metadata of a reply hold a search, or what it found."""
-_draft: ContextVar[bool] = ContextVar("isr_draft", default=False)
 
 
 @component
@@ -153,7 +149,7 @@ class ISRChatGenerator(Gating):
         """
         self._check()
         self.warm_up()
-        with _quietly():
+        with drafting("haystack"):
             drafted = self.chat_generator.run(messages=copy.deepcopy(messages))
         found = Round(query, _evidence(drafted, documents), trail, self.rendering, self.rounds)
         if (early := self._unjudged(drafted, found, documents, messages)) is not None:
@@ -172,7 +168,7 @@ class ISRChatGenerator(Gating):
         """As `run`, without blocking the event loop."""
         self._check()
         await self.warm_up_async()
-        with _quietly():
+        with drafting("haystack"):
             if hasattr(self.chat_generator, "run_async"):
                 drafted = await self.chat_generator.run_async(messages=copy.deepcopy(messages))
             else:
@@ -217,41 +213,6 @@ class ISRChatGenerator(Gating):
             "without_evidence": self.without_evidence,
         }
         return plain
-
-
-@contextmanager
-def _quietly() -> Generator[None, None, None]:
-    """What Haystack, asyncio and errors say of a draft that is made inside loses its words, as `drafting` says.
-
-    asyncio logs what a task says that failed and that nobody asks. Those that have failed are dropped in here; those
-    that go on are asked when they end. Before Python 3.12 a task does not say who began it: any that began meanwhile is
-    asked.
-    """
-    before, token = _tasks(), _draft.set(True)
-    try:
-        with drafting("haystack", "asyncio"):
-            try:
-                yield
-            except BaseException as error:  # cancelled drafts too
-                came = [error]
-                for one in came:
-                    clear_frames(one.__traceback__)
-                    inner = (one.__cause__, one.__context__)
-                    came += [other for other in inner if other is not None and other not in came]
-                raise
-    finally:
-        for task in _tasks() - before:
-            context = getattr(task, "get_context", None)
-            if context is None or context().get(_draft):
-                task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        _draft.reset(token)
-
-
-def _tasks() -> set[asyncio.Task[Any]]:
-    """The tasks of the running event loop that have not ended; none where no loop runs."""
-    with suppress(RuntimeError):
-        return asyncio.all_tasks()
-    return set()
 
 
 def _replies(drafted: dict[str, Any]) -> list[ChatMessage]:
