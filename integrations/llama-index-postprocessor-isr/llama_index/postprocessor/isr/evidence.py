@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from traceback import clear_frames
+from functools import partial
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -26,7 +25,9 @@ from isr_rag.gate.adapters import asked, drafting, not_alone, unquoted
 from llama_index.postprocessor.isr.events import ISRDecisionEvent
 
 dispatcher = get_dispatcher(__name__)
-_draft: ContextVar[bool] = ContextVar("isr_draft", default=False)
+
+quietly = partial(drafting, "llama_index", "workflows")
+"""What is said of a draft that is made inside loses its words, as `drafting` says."""
 
 KEY = "isr"
 """Where a decision rides in metadata."""
@@ -146,41 +147,6 @@ async def aattempt(call: Awaitable[Nodes]) -> Nodes | Exception:
 def _quiet(draft: str | None) -> AbstractContextManager[None]:
     """While support of a draft is searched for, by its words, LlamaIndex logs none of them."""
     return nullcontext() if draft is None else quietly()
-
-
-@contextmanager
-def quietly() -> Generator[None, None, None]:
-    """What LlamaIndex, asyncio and errors say of a draft that is made inside loses its words, as `drafting` says.
-
-    asyncio logs what a task says that failed and that nobody asks. Those that have failed are dropped in here; those
-    that go on are asked when they end. Before Python 3.12 a task does not say who began it: any that began meanwhile is
-    asked.
-    """
-    before, token = _tasks(), _draft.set(True)
-    try:
-        with drafting("llama_index", "workflows", "asyncio"):
-            try:
-                yield
-            except BaseException as error:  # cancelled drafts too
-                came = [error]
-                for one in came:
-                    clear_frames(one.__traceback__)
-                    inner = (one.__cause__, one.__context__)
-                    came += [other for other in inner if other is not None and other not in came]
-                raise
-    finally:
-        for task in _tasks() - before:
-            context = getattr(task, "get_context", None)
-            if context is None or context().get(_draft):
-                task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        _draft.reset(token)
-
-
-def _tasks() -> set[asyncio.Task[Any]]:
-    """The tasks of the running event loop that have not ended; none where no loop runs."""
-    with suppress(RuntimeError):
-        return asyncio.all_tasks()
-    return set()
 
 
 def _keep(nodes: Nodes, found: Sequence[NodeWithScore] | Exception) -> list[Chunk]:
