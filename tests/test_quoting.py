@@ -10,7 +10,7 @@ import socket
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import replace
@@ -292,6 +292,39 @@ def test_what_asyncio_tells_of_a_task_that_fails_beside_a_draft_does_not_quote_i
     asyncio.run(run())
     gc.collect()
     assert DRAFT not in caplog.text
+
+
+def test_what_passes_the_error_of_a_draft_on_and_has_more_to_do_goes_on() -> None:
+    """As a task does that collects what drafts ask a model: before Python 3.13 it ends when its frame is cleared."""
+
+    async def work(jobs: asyncio.Queue[asyncio.Future[None]]) -> None:
+        while True:
+            told = await jobs.get()
+            try:
+                says(None)
+            except ValueError as error:
+                told.set_exception(error)
+
+    def errors() -> Generator[Exception, None, None]:
+        while True:
+            try:
+                says(None)
+            except ValueError as error:
+                yield error
+
+    async def run() -> None:
+        jobs: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
+        worker, made = asyncio.ensure_future(work(jobs)), errors()
+        for _ in range(2):
+            with pytest.raises(ValueError, match="may quote the draft"), drafting():
+                jobs.put_nowait(told := asyncio.get_running_loop().create_future())
+                await asyncio.wait_for(told, 5)
+            with pytest.raises(ValueError, match="may quote the draft"), drafting():
+                raise next(made)
+        assert not worker.done()
+        worker.cancel()
+
+    asyncio.run(run())
 
 
 def test_tasks_that_no_draft_began_are_left_to_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:

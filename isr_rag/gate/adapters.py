@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import lru_cache, partial
-from traceback import clear_frames
+from opcode import opmap
+from traceback import walk_tb
 from typing import Any, Literal, NoReturn
 
 from isr_rag.core.decision import Decision, Reason
@@ -177,7 +178,10 @@ def _led(error: BaseException) -> Generator[BaseException, None, None]:
 def unread(error: BaseException) -> BaseException:
     """The error of a draft without what it says and came of; what a connection or server says is none, and stays."""
     for one in _led(error):  # tasks that failed, of which asyncio tells, are let go of while that is left out
-        clear_frames(one.__traceback__)
+        for frame, _ in walk_tb(one.__traceback__):
+            if frame.f_code.co_code[frame.f_lasti] != opmap["YIELD_VALUE"]:  # what waits would end before Python 3.13
+                with suppress(RuntimeError):
+                    frame.clear()
     if not isinstance(error, Exception):
         return _stopped(error)
     held = any(vars(error).get(name) is not None for name in ("request", "_request", "response"))
