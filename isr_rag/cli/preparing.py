@@ -52,18 +52,19 @@ def calibrate(
         return
     if out is None:
         raise typer.BadParameter("give --out, or a command: collect, next, label, report")
-    from isr_rag.gate.labelled import check_labelled
-    from isr_rag.io.calibrating import calibrate_reader
+    from isr_rag.io.calibrating import calibrate_reader, items_to_score
     from isr_rag.io.items import bundled_items, read_labelled
 
     labelled = read_labelled(items) if items is not None else []
     labelled += bundled_items() if bundled or items is None else []
-    check_labelled(labelled)  # before a model is loaded
+    settings: dict[str, Any] = {"limit": limit, "target": (h_star, delta)}
+    items_to_score(labelled, **settings)  # refuses what it must before a model is loaded
     gate = options.uncalibrated_gate()
-    settings: dict[str, Any] = {"limit": limit, "target": (h_star, delta), "force": force}
     said = behind_a_bar(
         "scoring",
-        lambda moved: calibrate_reader(gate, options.description(), labelled, out, **settings, progress=moved),
+        lambda moved: calibrate_reader(
+            gate, options.description(), labelled, out, force=force, **settings, progress=moved
+        ),
         after="run the same command to resume",
     )
     tell(f"{out / 'card.md'}: what stands behind it")

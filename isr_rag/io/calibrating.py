@@ -61,19 +61,9 @@ def calibrate_reader(
     Returns:
         What the card says first: where it was measured, the cost, and the line that builds the gate.
     """
-    LearnThenTest(*target)  # refuses what is out of range, before anything is scored
-    with needed_for("fitting a calibration", "calibrate"):
-        import venn_abers as _  # noqa: F401
+    wanted = items_to_score(items, limit=limit, target=target)
     known = {str(item["id"]): (item, *text) for item, text in zip(items, check_labelled(items), strict=True)}
-    refuse_duplicates(str(item["id"]) for item in items)
-    order = sorted(items, key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
-    wanted = order[: len(order) if limit is None else BATCH * math.ceil(limit / BATCH)]
-    predicates = [item.get("predicate") or predicate_for(**texts_of(item)) for item in wanted]
-    asked = ((one.template, int(item["label"])) for one, item in zip(predicates, wanted, strict=True))
-    if max(_fewest(asked).values(), default=0) < REFUSED_OF_A_CLASS:
-        few = f"no predicate has {REFUSED_OF_A_CLASS} items of each class among {len(wanted)}"
-        raise CalibrationError(f"{few}: raise the limit, or label more")
-    content = _hash(json.dumps(order, default=repr))
+    content = _hash(json.dumps(_in_order(items), default=repr))
     progress(0, len(wanted))
     out.mkdir(parents=True, exist_ok=True)
     with Journal(out / "scores.part", json.dumps([repr(gate), content]), force=force) as journal:
@@ -134,6 +124,31 @@ def calibrate_reader(
         texts.append(card_text(card, name) + "".join(f"\n{in_markdown(reason)}\n" for reason in card["thresholds"]))
     write_atomically(out / "card.md", "\n".join(texts))
     return head + left
+
+
+def items_to_score(
+    items: Sequence[Mapping[str, Any]], *, limit: int | None = None, target: tuple[float, float] = (0.05, 0.1)
+) -> list[Mapping[str, Any]]:
+    """What `calibrate_reader` scores of labelled items, in its order; refuses what it would refuse, without a model.
+
+    Args and errors: see `calibrate_reader`.
+    """
+    LearnThenTest(*target)  # refuses what is out of range
+    with needed_for("fitting a calibration", "calibrate"):
+        import venn_abers as _  # noqa: F401
+    check_labelled(items)
+    refuse_duplicates(str(item["id"]) for item in items)
+    wanted = _in_order(items)[: len(items) if limit is None else BATCH * math.ceil(limit / BATCH)]
+    predicates = [item.get("predicate") or predicate_for(**texts_of(item)) for item in wanted]
+    asked = ((one.template, int(item["label"])) for one, item in zip(predicates, wanted, strict=True))
+    if max(_fewest(asked).values(), default=0) < REFUSED_OF_A_CLASS:
+        few = f"no predicate has {REFUSED_OF_A_CLASS} items of each class among {len(wanted)}"
+        raise CalibrationError(f"{few}: raise the limit, or label more")
+    return wanted
+
+
+def _in_order(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(items, key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
 
 
 def _fewest(labels: Iterable[tuple[str, int]]) -> dict[str, int]:

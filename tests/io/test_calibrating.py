@@ -237,17 +237,32 @@ def test_a_folder_called_as_its_reader_can_be_made_again(
         assert stop.value.code == 0 and ISRGate.load(name, h_star=0.6).scorer.identity == f"{name}/1"
 
 
-def test_bad_items_are_refused_before_a_model_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("bad", "more", "said"),
+    [
+        ([{"label": 2}], [], "a label of 0 or 1"),
+        ([{}], [], "twice"),
+        ([], ["--limit", "10"], "no predicate has 10 items of each class among 16"),
+        ([], ["--h-star", "2"], "h_star"),
+    ],
+)
+def test_what_cannot_be_calibrated_on_is_refused_before_a_model_is_loaded(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    bad: list[dict[str, int]],
+    more: list[str],
+    said: str,
 ) -> None:
     monkeypatch.setitem(sys.modules, "isr_rag.scorers.transformers", None)
     labelled = tmp_path / "items.jsonl"
-    labelled.write_text("".join(f"{json.dumps(item)}\n" for item in [*items(), {**items()[0], "label": 2}]), "utf-8")
-    command = ["isr-rag", "calibrate", "--model", "m", "--items", str(labelled), "--out", str(tmp_path / "out")]
+    given = [*items(), *({**items()[0], **one} for one in bad)]
+    labelled.write_text("".join(f"{json.dumps(item)}\n" for item in given), "utf-8")
+    command = ["isr-rag", "calibrate", "--model", "m", "--items", str(labelled), "--out", str(tmp_path / "out"), *more]
     monkeypatch.setattr("sys.argv", command)
     with pytest.raises(SystemExit):
         isr_rag.cli.main()
-    assert "a label of 0 or 1" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("m", [1, 6])
