@@ -14,15 +14,17 @@ install: $(INSTALLED)
 
 # In two processes (JOBS=0: in one), each file in one of them. They and the kernel of a notebook may take 13 GB of memory.
 # One thread each, since two threads in each of two processes only wait for one another on two cores.
+# In the order of the folders: by the number of their tests, as pytest-xdist would, the notebooks came last, in one process.
 # Tests of deadlines and limits drive real servers: what failed beside other tests has to pass alone.
 JOBS ?= 2
+SPREAD := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 ALONE := --last-failed --last-failed-no-failures none
 test: export OMP_NUM_THREADS ?= 1
 test: install
 	$(BIN)/isr-rag setup
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile || $(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest $(SPREAD) || $(BIN)/python -m pytest $(ALONE)
 	for package in $(INTEGRATIONS); do \
-		(cd $$package && ($(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) --dist loadfile || $(CURDIR)/$(BIN)/python -m pytest $(ALONE))) || exit 1; \
+		(cd $$package && ($(CURDIR)/$(BIN)/python -m pytest $(SPREAD) || $(CURDIR)/$(BIN)/python -m pytest $(ALONE))) || exit 1; \
 	done
 
 check: install
