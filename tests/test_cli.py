@@ -149,7 +149,7 @@ def test_settings_out_of_range_are_refused_before_a_model_is_loaded(monkeypatch:
         ("check", "--claim", "c", "-e", "FACTS", "--p-ref", "1"),
         ("batch", "ITEMS", "--out", "OUT", "--p-ref", "1"),
         ("audit", "--answer", "FACTS", "-e", "FACTS", "--p-ref", "1"),
-        ("calibrate", "--items", "ITEMS", "--out", "OUT"),
+        ("calibrate", "--out", "OUT"),
     ],
 )
 def test_how_a_model_is_loaded_reaches_it_from_every_command(
