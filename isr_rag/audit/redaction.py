@@ -92,8 +92,10 @@ def redact(
     threshold, kept = budget.threshold(h_star), kept_of(statements, budget, h_star)
     away = {i: one for i, one in enumerate(statements) if one.states_something and i not in kept}
     places = _placed(answer, statements)
-    kept -= (adrift := _adrift(statements, places, kept, question))
-    kept -= (beside := _beside(statements, places, kept))
+    adrift = _adrift(statements, places, kept, question)
+    kept -= adrift
+    beside = _beside(statements, places, kept)
+    kept -= beside
     why = dict.fromkeys(adrift | beside, "what it belongs to is left out")
     why |= {i: _reason(one, h_star, threshold) for i, one in away.items()}
     left_out = tuple(LeftOut(i, statements[i].text, why[i]) for i in sorted(why))

@@ -168,7 +168,8 @@ def unquoted(*drafts: str | None) -> Generator[None, None, None]:
 
 
 def _led(error: BaseException) -> Generator[BaseException, None, None]:
-    led = [error]  # with all that it came of, also as a member of a group
+    """An error and all that it came of, members of groups included."""
+    led = [error]
     for one in led:
         yield one
         inner = (one.__cause__, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()))
@@ -179,7 +180,7 @@ def unread(error: BaseException) -> BaseException:
     """The error of a draft without what it says and came of; what a connection or server says is none, and stays."""
     for one in _led(error):  # tasks that failed, of which asyncio tells, are let go of while that is left out
         for frame, _ in walk_tb(one.__traceback__):
-            if frame.f_code.co_code[frame.f_lasti] != opmap["YIELD_VALUE"]:  # what waits would end before Python 3.13
+            if frame.f_code.co_code[frame.f_lasti] != opmap["YIELD_VALUE"]:  # before 3.13 clear() ends what waits
                 with suppress(RuntimeError):
                     frame.clear()
     if not isinstance(error, Exception):
