@@ -37,6 +37,7 @@ from isr_rag.testing import FixedScorer
 
 MOST_CHUNKS = 6
 H_STARS = (0.05, 0.1, 0.2)
+_Decisions = Sequence[Decision | None]
 NAMES = {"supported-claim/1": "claims", "supported-answer/1": "drafts", "sufficient/1": "questions"}
 
 
@@ -139,11 +140,8 @@ def decisions(
     return found
 
 
-def decided(
-    items: Sequence[Read], by_source: Mapping[str, CalibratedMixture], m: int, h_star: float, rule: Rule
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """What gates of m orders answer, and where only the orders held them back; shape (items,) each."""
-    found = decisions(items, by_source, m, h_star, rule)
+def decided(found: _Decisions) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which decisions answer, and which only the orders held back; shape (items,) each."""
     answered = [one is not None and one.answered for one in found]
     held = [one is not None and one.reason is Reason.ORDER_SENSITIVE for one in found]
     return np.array(answered, dtype=np.bool_), np.array(held, dtype=np.bool_)
@@ -156,14 +154,16 @@ def by_default(items: Sequence[Read]) -> NDArray[np.float64]:
     return left_out(records, calibrate(gate, records, targets=()))
 
 
-def _cascaded(items: Sequence[Read], by_source: Mapping[str, CalibratedMixture], m: int) -> Iterator[list[str]]:
-    """What a cascade saves of the passes of gates of m orders, and what it changes."""
-    for h_star in H_STARS:
-        both = (decisions(items, by_source, m, h_star, Rule(), cascade=cascade) for cascade in (False, True))
-        pairs = [(fixed, early) for fixed, early in zip(*both, strict=True) if fixed is not None and early is not None]
+def _cascaded(
+    items: Sequence[Read], reference: Mapping[str, CalibratedMixture], m: int, fixed: Mapping[float, _Decisions]
+) -> Iterator[list[str]]:
+    """What a cascade saves of the passes of gates of m orders, and what it changes of what they decide by h*."""
+    for h_star, decided_fixed in fixed.items():
+        early = decisions(items, reference, m, h_star, Rule(), cascade=True)
+        pairs = [(a, b) for a, b in zip(decided_fixed, early, strict=True) if a is not None and b is not None]
         whole, spent = (sum(one.passes for one in some) for some in zip(*pairs, strict=True)) if pairs else (0, 0)
-        other = sum(fixed.answered != early.answered for fixed, early in pairs)
-        out = sum(early.answered for _, early in pairs)
+        other = sum(a.answered != b.answered for a, b in pairs)
+        out = sum(b.answered for _, b in pairs)
         yield [f"{h_star:g}", str(len(pairs)), str(out), f"{spent / whole:.0%}" if whole else "", str(other)]
 
 
@@ -199,13 +199,17 @@ def report(items: Sequence[Read], ms: Sequence[int] = (1, 3, 6, 12), *, resample
     lines: list[list[str]] = []
     by_m = {m: references(items, m) for m in ms}
     default = by_default(items)
+    fixed: dict[float, _Decisions] = {}  # by the safe rule and the largest m, which a cascade is held against
     for h_star in H_STARS:
         out = default >= 1 - h_star - TOLERANCE
         wrong = str(int((out & (label == 0)).sum()))
         lines.append([f"{h_star:g}", "default", "side by side", str(int(out.sum())), wrong, "0", "", "", ""])
         for convention in ("safe", "paper"):
             for m in ms:
-                answered, held = decided(items, by_m[m], m, h_star, Rule(convention=convention))
+                made = decisions(items, by_m[m], m, h_star, Rule(convention=convention))
+                if convention == "safe" and m == ms[-1]:
+                    fixed[h_star] = made
+                answered, held = decided(made)
                 cells = [f"{h_star:g}", convention, str(m), str(int(answered.sum()))]
                 cells += [str(int((answered & (label == 0)).sum())), str(int(held.sum()))]
                 for other in (means[m], once, side):
@@ -217,7 +221,7 @@ def report(items: Sequence[Read], ms: Sequence[int] = (1, 3, 6, 12), *, resample
     head += ["wrong of as many by the mean of m (gate less that)", "by one pass side by side (gate less that)"]
     head.append("by the default score (gate less that)")
     saved = ["h\\* (safe)", "decided", "answered", f"passes of m = {ms[-1]} in a cascade", "decisions that differ"]
-    cascade = markdown_table(saved, list(_cascaded(items, by_m[ms[-1]], ms[-1])))
+    cascade = markdown_table(saved, list(_cascaded(items, by_m[ms[-1]], ms[-1], fixed)))
     return f"{text}\n\n{markdown_table(head, lines)}\n\n{cascade}\n"
 
 

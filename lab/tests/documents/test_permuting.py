@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from isr_lab.documents.permuting import Read, by_default, decided, read, references, report, score
+from isr_lab.documents.permuting import Read, by_default, decided, decisions, read, references, report, score
 from isr_rag import ISRGate
 from isr_rag.core.settings import Orderings, Rule
 from isr_rag.references import Oracle
@@ -51,10 +51,10 @@ def test_the_report_counts_what_gates_of_so_many_orders_answer(tmp_path: Path) -
     found = read(*files(tmp_path))
     assert len(found) == 240 and all(isinstance(one, Read) for one in found)
     moved = sum(item["label"] and n % 5 == 0 for n, item in enumerate(ITEMS))
-    answered, held = decided(found, references(found, 6), 6, 0.2, Rule())
+    answered, held = decided(decisions(found, references(found, 6), 6, 0.2, Rule()))
     assert answered.sum() == 160 - moved and held.sum() == moved
     assert not any(one.record.label == 0 for one, out in zip(found, answered, strict=True) if out)
-    alone, none = decided(found, references(found, 1), 1, 0.2, Rule())
+    alone, none = decided(decisions(found, references(found, 1), 1, 0.2, Rule()))
     assert alone.sum() > answered.sum() and not none.any()  # one order sees no difference
     text = report(found, (1, 6, 12), resamples=20)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
