@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from isr_lab.slice.config import SliceConfig
-from isr_lab.slice.pool import OPEN, Hit, Pool
+from isr_lab.slice.pool import OPEN, Pool
 from isr_lab.slice.records import Record, Sentence
 from isr_lab.slice.schema import SliceChunk, SupportSpan
 from isr_lab.slice.text import STOPWORDS, TokenCap, contains, fold, stems
@@ -40,7 +40,6 @@ class Assembler:
     def __init__(self, config: SliceConfig, cap: TokenCap) -> None:
         self._config = config
         self._cap = cap
-        self.split_sentences = 0
 
     def assemble(
         self,
@@ -82,7 +81,7 @@ class Assembler:
                 chosen.append((sentence, False))
                 room -= pieces
         ranked = sorted(chosen, key=lambda pair: (-(score(pair[0]) or 0.0), pair[0].title or "", pair[0].text))
-        return self._chunks(ranked, score, [fold(a) for a in answers], answers)
+        return self._chunks(ranked, score, answers)
 
     def _pieces(self, sentence: Sentence) -> tuple[str, ...]:
         return self._cap.pieces(sentence.text)
@@ -91,7 +90,6 @@ class Assembler:
         self,
         ranked: Iterable[tuple[Sentence, bool]],
         score: Callable[[Sentence], float | None],
-        folded: list[str],
         answers: Sequence[str],
     ) -> Context:
         chunks: list[SliceChunk] = []
@@ -123,7 +121,7 @@ def _span(text: str, answers: Sequence[str]) -> tuple[int, int]:
     return 0, len(text)
 
 
-def distractors_of(record: Record, hits: Sequence[Hit], allowed: Judge, limit: int) -> list[Sentence]:
+def distractors_of(record: Record, hits: Sequence[Sentence], allowed: Judge, limit: int) -> list[Sentence]:
     """A record's own other sentences and its BM25 hits, best first, those it may use, at most `limit`.
 
     Own sentences that BM25 did not return follow in their own order.
@@ -132,7 +130,7 @@ def distractors_of(record: Record, hits: Sequence[Hit], allowed: Judge, limit: i
     own = {(s.title, s.text): s for s in record.own}
     ranked: list[Sentence] = []
     seen = set(gold)
-    for sentence in (*(hit.sentence for hit in hits), *own.values()):
+    for sentence in (*hits, *own.values()):
         key = fold(sentence.text)
         if key in seen or not allowed(sentence):
             continue
@@ -151,8 +149,7 @@ def weak_support(record: Record, pool: Pool) -> Record | None:
     words = stems(record.text)
     answers = [fold(answer) for answer in record.answers]
     gold: list[Sentence] = []
-    for hit in pool.ranking(pool.scores(record.text), OPEN, _WEAK_DEPTH):
-        sentence = hit.sentence
+    for sentence in pool.ranking(pool.scores(record.text), OPEN, _WEAK_DEPTH):
         shared = words & (stems(sentence.text) | stems(sentence.title or ""))
         text = fold(sentence.text)
         if len(shared) >= min(2, len(words)) and any(contains(text, answer) for answer in answers):

@@ -18,7 +18,6 @@ from isr_lab.slice.contexts import (
     without_answers,
 )
 from isr_lab.slice.drafts import Drafter
-from isr_lab.slice.pool import Hit
 from isr_lab.slice.records import Record, Sentence
 from isr_lab.slice.schema import Kind, Provenance, SliceItem, Split
 from isr_lab.slice.text import contains, fold, generator
@@ -39,7 +38,7 @@ class Case:
     record: Record
     split: Split
     group: str
-    hits: Sequence[Hit]
+    hits: Sequence[Sentence]
     score: Callable[[Sentence], float | None]
 
 
@@ -133,7 +132,7 @@ class ItemMaker:
             return
         clean = without_answers(record)
         yield _ItemPlan("true draft", "supported", record.gold, allowed=clean, answer=record.answers[0])
-        evidence = [*(s for s in record.own), *(hit.sentence for hit in case.hits[:60])]
+        evidence = [*record.own, *case.hits[:60]]
         draft = self._drafter.draw(record, case.split, [s for s in evidence if clean(s)], chance)
         if draft is None:
             self.without_draft += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -14,14 +13,6 @@ from isr_lab.slice.text import STOPWORDS, fold
 
 _QUANTUM = 4096.0
 OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One pool sentence with its BM25 score for a query."""
-
-    sentence: Sentence
-    score: float
 
 
 class Pool:
@@ -76,7 +67,7 @@ class Pool:
             return np.zeros(len(self.sentences), dtype=np.float32)
         return cast("npt.NDArray[np.float32]", self._index.get_scores(known))
 
-    def ranking(self, scores: npt.NDArray[np.float32], split: str, depth: int) -> list[Hit]:
+    def ranking(self, scores: npt.NDArray[np.float32], split: str, depth: int) -> list[Sentence]:
         """The `depth` best sentences with a positive score that `split` may use, best first, ties in pool order."""
         allowed = (scores > 0) & ((self._owners == OPEN) | (self._owners == split))
         places = np.flatnonzero(allowed)
@@ -84,7 +75,7 @@ class Pool:
             cut = np.partition(scores[places], len(places) - depth)[len(places) - depth]
             places = places[scores[places] >= cut]
         order = np.lexsort((places, -scores[places]))[:depth]
-        return [Hit(self.sentences[i], round(float(scores[i]), 4)) for i in places[order]]
+        return [self.sentences[i] for i in places[order]]
 
     def score_of(self, scores: npt.NDArray[np.float32], sentence: Sentence) -> float | None:
         """The score of one sentence; None when it is not in the pool."""

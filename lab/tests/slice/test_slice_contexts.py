@@ -17,7 +17,7 @@ from isr_lab.slice.contexts import (
     weak_support,
     without_answers,
 )
-from isr_lab.slice.pool import Hit, Pool
+from isr_lab.slice.pool import Pool
 from isr_lab.slice.records import Record, Sentence
 from isr_lab.slice.text import TokenCap, generator
 from isr_rag.errors import ConfigurationError
@@ -69,15 +69,10 @@ def test_chunks_stand_in_the_order_of_their_scores(assembler: Assembler) -> None
 
 def test_distractors_leave_out_gold_repeats_and_answers() -> None:
     gold = Sentence("Ada was born in Arden.", "Ada")
-    hits = [
-        Hit(s, 1.0)
-        for s in (gold, Sentence("ARDEN has a bridge", "B"), Sentence("a boat", "C"), Sentence("A boat!", "D"))
-    ]
+    hits = [gold, Sentence("ARDEN has a bridge", "B"), Sentence("a boat", "C"), Sentence("A boat!", "D")]
     record = question(("Arden", "Old Arden"), (gold,))
     assert [s.title for s in distractors_of(record, hits, without_answers(record), 120)] == ["C"]
-    assert (
-        len(distractors_of(record, [Hit(Sentence(f"s{i}", "T"), 1.0) for i in range(500)], lambda s: True, 120)) == 120
-    )
+    assert len(distractors_of(record, [Sentence(f"s{i}", "T") for i in range(500)], lambda s: True, 120)) == 120
 
 
 def test_yes_and_no_are_not_searched_for() -> None:
