@@ -36,11 +36,9 @@ StepProgress = Callable[[str, int, int], None]
 """Called with a step's name, what is done and what there is to do."""
 
 
-def _silent(step: str, done: int, total: int) -> None:
-    """Report nothing."""
-
-
-def build_slice(raw: Path | None, out: Path, config: SliceConfig, progress: StepProgress = _silent) -> BuildReport:
+def build_slice(
+    raw: Path | None, out: Path, config: SliceConfig, progress: StepProgress = lambda step, done, total: None
+) -> BuildReport:
     """Build the slice into `out`: train, val and test as JSON lines, a data card, a report and held-out keys.
 
     The same raw files and settings give the same bytes, on any machine.

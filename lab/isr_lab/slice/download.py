@@ -1,4 +1,4 @@
-"""Fetching the original files: HTTPS only, resumed where it was cut off, checked against pinned or recorded hashes."""
+"""Fetching the original files: HTTPS only, resumed where it was cut off, checked against pinned hashes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import urlsplit
 
-from isr_rag._util.files import sha256_of, write_json
-from isr_rag.errors import ISRError, MissingDependencyError
+import httpx
 
-if TYPE_CHECKING:
-    import httpx
+from isr_rag._util.files import sha256_of, write_json
+from isr_rag.errors import ISRError
 
 LOCK = "slice.lock.json"
 _TRIES = 5
@@ -36,14 +35,12 @@ class Original:
     Attributes:
         path: where it goes in the raw folder.
         urls: addresses of the same bytes, the publisher's first.
-        sha256: known hash, or None: then the first download records it.
-        license: as the publisher states it.
+        sha256: its hash.
     """
 
     path: str
     urls: tuple[str, ...]
-    sha256: str | None
-    license: str
+    sha256: str
 
 
 ORIGINALS: tuple[Original, ...] = (
@@ -54,7 +51,6 @@ ORIGINALS: tuple[Original, ...] = (
             "https://zenodo.org/records/4925954/files/shared_task_dev.jsonl?download=1",
         ),
         "e89865bfe1b4dd054e03dd57d7241a6fde24862905f31117cf0cd719f7c78df7",
-        "CC BY-SA 3.0",
     ),
     Original(
         "fever/wiki-pages.zip",
@@ -63,7 +59,6 @@ ORIGINALS: tuple[Original, ...] = (
             "https://zenodo.org/records/4925954/files/wiki-pages.zip?download=1",
         ),
         "4b06d95da6adf7fe02d2796176c670dacccb21348da89cba4c50676ab99665f2",
-        "CC BY-SA 3.0",
     ),
     Original(
         "hotpotqa/hotpot_dev_distractor_v1.json",
@@ -73,7 +68,6 @@ ORIGINALS: tuple[Original, ...] = (
             "hotpot_dev_distractor_v1.json",
         ),
         "4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
-        "CC BY-SA 4.0",
     ),
     Original(
         "nq_open/NQ-open.dev.jsonl",
@@ -82,7 +76,6 @@ ORIGINALS: tuple[Original, ...] = (
             "fb26a3073b1fe636c97302890a27b491d6530130/nq_open/NQ-open.dev.jsonl",
         ),
         "f15567f38099f3615f5b8a685c0aef449c11ad90d3da3735e8d1b98115b40616",
-        "CC BY-SA 3.0",
     ),
     Original(
         "popqa/popqa.tsv",
@@ -91,55 +84,36 @@ ORIGINALS: tuple[Original, ...] = (
             "https://raw.githubusercontent.com/AlexTMallen/adaptive-retrieval/main/data/popQA.tsv",
         ),
         "9a5227f41bff0e4c331d4a774d946b12f95307892b58f860a9606ef356e6089b",
-        "MIT",
     ),
 )
 
 
-def _silent(name: str, done: int, total: int) -> None:
-    """Report nothing."""
-
-
 def fetch_originals(
     raw: Path,
-    progress: DownloadProgress = _silent,
+    progress: DownloadProgress = lambda name, done, total: None,
     originals: Iterable[Original] = ORIGINALS,
-    client: httpx.Client | None = None,
-) -> dict[str, str]:
-    """Fetch what is missing into `raw` and check everything against its pin or the lock file.
+) -> None:
+    """Fetch what is missing into `raw`, check everything against its pin, and record its hash in `slice.lock.json`.
 
-    An interrupted download leaves `NAME.part` and is resumed by the next call. Hashes that are not pinned are
-    recorded in `slice.lock.json` at the first download and checked ever after.
+    An interrupted download leaves `NAME.part` and is resumed by the next call.
 
     Args:
         raw: folder for the files, made if missing.
         progress: told how far each file is.
         originals: what to fetch.
-        client: an HTTP client to use instead of a new one.
-
-    Returns:
-        sha256 of each file, by path.
 
     Raises:
         DownloadError: if a file cannot be had whole from any address.
-        HashMismatchError: if a file is not what was pinned or recorded; it is left as `NAME.part` or in place.
-        MissingDependencyError: if httpx is not installed.
+        HashMismatchError: if a file is not what was pinned; it is left as `NAME.part` or in place.
     """
-    try:
-        import httpx
-    except ImportError as error:
-        raise MissingDependencyError("downloading the sources", "httpx", None, "isr-lab") from error
     raw.mkdir(parents=True, exist_ok=True)
     lock = _read_lock(raw / LOCK)
-    hashes: dict[str, str] = {}
-    with client or httpx.Client(follow_redirects=True, timeout=60.0) as http:
+    with httpx.Client(follow_redirects=True, timeout=60.0) as http:
         for original in originals:
-            expected = original.sha256 or lock.get(original.path)
-            hashes[original.path] = _one(raw, original, expected, http, progress)
-            if lock.get(original.path) != hashes[original.path]:
-                lock[original.path] = hashes[original.path]
+            _one(raw, original, http, progress)
+            if lock.get(original.path) != original.sha256:
+                lock[original.path] = original.sha256
                 write_json(raw / LOCK, dict(sorted(lock.items())))
-    return hashes
 
 
 def check_lock(raw: Path, hashes: Mapping[str, str]) -> None:
@@ -154,30 +128,29 @@ def check_lock(raw: Path, hashes: Mapping[str, str]) -> None:
             raise HashMismatchError(f"{raw / path} has sha256 {found}, but {LOCK} says {lock[path]}: fetch it again")
 
 
-def _one(raw: Path, original: Original, expected: str | None, http: httpx.Client, progress: DownloadProgress) -> str:
+def _one(raw: Path, original: Original, http: httpx.Client, progress: DownloadProgress) -> None:
     target = raw / original.path
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(target.name + ".part")
-        _fetch(original, part, http, progress)
-        found = sha256_of(part)
-        if expected is not None and found != expected:
+    if target.exists():
+        found = sha256_of(target)
+        if found != original.sha256:
             raise HashMismatchError(
-                f"{original.path} came with sha256 {found}, expected {expected}. It stays at {part}: delete it and "
-                "try again, or, if upstream has changed for good, remove its entry from the lock file"
+                f"{target} has sha256 {found}, expected {original.sha256}: delete it and fetch it again"
             )
-        part.replace(target)
-        return found
-    found = sha256_of(target)
-    if expected is not None and found != expected:
-        raise HashMismatchError(f"{target} has sha256 {found}, expected {expected}: delete it and fetch it again")
-    return found
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    _fetch(original, part, http, progress)
+    found = sha256_of(part)
+    if found != original.sha256:
+        raise HashMismatchError(
+            f"{original.path} came with sha256 {found}, expected {original.sha256}. It stays at {part}: delete it and "
+            "try again, or put the file there yourself and give its folder as the raw folder"
+        )
+    part.replace(target)
 
 
 def _fetch(original: Original, part: Path, http: httpx.Client, progress: DownloadProgress) -> None:
     """The whole file into `part`, from the first address that gives it, resuming after every interruption."""
-    import httpx
-
     problems: list[str] = []
     for url in original.urls:
         if urlsplit(url).scheme != "https" and urlsplit(url).hostname not in ("127.0.0.1", "localhost"):
