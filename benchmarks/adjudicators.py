@@ -31,7 +31,7 @@ def measure(adapter: Path | None, items: int, precision: str) -> dict[str, Any]:
     import psutil
     import torch
 
-    from isr_lab.slice import load_sample
+    from isr_lab.slice.sample import load_sample
     from isr_rag import Chunk, Supported
     from isr_rag.core.scorer import ScoreRequest
     from isr_rag.scorers import embedded

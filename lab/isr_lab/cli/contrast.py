@@ -53,7 +53,10 @@ def contrast(
     embedded = not any((options.model, options.server, options.cross_encoder, options.decisions))
     if adapter is not None and not embedded:
         raise typer.BadParameter("--adapter is one of the embedded model: name no other reader")
-    from isr_lab.contrast import ask, figures, load_denials, load_documents, report
+    from isr_lab.contrast.asking import ask
+    from isr_lab.contrast.data import load_denials, load_documents
+    from isr_lab.contrast.figures import figures
+    from isr_lab.contrast.report import report
     from isr_lab.experiments.report import markdown
     from isr_rag import ISRGate
     from isr_rag._util.files import write_atomically

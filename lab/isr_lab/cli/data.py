@@ -30,7 +30,7 @@ def build_training_mix(
     seed: Annotated[int, typer.Option(help="Everything drawn depends on it.")] = 42,
 ) -> None:
     """Build the training mix from raw files of further sources."""
-    from isr_lab.mix import MixConfig, build_mix
+    from isr_lab.mix.build import MixConfig, build_mix
 
     config = MixConfig(held_out=held_out, seed=seed)
     report = build_mix(raw, out, config if unstated else replace(config, terms=frozenset({"open"})))
@@ -46,7 +46,7 @@ def build_the_curriculum(
     seed: Annotated[int, typer.Option(help="Everything drawn depends on it.")] = 42,
 ) -> None:
     """Build the stages that an adjudicator is trained on, and everything it is judged by."""
-    from isr_lab.mix import build_curriculum
+    from isr_lab.mix.curriculum import build_curriculum
 
     report = build_curriculum(raw, slice_dir, mix_dir, out, seed)
     console.print(report.to_json(), markup=False)
@@ -93,7 +93,8 @@ def build(
     seed: Annotated[int, typer.Option(help="Everything drawn depends on it.")] = 42,
 ) -> None:
     """Build the slice; the same raw files and settings give the same bytes."""
-    from isr_lab.slice import build_slice, paper_config, training_config
+    from isr_lab.slice.build import build_slice
+    from isr_lab.slice.config import paper_config, training_config
 
     config = (paper_config if preset == "paper" else training_config)(layout=layout, seed=seed)
     with Progress(*columns("{task.description}"), console=console) as bar:

@@ -18,8 +18,10 @@ pytest.importorskip("scipy")
 from typer.testing import CliRunner
 
 from isr_lab.cli import app
-from isr_lab.contrast import ContrastRow, ask, figures, load_denials, load_documents, report
-from isr_lab.contrast.data import ContrastDocument, DetailKind
+from isr_lab.contrast.asking import ContrastRow, ask
+from isr_lab.contrast.data import ContrastDocument, DetailKind, load_denials, load_documents
+from isr_lab.contrast.figures import figures
+from isr_lab.contrast.report import report
 from isr_lab.experiments.report import markdown
 from isr_rag import ISRGate, Rule
 from isr_rag.core.prompt import Ordering, Prompt

@@ -12,10 +12,11 @@ import pytest
 
 pytest.importorskip("bm25s", reason="bm25s is not installed: pip install ./lab")
 
-from isr_lab.mix import MixConfig, MixError, MixReport, build, build_mix
+from isr_lab.mix import build
 from isr_lab.mix.annotate import INSTALL, PIPELINE
+from isr_lab.mix.build import MixConfig, MixReport, build_mix
 from isr_lab.mix.inputs import Origin, ReaderInputs
-from isr_lab.mix.records import Candidate
+from isr_lab.mix.records import Candidate, MixError
 from isr_lab.mix.sources import SOURCES, UNSEEN, Source, Terms
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.errors import ConfigurationError

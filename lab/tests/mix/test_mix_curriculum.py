@@ -13,12 +13,13 @@ import pytest
 
 pytest.importorskip("bm25s", reason="bm25s is not installed: pip install isr-rag")
 
-from isr_lab.mix import MixError, build_curriculum, curriculum
+from isr_lab.mix import curriculum
+from isr_lab.mix.curriculum import build_curriculum
 from isr_lab.mix.distractors import BINS
 from isr_lab.mix.inputs import Origin, ReaderInputs
 from isr_lab.mix.pairs import three_way
 from isr_lab.mix.public_sets import PublicSet
-from isr_lab.mix.records import Candidate
+from isr_lab.mix.records import Candidate, MixError
 from isr_lab.mix.staging import HeldOut, balanced, long_sentences
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem, Split, Task
 from isr_lab.slice.text import fold

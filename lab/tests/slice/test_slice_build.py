@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from isr_lab.slice import SliceConfig, build_slice, load_sample, read_items, training_config
+from isr_lab.slice.build import build_slice
 from isr_lab.slice.card import load_verdicts
+from isr_lab.slice.config import SliceConfig, training_config
+from isr_lab.slice.reading import read_items
+from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceItem
 from isr_lab.slice.text import TokenCap, contains, fold
 from isr_rag.errors import InvalidInputError
@@ -49,7 +52,8 @@ def test_equal_inputs_give_equal_bytes(excerpts: Path, tmp_path: Path, config: S
 
 def test_bytes_do_not_depend_on_the_processs_hash_seed(excerpts: Path, tmp_path: Path, tokenizer: str) -> None:
     code = (
-        "import sys; from pathlib import Path; from isr_lab.slice import build_slice, training_config;"
+        "import sys; from pathlib import Path; from isr_lab.slice.build import build_slice;"
+        "from isr_lab.slice.config import training_config;"
         "print(sorted(build_slice(Path(sys.argv[1]), Path(sys.argv[2]), training_config(sys.argv[3])).outputs.items()))"
     )
     printed = [

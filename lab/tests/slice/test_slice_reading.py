@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from isr_lab.slice import load_sample, read_items
+from isr_lab.slice.reading import read_items
+from isr_lab.slice.sample import load_sample
 from isr_rag.errors import InvalidInputError
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow: pip install './lab[ray]'")

@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from isr_lab.slice import load_sample  # noqa: E402
 from isr_lab.slice.asking import predicate  # noqa: E402
+from isr_lab.slice.sample import load_sample  # noqa: E402
 from isr_rag import Chunk, Sufficient, Supported, TransformersScorer  # noqa: E402
 from isr_rag.core.orderings import draw_orderings  # noqa: E402
 from isr_rag.core.prompt import Ordering  # noqa: E402
