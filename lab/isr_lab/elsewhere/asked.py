@@ -1,9 +1,10 @@
 """What scoring asks a model: recorded without computing, scored elsewhere, played back.
 
-with recorded(scorer) as asked: score_labelled(ISRGate(scorer=scorer, ...), items)
-asked.write("asked.pkl")
-python -m isr_lab.elsewhere.asked --adapter FOLDER --out answers.npz asked.pkl          # elsewhere, on its GPU
-with played(scorer, "asked.pkl", "answers.npz"): score_labelled(...)                    # here, at once
+recorder = Recorder(scorer)
+score_labelled(ISRGate(scorer=recorder, ...), items)
+recorder.asked.write(Path("asked.pkl"))
+python -m isr_lab.elsewhere.asked --adapter FOLDER --out answers.npz asked.pkl      # elsewhere, on its GPU
+score_labelled(ISRGate(scorer=Player(scorer, asked, answers), ...), items)          # here, at once
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_lab.elsewhere.drawn import packed
+from isr_lab.training.data import packed
 from isr_rag.core.prompt import Ordering
 from isr_rag.core.scorer import ORDERED, Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError

@@ -21,7 +21,6 @@ from isr_lab.training.mixture import Drawn, Mixture, Showing, pieces, twins
 from isr_rag.core.scorer import TOPIC_LAST, Layout
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
-from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant
 
 LATE = Showing(counts=(1, 2, 2, 3, 3, 4, 4, 5, 6, 8))
 ROW = Showing(counts=(1, 2, 2, 3, 3, 4, 4, 5, 6), twice=0.1, many=(6, 8, 10))
@@ -45,13 +44,6 @@ def draw(encoder: PromptEncoder, weights: dict[Path, float], layout: Layout, tok
     for batch in Mixture(encoder, sets, by_name, showing, tokens, rng, unmarked_sources(every), layout):
         pairs = np.asarray(twins(batch), dtype=np.int64).reshape(-1, 2)
         yield [example.segments for example in batch], [example.label for example in batch], pairs
-
-
-def packed(prompts: Sequence[EncodedPrompt], layout: Layout) -> Pack:
-    """The prompts as one sequence, one read each."""
-    if layout == "row":
-        return pack_full(prompts, [[tuple(range(len(one.chunks)))] for one in prompts])
-    return pack_invariant(prompts)
 
 
 def write(out: Path, units: Sequence[Unit], layout: Layout) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from isr_lab.elsewhere.drawn import Units, packed
+from isr_lab.elsewhere.drawn import Units
+from isr_lab.training.data import packed
 from isr_lab.training.network import PeftNetwork, Rows, write_description
 from isr_rag.scorers.embedded import verify
 

@@ -1,8 +1,10 @@
-"""The question that an item asks, as a predicate."""
+"""The question that an item asks, as a predicate, and a shorter set of evidence to ask it about."""
 
 from __future__ import annotations
 
-from isr_lab.slice.schema import SliceItem
+from collections.abc import Sequence
+
+from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.core.predicates import Refuted, Sufficient, Supported
 
 REFUTED = "refuted:"
@@ -19,3 +21,13 @@ def predicate(item: SliceItem) -> Supported | Sufficient | Refuted:
     if item.answer is not None:
         return Supported(question=item.question, answer=item.answer)
     return Sufficient(item.question)
+
+
+def with_support(chunks: Sequence[SliceChunk], most: int) -> list[SliceChunk]:
+    """All support and the first other chunks, in their order; `most` in all, or as many as support."""
+    room, kept = most - sum(chunk.is_support for chunk in chunks), list[SliceChunk]()
+    for chunk in chunks:
+        if chunk.is_support or room > 0:
+            kept.append(chunk)
+            room -= not chunk.is_support
+    return kept

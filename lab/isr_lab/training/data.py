@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from isr_lab.slice.asking import predicate
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.core.evidence import Chunk
-from isr_rag.core.scorer import TOPIC_LAST, Layout
+from isr_rag.core.scorer import ORDERED, TOPIC_LAST, Layout
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
+from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant
 
 _COUNTS = (1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 6, 8, 10, 14, 20)
 """How many chunks an example shows, drawn uniformly from these."""
@@ -25,6 +26,8 @@ _OWN = (0, 1, 1, 2, 2, 3)
 """How many of its own distractors an example shows where it can borrow others."""
 _TOGETHER = 8
 """Examples of one group that stay beside one another at most."""
+_LONGEST = 640
+"""Tokens of evidence in an example at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,14 @@ def data_hash(items: Sequence[SliceItem]) -> str:
 def segments(item: SliceItem, chunks: Sequence[SliceChunk], encoder: PromptEncoder, layout: Layout) -> EncodedPrompt:
     """The item's prompt with these chunks, in this order."""
     shown = [Chunk(chunk.text, chunk.title) for chunk in chunks]
-    found = encoder.encode(predicate(item).render(shown, topic_first=layout not in TOPIC_LAST))
-    return found
+    return encoder.encode(predicate(item).render(shown, topic_first=layout not in TOPIC_LAST))
+
+
+def packed(prompts: Sequence[EncodedPrompt], layout: Layout) -> Pack:
+    """The prompts as one sequence, one read each."""
+    if layout in ORDERED:
+        return pack_full(prompts, [[tuple(range(len(one.chunks)))] for one in prompts])
+    return pack_invariant(prompts)
 
 
 def label_ids(item: SliceItem, encoder: PromptEncoder) -> tuple[int, int]:
@@ -121,12 +130,11 @@ def passes(
     seed: int,
     tokens: int,
     *,
-    fixed: bool = False,
-    longest: int = 640,
+    fixed: bool,
 ) -> Iterator[list[Example]]:
     """One pass over the data in batches of about `tokens` computed tokens, groups kept together.
 
-    Examples with more than `longest` tokens of evidence lose their distractors, or are left out.
+    Examples with more than `_LONGEST` tokens of evidence lose their distractors, or are left out.
     """
     rng = random.Random(seed)
     unmarked = unmarked_sources(items)
@@ -144,12 +152,12 @@ def passes(
         elif not fixed:
             rng.shuffle(chosen)
         made = segments(item, chosen, encoder, layout)
-        if sum(map(len, made.chunks)) > longest:
+        if sum(map(len, made.chunks)) > _LONGEST:
             if whole:
                 continue
             chosen = [chunk for chunk in chosen if chunk.is_support] or chosen[:2]
             made = segments(item, chosen, encoder, layout)
-            if sum(map(len, made.chunks)) > longest:
+            if sum(map(len, made.chunks)) > _LONGEST:
                 continue
         evidence = [made.chunks] if layout == "row" else [(ids,) for ids in made.chunks]
         new = {ids for ids in evidence if layout in ("full", "set") or ids not in known}

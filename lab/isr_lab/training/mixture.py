@@ -19,7 +19,7 @@ from isr_rag.core.scorer import Layout
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 
 _TOGETHER = 8
-_FULL, _MISFITS = 0.93, 5
+_FULL, _MISFITS, _PAIRS = 0.93, 5, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +211,10 @@ class Mixture:
             yield [Example(one.item, made) for one, made in zip(batch, shown, strict=True)]
 
 
-def twins(batch: Sequence[Example], most: int = 3) -> list[tuple[int, int]]:
+def twins(batch: Sequence[Example]) -> list[tuple[int, int]]:
     """Pairs of places in the batch of the same group and kind of question, the true one first.
 
-    An example appears in at most `most` pairs.
+    An example appears in at most `_PAIRS` pairs.
     """
     groups: dict[tuple[str, str, str, bool], list[int]] = defaultdict(list)
     for place, example in enumerate(batch):
@@ -224,5 +224,5 @@ def twins(batch: Sequence[Example], most: int = 3) -> list[tuple[int, int]]:
     for (source, group, task, right), places in groups.items():
         if right:
             wrong = groups.get((source, group, task, False), [])
-            pairs += [(above, below) for above in places[:most] for below in wrong[:most]]
+            pairs += [(above, below) for above in places[:_PAIRS] for below in wrong[:_PAIRS]]
     return pairs

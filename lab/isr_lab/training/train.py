@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from isr_lab.slice.asking import predicate
+from isr_lab.slice.asking import with_support
 from isr_lab.slice.reading import read_items
 from isr_lab.slice.schema import SliceItem
 from isr_lab.training.config import TrainConfig
-from isr_lab.training.data import (
-    Example,
-    data_hash,
-    label_ids,
-    passes,
-    segments,
-    unmarked_sources,
-)
-from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
+from isr_lab.training.data import Example, data_hash, label_ids, packed, passes, segments, unmarked_sources
+from isr_lab.training.evaluate import summary
 from isr_lab.training.mixture import Drawn, Mixture, pieces, twins
 from isr_lab.training.network import PeftNetwork, write_description
 from isr_rag._util.files import write_json
-from isr_rag.core.scorer import ORDERED, Layout
 from isr_rag.errors import ConfigurationError
-from isr_rag.scorers.local.encoding import PromptEncoder
-from isr_rag.scorers.local.packed.pack import Pack, pack_full, pack_invariant
+from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 from isr_rag.scorers.machine import usable_cores
 
 _SHOWN = 6  # chunks a validation item shows
@@ -70,15 +61,7 @@ class TrainResult:
     """What a run came to: where it stands, and the figures of its last validation by task and source."""
 
     progress: TrainingProgress
-    validation: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-
-
-def build_pack(examples: list[Example], layout: Layout) -> Pack:
-    """The examples as one packed sequence, one read each."""
-    prompts = [example.segments for example in examples]
-    if layout in ORDERED:
-        return pack_full(prompts, [[tuple(range(len(p.chunks)))] for p in prompts])
-    return pack_invariant(prompts)
+    validation: dict[str, dict[str, float]]
 
 
 def done_share(config: TrainConfig, progress: TrainingProgress, items: int) -> float:
@@ -239,7 +222,7 @@ class _Run:
             assert parameter.grad is not None
             parameter.grad.zero_()
         for batch in batches:
-            pack = build_pack(batch, config.layout)
+            pack = packed([example.segments for example in batch], config.layout)
             labels = torch.tensor([float(example.label) for example in batch])
             targets = labels * (1 - config.smoothing) + config.smoothing / 2
             pairs = twins(batch) if config.margin else []
@@ -280,16 +263,17 @@ class _Run:
         mine = list(range(self.rank, len(self.held), config.workers))
         for start in range(0, len(mine), 16):
             some = mine[start : start + 16]
-            examples: list[Example] = []
+            prompts: list[EncodedPrompt] = []
             for item in (self.held[index] for index in some):
-                shown = first_chunks(item, None if item.source in whole else _SHOWN)
-                examples.append(Example(item, segments(item, shown, self.encoder, config.layout)))
-            logits.update(zip(some, self.network.logits(build_pack(examples, config.layout)).tolist(), strict=True))
+                shown = item.chunks if item.source in whole else with_support(item.chunks, _SHOWN)
+                prompts.append(segments(item, shown, self.encoder, config.layout))
+            logits.update(zip(some, self.network.logits(packed(prompts, config.layout)).tolist(), strict=True))
         if config.workers > 1:
             gathered: list[Any] = [None] * config.workers
             dist.all_gather_object(gathered, logits)
             logits = {index: z for part in gathered for index, z in part.items()}
-        found = summary([_scored(item, logits[index]) for index, item in enumerate(self.held)])
+        q = [float(1 / (1 + np.exp(-logits[index]))) for index in range(len(self.held))]
+        found = summary(list(zip(self.held, q, strict=True)))
         self.log(kind="validation", **asdict(self.progress), figures=found)
         return found
 
@@ -316,20 +300,6 @@ class _Run:
                 saved = progress.elapsed
         self.save()
         return TrainResult(progress, self.validate() if self.held else {})
-
-
-def _scored(item: SliceItem, z: float) -> ScoredItem:
-    return ScoredItem(
-        id=item.id,
-        task=item.task,
-        source=item.source,
-        kind=item.kind,
-        multi_hop=item.multi_hop,
-        template=predicate(item).template,
-        n=len(item.chunks),
-        label=item.label,
-        q=float(1 / (1 + np.exp(-z))),
-    )
 
 
 def _first(value: float, workers: int) -> float:

@@ -17,6 +17,7 @@ from tests.scorers import tiny  # noqa: E402
 
 from isr_lab.elsewhere import asked, base, drawn, train  # noqa: E402
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem  # noqa: E402
+from isr_lab.training.data import packed  # noqa: E402
 from isr_rag import ISRGate, Orderings  # noqa: E402
 from isr_rag.calibration import CalibrationRecord  # noqa: E402
 from isr_rag.core.scorer import Layout, Scorer  # noqa: E402
@@ -74,7 +75,7 @@ def test_in_a_row_prompts_about_the_same_chunks_share_what_they_begin_with(tmp_p
     drawing = drawn.draw(PromptEncoder(tiny.tokenizer("chatml")), {made(tmp_path): 1.0}, "row", 300, 0)
     orders = set()
     for prompts, _, _ in islice(drawing, 10):
-        pack = drawn.packed(prompts, "row")
+        pack = packed(prompts, "row")
         assert len(pack.input_ids) < sum(prompt.length for prompt in prompts)
         orders |= {prompt.chunks for prompt in prompts}
     assert len({frozenset(order) for order in orders}) < len(orders)  # the same chunks in several orders

@@ -31,6 +31,7 @@ from isr_lab.experiments.protocol import Analysis, Experiment
 from isr_lab.experiments.sections import Figure, Table
 from isr_lab.experiments.trials import ScoredTrial, score_trials
 from isr_lab.metrics import aurc
+from isr_lab.slice.asking import with_support
 from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag import Action, ISRGate
@@ -89,7 +90,9 @@ def test_cutting_keeps_all_support_the_first_others_and_the_order() -> None:
     kept = cut(chunks(False, False, True, False, True, False), 4)
     assert kept is not None
     assert [chunk.text for chunk in kept] == ["Sentence 0.", "Sentence 1.", "Sentence 2.", "Sentence 4."]
-    assert cut(chunks(True, True, True), 2) is None
+    assert cut(chunks(True, True, True), 2) is None and with_support(chunks(True, False, True), 1) == [
+        SliceChunk(text=f"Sentence {i}.", is_support=True) for i in (0, 2)
+    ]
     assert cut(chunks(True, False), 8) == list(chunks(True, False))
 
 

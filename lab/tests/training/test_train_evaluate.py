@@ -1,4 +1,4 @@
-"""Support stays in view, and figures are told by task and source."""
+"""Figures are told by task and source."""
 
 from __future__ import annotations
 
@@ -7,33 +7,25 @@ import pytest
 pytest.importorskip("pydantic")
 pytest.importorskip("scipy")
 
-from isr_lab.slice.schema import SliceChunk, SliceItem
-from isr_lab.training.evaluate import ScoredItem, first_chunks, summary
+from isr_lab.slice.schema import SliceItem
+from isr_lab.training.evaluate import summary
 
 
-def test_support_survives_the_cut() -> None:
-    chunks = [SliceChunk(text=f"text {k}") for k in range(9)] + [SliceChunk(text="gold", is_support=True)]
+def scored(i: int, source: str, label: int) -> tuple[SliceItem, float]:
     item = SliceItem.model_validate(
         {
-            "id": "1",
-            "source": "fever",
+            "id": f"{source}{i}",
+            "source": source,
             "split": "test",
             "group": "1",
             "claim": "c",
-            "label": 1,
-            "kind": "supported",
-            "chunks": tuple(chunks),
+            "label": label,
+            "kind": "supported" if label else "refuted",
+            "chunks": [{"text": "text"}],
             "provenance": {"dataset": "d", "file": "f", "record": "r", "license": "l"},
         }
     )
-    assert [chunk.text for chunk in first_chunks(item, 3)] == ["text 0", "text 1", "gold"]
-    assert len(first_chunks(item, None)) == 10
-
-
-def scored(i: int, source: str, label: int) -> ScoredItem:
-    kind = "supported" if label else "refuted"
-    q = 0.9 if label else 0.2
-    return ScoredItem(f"{source}{i}", "claim", source, kind, False, "supported-claim/1", 3, label, q)
+    return item, 0.9 if label else 0.2
 
 
 def test_the_summary_knows_the_parts() -> None:

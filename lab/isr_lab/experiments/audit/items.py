@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from isr_lab.designs import orderings_from_seeds
 from isr_lab.experiments.trials import ScoredTrial, Trial
-from isr_lab.slice.asking import predicate
+from isr_lab.slice.asking import predicate, with_support
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import Family
@@ -88,15 +88,9 @@ def cut(chunks: Sequence[SliceChunk], most: int) -> list[SliceChunk] | None:
 
     What is left out supports nothing, so the label stays what it is.
     """
-    support = sum(chunk.is_support for chunk in chunks)
-    if support > most:
+    if sum(chunk.is_support for chunk in chunks) > most:
         return None
-    room, kept = most - support, list[SliceChunk]()
-    for chunk in chunks:
-        if chunk.is_support or room > 0:
-            kept.append(chunk)
-            room -= not chunk.is_support
-    return kept
+    return with_support(chunks, most)
 
 
 def item_trials(

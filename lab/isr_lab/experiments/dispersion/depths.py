@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from isr_lab.experiments.trials import Fact, Trial
-from isr_lab.slice.asking import predicate
+from isr_lab.slice.asking import predicate, with_support
 from isr_lab.slice.schema import SliceItem
 from isr_rag.core.evidence import Chunk
 from isr_rag.core.orderings import Family, draw_orderings
@@ -110,15 +110,7 @@ def cut(item: SliceItem, n: int) -> SliceItem:
         raise InvalidInputError(
             f"item {item.id!r} has {len(item.chunks)} chunks, {_supports(item)} of them support: it cannot have {n}"
         )
-    others = n - _supports(item)
-    kept: list[int] = []
-    for index, chunk in enumerate(item.chunks):
-        if chunk.is_support:
-            kept.append(index)
-        elif others:
-            kept.append(index)
-            others -= 1
-    return item.model_copy(update={"chunks": tuple(item.chunks[i] for i in kept), "support_spans": ()})
+    return item.model_copy(update={"chunks": tuple(with_support(item.chunks, n)), "support_spans": ()})
 
 
 def trials(
