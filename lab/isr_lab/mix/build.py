@@ -18,6 +18,7 @@ from isr_lab.mix.blind import stratify
 from isr_lab.mix.inputs import ReaderInputs
 from isr_lab.mix.records import BadRow, Candidate, MixError, RowLog, read_text
 from isr_lab.mix.sources import SOURCES, UNSEEN, Terms
+from isr_lab.slice.asking import REFUTED
 from isr_lab.slice.schema import Provenance, SliceItem, Split
 from isr_lab.slice.text import fold
 from isr_rag._util.files import write_atomically
@@ -311,11 +312,18 @@ def _unseen(
 
 
 def _item(one: Candidate, group_of: Mapping[str, str], split: Split) -> SliceItem:
+    return item_of(one, one.unit, split, group_of[one.keys[0]], SOURCES[one.source].license)
+
+
+def item_of(one: Candidate, unit: str, split: Split, group: str, license_: str) -> SliceItem:
+    """A candidate as an item; `unit` is its unit as the id names it."""
+    # the checksum tells candidates of one unit apart, the same on every machine
+    text = json.dumps([one.claim, one.question, one.answer, [chunk.text for chunk in one.chunks]])
     return SliceItem(
-        id=f"{one.source}:{one.unit}:{one.task}:{one.label}:{abs(hash_of(one)):08x}",
+        id=f"{one.source}:{unit}:{one.task}:{one.label}:{zlib.crc32(text.encode()):08x}",
         source=one.source,
         split=split,
-        group=group_of[one.keys[0]],
+        group=group,
         question=one.question,
         claim=one.claim,
         answer=one.answer,
@@ -323,19 +331,13 @@ def _item(one: Candidate, group_of: Mapping[str, str], split: Split) -> SliceIte
         kind=one.kind,
         chunks=one.chunks,
         provenance=Provenance(
-            dataset=one.source,
+            dataset=one.source.removeprefix(REFUTED),
             file=one.file,
             record=one.record,
-            license=SOURCES[one.source].license,
+            license=license_,
             construction=one.construction,
         ),
     )
-
-
-def hash_of(one: Candidate) -> int:
-    """A number that tells candidates of one unit apart, the same on every machine."""
-    text = json.dumps([one.claim, one.question, one.answer, [chunk.text for chunk in one.chunks]])
-    return zlib.crc32(text.encode())
 
 
 def _counts(items: Iterable[SliceItem]) -> dict[str, dict[str, int]]:

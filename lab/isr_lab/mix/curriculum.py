@@ -16,12 +16,12 @@ from pathlib import Path
 
 from isr_lab.mix.distractors import Distractors
 from isr_lab.mix.inputs import ReaderInputs
-from isr_lab.mix.pairs import REFUTED
 from isr_lab.mix.public_sets import SETS, UNSEEN_ITEMS, WIKIPEDIA
 from isr_lab.mix.records import Candidate, MixError, RowLog, read_text
 from isr_lab.mix.staging import HeldOut, balanced, by_group, items_of, part_of
 from isr_lab.mix.text import tokens
 from isr_lab.mix.twins import Passage, read_twins
+from isr_lab.slice.asking import REFUTED
 from isr_lab.slice.schema import SliceItem, Task
 from isr_lab.slice.text import fold
 from isr_rag._util.files import write_atomically
@@ -181,7 +181,6 @@ class _Work:
     out: Path
     seed: int
     report: CurriculumReport
-    _padding: dict[str, Distractors] = field(default_factory=dict[str, "Distractors"])
 
     def rng(self, purpose: str) -> random.Random:
         return random.Random(f"{self.seed}:{purpose}")

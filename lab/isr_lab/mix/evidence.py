@@ -38,27 +38,22 @@ def judged(text: str, title: str | None = None) -> Document:
     return Document(parts, squeeze(title) if title else None, frozenset(range(len(parts))))
 
 
-def scores(query: str, texts: Sequence[str]) -> list[float]:
-    """BM25 scores (k1 = 1.2, b = 0.75) of the texts for the query."""
-    return [round(float(score), 4) for score in Bm25(texts).scores(query)]
-
-
 def ranked(query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
-    """Positions and scores, best first, ties by position."""
-    found = scores(query, texts)
+    """Positions and BM25 scores (k1 = 1.2, b = 0.75), best first, ties by position."""
+    found = [round(float(score), 4) for score in Bm25(texts).scores(query)]
     return sorted(enumerate(found), key=lambda pair: (-pair[1], pair[0]))
 
 
-def chunks_of(doc: Document, rng: random.Random, cap: int = CHUNK_TOKENS) -> list[SliceChunk]:
-    """Chunks of one to three sentences and at most `cap` tokens; a longer sentence is cut at a word."""
+def chunks_of(doc: Document, rng: random.Random) -> list[SliceChunk]:
+    """Chunks of one to three sentences and at most `CHUNK_TOKENS` tokens; a longer sentence is cut at a word."""
     chunks: list[SliceChunk] = []
     start = 0
     while start < len(doc.sentences):
-        end, wanted = start + 1, rng.choice((1, 1, 2, 2, 3))
-        while end < min(start + wanted, len(doc.sentences)) and tokens(" ".join(doc.sentences[start : end + 1])) <= cap:
+        end, last = start + 1, min(start + rng.choice((1, 1, 2, 2, 3)), len(doc.sentences))
+        while end < last and tokens(" ".join(doc.sentences[start : end + 1])) <= CHUNK_TOKENS:
             end += 1
         supports = bool(doc.support.intersection(range(start, end)))
-        for part in _shortened(" ".join(doc.sentences[start:end]), cap + 30):
+        for part in _shortened(" ".join(doc.sentences[start:end]), CHUNK_TOKENS + 30):
             chunks.append(SliceChunk(text=part, title=doc.title, sentence_id=start, is_support=supports))
         start = end
     return chunks

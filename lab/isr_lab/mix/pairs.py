@@ -15,9 +15,9 @@ from isr_lab.mix.inputs import Origin, ReaderInputs
 from isr_lab.mix.lexicon import SMALL
 from isr_lab.mix.records import Candidate, Row, RowError, list_of, one_of, read_files, read_rows, text_of
 from isr_lab.mix.text import contains, detokenise, normal, page_key, sentences, squeeze, tokens
+from isr_lab.slice.asking import REFUTED
 from isr_lab.slice.schema import Kind, SliceChunk
 
-REFUTED = "refuted:"
 _KINDS: dict[str, Kind] = {"entailment": "supported", "neutral": "insufficient", "contradiction": "refuted"}
 _MOST_TOKENS = 260
 _LOOSE_RELATIONS = frozenset({"P607"})
@@ -60,17 +60,15 @@ def _key(source: str, text: str) -> tuple[str, ...]:
 
 def read_cad_nli(inputs: ReaderInputs) -> list[Candidate]:
     """Counterfactually edited SNLI: five edits of one pair share a group."""
+    file = "cad_nli/train.jsonl.gz"
 
     def convert(row: Row, record: str) -> Iterable[Candidate]:
-        file, label, group = _CAD[0], one_of(row, "label", _KINDS), text_of(row, "group")
+        label, group = one_of(row, "label", _KINDS), text_of(row, "group")
         origin = Origin("cad_nli", file, record, (f"cad_nli:{group}",), f"cad_nli:{group}:{record}")
         chunks = evidence([text_of(row, "premise")])
         yield from three_way(origin, text_of(row, "hypothesis"), label, chunks, label)
 
-    return list(read_rows(inputs.raw, _CAD[0], inputs.log, convert))
-
-
-_CAD = ("cad_nli/train.jsonl.gz",)
+    return list(read_rows(inputs.raw, file, inputs.log, convert))
 
 
 def read_factcg(inputs: ReaderInputs) -> list[Candidate]:
@@ -204,13 +202,12 @@ def _titled(premise: str) -> list[SliceChunk]:
 
 def read_docnli_fever(inputs: ReaderInputs) -> list[Candidate]:
     """FEVER claims with short premises: those without enough evidence are new, the others serve as their balance."""
-    names: dict[str, Kind] = {"SUPPORTS": "supported", "REFUTES": "refuted", "NOT ENOUGH INFO": "insufficient"}
     labels = {"SUPPORTS": "entailment", "REFUTES": "contradiction", "NOT ENOUGH INFO": "neutral"}
 
     def convert(file: str, row: Row, record: str) -> Iterable[Candidate]:
         if row.get("fever_label") is None:
             return
-        label = labels[one_of(row, "fever_label", names)]
+        label = labels[one_of(row, "fever_label", labels)]
         chunks = _titled(detokenise(text_of(row, "premise")))
         if chunks and sum(tokens(chunk.text) for chunk in chunks) <= 200:
             claim = detokenise(text_of(row, "claim"))
@@ -223,22 +220,20 @@ def read_docnli_fever(inputs: ReaderInputs) -> list[Candidate]:
     return list(read_files(inputs.raw, files, inputs.log, convert))
 
 
-def _pair_reader(
-    source: str, files: Sequence[str], tell: Callable[[Row], str]
-) -> Callable[[ReaderInputs], list[Candidate]]:
-    def read(inputs: ReaderInputs) -> list[Candidate]:
-        def convert(file: str, row: Row, record: str) -> Iterable[Candidate]:
-            premise = detokenise(text_of(row, "premise"))
-            label = tell(row)
-            origin = Origin(source, file, record, _key(source, premise), f"{source}:{file[-12]}{record}")
-            yield from three_way(origin, detokenise(text_of(row, "hypothesis")), label, evidence([premise]), label)
+def read_breaking_nli(inputs: ReaderInputs) -> list[Candidate]:
+    """Breaking NLI: sentences with one word exchanged."""
+    file = "breaking_nli/dataset.jsonl.gz"
 
-        return list(read_files(inputs.raw, files, inputs.log, convert))
+    def convert(row: Row, record: str) -> Iterable[Candidate]:
+        premise, label = detokenise(text_of(row, "premise")), one_of(row, "label", _KINDS)
+        key = _key("breaking_nli", premise)
+        origin = Origin("breaking_nli", file, record, key, f"breaking_nli:{file[-12]}{record}")
+        yield from three_way(origin, detokenise(text_of(row, "hypothesis")), label, evidence([premise]), label)
 
-    return read
+    return list(read_rows(inputs.raw, file, inputs.log, convert))
 
 
-def _two_way(source: str, files: Sequence[str], positive: str) -> Callable[[ReaderInputs], list[Candidate]]:
+def _two_way(source: str, files: Sequence[str]) -> Callable[[ReaderInputs], list[Candidate]]:
     """A reader of pairs whose negatives may be neutral or contradicted: claim items only."""
 
     def read(inputs: ReaderInputs) -> list[Candidate]:
@@ -246,7 +241,7 @@ def _two_way(source: str, files: Sequence[str], positive: str) -> Callable[[Read
             premise, claim = squeeze(detokenise(text_of(row, "premise"))), detokenise(text_of(row, "hypothesis"))
             if tokens(premise) > 120 or normal(premise) == normal(claim):
                 return
-            kind: Kind = "supported" if text_of(row, "label") == positive else "insufficient"
+            kind: Kind = "supported" if text_of(row, "label") == "entailment" else "insufficient"
             origin = Origin(source, file, record, _key(source, premise), f"{source}:{file[-12]}{record}")
             yield origin.claim(claim, kind, evidence([premise]), text_of(row, "label"))
 
@@ -255,13 +250,8 @@ def _two_way(source: str, files: Sequence[str], positive: str) -> Callable[[Read
     return read
 
 
-read_breaking_nli = _pair_reader(
-    "breaking_nli", ("breaking_nli/dataset.jsonl.gz",), lambda row: one_of(row, "label", _KINDS)
-)
-read_docnli_mnli = _two_way(
-    "docnli_mnli", [f"docnli_mnli/binary_mnli_{part}.jsonl.gz" for part in ("dev", "test")], "entailment"
-)
-read_med = _two_way("med_help", ("med_help/med.jsonl.gz",), "entailment")
+read_docnli_mnli = _two_way("docnli_mnli", [f"docnli_mnli/binary_mnli_{part}.jsonl.gz" for part in ("dev", "test")])
+read_med = _two_way("med_help", ("med_help/med.jsonl.gz",))
 
 
 def read_folio(inputs: ReaderInputs) -> list[Candidate]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from isr_lab.mix.annotate import Annotated
 from isr_lab.mix.lexicon import NO_PASSIVE, STATIVE
-from isr_lab.mix.rewrite import rewritings
+from isr_lab.mix.rewrite import rewritings, root_of
 from isr_lab.mix.text import normal
 
 _BE = {"is", "was", "are", "were"}
@@ -55,14 +55,9 @@ class Forms:
         return cls(best["VBD"], best["VBN"], best["VBZ"])
 
 
-def _root(note: Annotated) -> int | None:
-    roots = [i for i, token in enumerate(note.tokens) if token.dep == "ROOT"]
-    return roots[0] if len(roots) == 1 else None
-
-
 def simple(note: Annotated, most: int = 22) -> int | None:
     """The main verb's position where the sentence is one plain statement, short enough to be put into a frame."""
-    root = _root(note)
+    root = root_of(note.tokens)
     if root is None or not 5 <= len(note.text.split()) <= most or not note.text.endswith("."):
         return None
     tokens = note.tokens
@@ -95,20 +90,16 @@ def negate(note: Annotated) -> str | None:
             return None
         end = tokens[place].start + len(tokens[place].text)
         return f"{note.text[:end]} not{note.text[end:]}"
-    return _with_do(note, root, "not")
-
-
-def _with_do(note: Annotated, root: int, word: str) -> str | None:
-    token = note.tokens[root]
+    token = tokens[root]
     verb = {"VBD": "did", "VBZ": "does", "VBP": "do"}.get(token.tag)
     if verb is None or not token.text.islower():
         return None
-    return f"{_upto(note, root)}{verb} {word} {token.lemma}{note.text[token.start + len(token.text) :]}"
+    return f"{_upto(note, root)}{verb} not {token.lemma}{note.text[token.start + len(token.text) :]}"
 
 
 def affirm(note: Annotated, forms: Forms) -> str | None:
     """A denied statement without its denial; None where more than the one "not" or "never" carries it."""
-    tokens, root = note.tokens, _root(note)
+    tokens, root = note.tokens, root_of(note.tokens)
     marks = [i for i, t in enumerate(tokens) if t.text.lower() in {"not", "n't", "never"}]
     others = len(re.findall(_NEGATIVE, note.text))
     if root is None or len(marks) != 1 or others > 1 or _FIXED_SCOPE.search(note.text) or len(tokens) > 34:
@@ -134,7 +125,7 @@ def affirm(note: Annotated, forms: Forms) -> str | None:
 def fronted(note: Annotated) -> str | None:
     """A date at the end moved to the front."""
     found = _TIME_PLACE.match(note.text)
-    if found is None or _root(note) is None or "," in found[1] or len(found[1].split()) > 16:
+    if found is None or root_of(note.tokens) is None or "," in found[1] or len(found[1].split()) > 16:
         return None
     head = (
         found[1] if note.tokens[0].pos in {"PROPN", "NUM"} or found[1][0] == '"' else found[1][0].lower() + found[1][1:]

@@ -50,7 +50,8 @@ def _solid(indices: Sequence[int]) -> bool:
     return bool(indices) and indices[-1] - indices[0] + 1 == len(indices)
 
 
-def _root(tokens: Sequence[Token]) -> int | None:
+def root_of(tokens: Sequence[Token]) -> int | None:
+    """The position of the main verb; None unless there is one."""
     roots = [i for i, token in enumerate(tokens) if token.dep == "ROOT"]
     return roots[0] if len(roots) == 1 else None
 
@@ -84,7 +85,7 @@ def birth(note: Annotated) -> str | None:
 def made_by(note: Annotated) -> str | None:
     """`X is a 1997 film directed by Y and ...` as `X was directed by Y.`"""
     tokens = note.tokens
-    root = _root(tokens)
+    root = root_of(tokens)
     if root is None or tokens[root].lemma != "be":
         return None
     subject = _subject(tokens, root)
@@ -111,7 +112,7 @@ def _in_conjunct(tokens: Sequence[Token], i: int, top: int) -> bool:
 def active(note: Annotated) -> str | None:
     """`X was directed by Y` as `Y directed X.`, for a simple passive with its agent."""
     tokens = note.tokens
-    root = _root(tokens)
+    root = root_of(tokens)
     if root is None or tokens[root].tag != "VBN" or tokens[root].lemma in {"bear", "know", "base", "surround"}:
         return None
     auxiliaries = [t for t in tokens if t.head == root and t.dep in {"aux", "auxpass", "neg"}]
@@ -144,7 +145,7 @@ def _decapitalised(tokens: Sequence[Token], span: Sequence[int]) -> str:
 def first_clause(note: Annotated) -> str | None:
     """The first of two coordinated predicates: `X did A and did B` as `X did A.`"""
     tokens = note.tokens
-    root = _root(tokens)
+    root = root_of(tokens)
     if root is None:
         return None
     conjuncts = [i for i, t in enumerate(tokens) if t.head == root and t.dep == "conj" and t.pos in {"VERB", "AUX"}]
@@ -161,7 +162,7 @@ def first_clause(note: Annotated) -> str | None:
 def second_clause(note: Annotated) -> str | None:
     """The second of two coordinated predicates, with the subject put before it."""
     tokens = note.tokens
-    root = _root(tokens)
+    root = root_of(tokens)
     if root is None:
         return None
     subject = _subject(tokens, root)
@@ -205,7 +206,7 @@ def without_asides(note: Annotated) -> str | None:
 def time_last(note: Annotated) -> str | None:
     """A prepositional phrase with which the sentence opens, moved to its end."""
     tokens = note.tokens
-    root = _root(tokens)
+    root = root_of(tokens)
     if root is None or tokens[0].dep != "prep" or tokens[0].head != root:
         return None
     span = _subtree(tokens, 0)

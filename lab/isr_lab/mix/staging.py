@@ -8,10 +8,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from isr_lab.mix.build import hash_of
+from isr_lab.mix.build import item_of
 from isr_lab.mix.records import Candidate
 from isr_lab.mix.text import normal, sentences, tokens
-from isr_lab.slice.schema import Provenance, SliceItem, Split
+from isr_lab.slice.asking import REFUTED
+from isr_lab.slice.schema import SliceItem, Split
 from isr_lab.slice.text import fold
 
 _NEGATION = re.compile(r"\b(?:not|no|never|none|nobody|nothing|neither|nor|without|cannot)\b|n['’]t\b", re.I)
@@ -87,25 +88,8 @@ def items_of(chosen: Iterable[Candidate], split: Split, licences: Mapping[str, s
     """Candidates as items; the group is the first key."""
     found: dict[str, SliceItem] = {}
     for one in chosen:
-        item = SliceItem(
-            id=f"{one.source}:{one.unit.removeprefix(one.source + ':')}:{one.task}:{one.label}:{hash_of(one):08x}",
-            source=one.source,
-            split=split,
-            group=one.keys[0],
-            question=one.question,
-            claim=one.claim,
-            answer=one.answer,
-            label=1 if one.label else 0,
-            kind=one.kind,
-            chunks=one.chunks,
-            provenance=Provenance(
-                dataset=one.source.removeprefix("refuted:"),
-                file=one.file,
-                record=one.record,
-                license=licences[one.source.removeprefix("refuted:")],
-                construction=one.construction,
-            ),
-        )
+        unit, license_ = one.unit.removeprefix(f"{one.source}:"), licences[one.source.removeprefix(REFUTED)]
+        item = item_of(one, unit, split, one.keys[0], license_)
         found.setdefault(item.id, item)
     return list(found.values())
 

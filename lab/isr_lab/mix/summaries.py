@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from isr_lab.mix.evidence import Document, assemble, ranked
 from isr_lab.mix.inputs import Origin, ReaderInputs
-from isr_lab.mix.pairs import evidence
+from isr_lab.mix.pairs import evidence, three_way
 from isr_lab.mix.records import Candidate, Row, RowError, list_of, mapping_of, read_files, read_rows, text_of
 from isr_lab.mix.text import detokenise, normal, sentences, squeeze, tokens
 from isr_lab.slice.schema import Kind, SliceChunk
@@ -91,8 +91,6 @@ def read_entailment_bank(inputs: ReaderInputs) -> list[Candidate]:
 
 def read_conjnli_dev(inputs: ReaderInputs) -> list[Candidate]:
     """ConjNLI's part labelled by people."""
-    from isr_lab.mix.pairs import three_way
-
     file = "conjnli/dev.jsonl.gz"
 
     def convert(row: Row, record: str) -> Iterable[Candidate]:

@@ -17,11 +17,11 @@ from isr_lab.mix.annotate import Annotated, annotate
 from isr_lab.mix.contrast import standing_alone
 from isr_lab.mix.details import Rival, days, names, numbers, opposites, sorted_entities, years
 from isr_lab.mix.inputs import Origin, ReaderInputs
-from isr_lab.mix.pairs import REFUTED
 from isr_lab.mix.phrasing import Forms
 from isr_lab.mix.records import Candidate, Row, list_of, read_files, read_rows, text_of
 from isr_lab.mix.rewrite import has_subject, reworded, without_parentheses
 from isr_lab.mix.text import contains, detokenise, normal, page_key, sentences, squeeze, tokens
+from isr_lab.slice.asking import REFUTED
 from isr_lab.slice.schema import Kind, SliceChunk
 
 PER_KIND = 900
@@ -278,16 +278,10 @@ def read_passages(inputs: ReaderInputs) -> list[Passage]:
     return found
 
 
-def read_twins(
-    inputs: ReaderInputs,
-    held: Callable[[Passage], bool] = lambda passage: False,
-    *,
-    per_kind: int = PER_KIND,
-    most: int = SENTENCES,
-) -> list[Candidate]:
-    """Twins of every kind, at most `per_kind` sentences each, out of at most `most` parsed sentences."""
+def read_twins(inputs: ReaderInputs, held: Callable[[Passage], bool] = lambda passage: False) -> list[Candidate]:
+    """Twins of every kind, at most `PER_KIND` sentences each, out of at most `SENTENCES` parsed sentences."""
     passages = [one for one in read_passages(inputs) if len(one.sentences) >= 2 and not held(one)]
-    targets = _targets(passages, inputs.rng, most)
+    targets = _targets(passages, inputs.rng)
     notes = list(annotate([target.text for target in targets]))
     forms = Forms.of(notes)
     entities: dict[str, list[Rival]] = defaultdict(list)
@@ -319,7 +313,7 @@ def read_twins(
             if used == 2:
                 break
             for twins in make(note, target, bench):
-                if full[twins.kind] < per_kind:
+                if full[twins.kind] < PER_KIND:
                     made = list(_items(inputs, target, twins, strangers))
                     full[twins.kind] += bool(made)
                     used += bool(made)
@@ -333,7 +327,7 @@ def _worded(note: Annotated, rng: random.Random) -> str | None:
     return without_parentheses(rng.choice(options)[1]) if options and rng.random() < 0.5 else None
 
 
-def _targets(passages: Sequence[Passage], rng: random.Random, most: int) -> list[Target]:
+def _targets(passages: Sequence[Passage], rng: random.Random) -> list[Target]:
     found: list[Target] = []
     for passage in passages:
         opening = passage.sentences[0] if passage.file == _CORPUS else ""
@@ -342,8 +336,8 @@ def _targets(passages: Sequence[Passage], rng: random.Random, most: int) -> list
             if alone is not None:
                 found.append(Target(passage, place, without_parentheses(alone)))
     rng.shuffle(found)
-    rare = [one for one in found if _RARE.search(one.text)][: int(most * _SHARE_OF_RARE)]
-    chosen = [*rare, *[one for one in found if not _RARE.search(one.text)][: most - len(rare)]]
+    rare = [one for one in found if _RARE.search(one.text)][: int(SENTENCES * _SHARE_OF_RARE)]
+    chosen = [*rare, *[one for one in found if not _RARE.search(one.text)][: SENTENCES - len(rare)]]
     rng.shuffle(chosen)
     return chosen
 
@@ -366,18 +360,8 @@ def _items(inputs: ReaderInputs, target: Target, twins: Twins, strangers: Sequen
     seed = inputs.rng.random()
     for one in (replace(one, text=reworded(one.text, random.Random(seed))) for one in said):
         kind: Kind = "supported" if one.follows else "refuted" if one.contradicted else "insufficient"
-        yield Candidate(
-            source,
-            origin.keys,
-            unit,
-            int(one.follows),
-            kind,
-            tuple(chunks),
-            origin.file,
-            origin.record,
-            one.how,
-            claim=squeeze(one.text),
-        )
+        made = origin.claim(one.text, kind, chunks, one.how)
+        yield replace(made, chunks=tuple(chunks))  # what only does not follow has its support marked, too
         yield other.claim(
             one.text, "supported" if one.contradicted else "refuted" if one.follows else "insufficient", chunks, one.how
         )

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from isr_lab.slice.asking import REFUTED
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.data import Example, segments
 from isr_rag.core.scorer import Layout
@@ -88,7 +89,7 @@ def pieces(items: Iterable[SliceItem], rng: random.Random, worker: int = 0, work
     """This worker's groups of items, a few items at a time, in random order."""
     groups: dict[str, list[SliceItem]] = defaultdict(list)
     for item in items:
-        groups[f"{item.source.removeprefix('refuted:')}/{item.group}"].append(item)
+        groups[f"{item.source.removeprefix(REFUTED)}/{item.group}"].append(item)
     found: list[list[SliceItem]] = []
     for name in sorted(groups):
         members = groups[name]
@@ -159,7 +160,7 @@ class Mixture:
         return asked
 
     def _alone(self, item: SliceItem) -> bool:
-        return item.source.removeprefix("refuted:") in self.showing.alone
+        return item.source.removeprefix(REFUTED) in self.showing.alone
 
     def _length(self, chunks: Sequence[SliceChunk]) -> int:
         return sum(len(chunk.text) for chunk in chunks) // 4
