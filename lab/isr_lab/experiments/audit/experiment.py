@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,6 +66,9 @@ class Audit:
         ConfigurationError: if the seeds do not suffice for m and the sweep, or a number is out of range.
     """
 
+    name: ClassVar[str] = "audit"
+    title: ClassVar[str] = "Experiment 3: pre-specified held-out audit"
+
     limit: int | None = paper.ITEMS
     calibration_limit: int | None = 600
     seed: int = 0
@@ -90,16 +93,6 @@ class Audit:
             given: int | None = getattr(self, name)
             if given is not None and given < value:
                 raise ConfigurationError(f"{name} must be at least {value}, not {given}")
-
-    @property
-    def name(self) -> str:
-        """`audit`."""
-        return "audit"
-
-    @property
-    def title(self) -> str:
-        """Heading of the report."""
-        return "Experiment 3: pre-specified held-out audit"
 
     def trials(self, items: Sequence[SliceItem], layout: Layout) -> list[Trial]:
         """Calibration items under every seed's ordering, and test items under these and without evidence.

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import ClassVar
 
 from isr_lab.experiments.dose.findings import Settings, find
 from isr_lab.experiments.dose.report import report
@@ -60,6 +61,9 @@ class Dose:
         ConfigurationError: for a setting out of range.
     """
 
+    name: ClassVar[str] = "dose"
+    title: ClassVar[str] = "Experiment 2: dose-response of supporting evidence"
+
     limit: int | None = None
     seed: int = 0
     m: int = 6
@@ -74,16 +78,6 @@ class Dose:
             raise ConfigurationError(f"need at least 1 ordering and 1 resample, not {self.m} and {self.resamples}")
         if not 0.0 < self.h_star < 1.0 or not self.clip > 0.0:
             raise ConfigurationError(f"need h* in (0, 1) and a clip above 0 nats, not {self.h_star} and {self.clip}")
-
-    @property
-    def name(self) -> str:
-        """`dose`."""
-        return "dose"
-
-    @property
-    def title(self) -> str:
-        """Heading of the report."""
-        return "Experiment 2: dose-response of supporting evidence"
 
     def trials(self, items: Sequence[SliceItem], layout: Layout) -> list[Trial]:
         """Four trials an item, one an arm.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from isr_lab.experiments.orderings.cascades import analyse_cascades
 from isr_lab.experiments.orderings.families import Drawing, analyse_families
@@ -73,6 +74,9 @@ class OrderingStudy:
         ConfigurationError: for settings that make no design.
     """
 
+    name: ClassVar[str] = "orderings"
+    title: ClassVar[str] = "Orderings: which to draw, what they move, and what a cascade loses"
+
     limit: int | None = None
     seed: int = 0
     family_items: Sizes = ((3, 12), (4, 10), (5, 4), (10, 1), (20, 1))
@@ -106,16 +110,6 @@ class OrderingStudy:
             raise ConfigurationError("families need sizes and seeds of at least 1")
         if self.truth_draws < 2:
             raise ConfigurationError("a truth of fewer than two draws has no known variance")
-
-    @property
-    def name(self) -> str:
-        """`orderings`."""
-        return "orderings"
-
-    @property
-    def title(self) -> str:
-        """Heading of the report."""
-        return "Orderings: which to draw, what they move, and what a cascade loses"
 
     @property
     def drawing(self) -> Drawing:
