@@ -18,9 +18,7 @@ from isr_rag.core.prompt import Ordering
 Design = Literal["auto", "uniform", "banded", "exhaustive", "latin", "antithetic"]
 
 
-def draw_design(
-    n: int, m: int, *, family: Design = "auto", seed: int = 0, bands: int = 6, identity_first: bool = True
-) -> tuple[Ordering, ...]:
+def draw_design(n: int, m: int, *, family: Design, seed: int = 0, identity_first: bool = True) -> tuple[Ordering, ...]:
     """As `isr_rag.core.orderings.draw_orderings`, which draws all other families, with the two designs."""
     rng = np.random.default_rng([seed, n])
     if family == "latin":
@@ -28,19 +26,17 @@ def draw_design(
     elif family == "antithetic":
         drawn = _antithetic(n, rng, identity_first)
     else:
-        return draw_orderings(n, m, family=family, seed=seed, bands=bands, identity_first=identity_first)
+        return draw_orderings(n, m, family=family, seed=seed, identity_first=identity_first)
     return first_distinct(drawn, n, min(m, math.factorial(n)), identity_first=identity_first)
 
 
-def orderings_from_seeds(
-    n: int, seeds: Sequence[int], *, family: Family = "banded", bands: int = 6
-) -> tuple[Ordering, ...]:
+def orderings_from_seeds(n: int, seeds: Sequence[int], *, family: Family) -> tuple[Ordering, ...]:
     """One ordering per seed, the audit's pre-registered way (Section 4.4); equal draws are kept once.
 
     Raises:
         ConfigurationError: as `draw_orderings`.
     """
-    drawn = (draw_orderings(n, 1, family=family, seed=seed, bands=bands, identity_first=False)[0] for seed in seeds)
+    drawn = (draw_orderings(n, 1, family=family, seed=seed, identity_first=False)[0] for seed in seeds)
     return tuple(dict.fromkeys(drawn))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rich.progress import Progress, TaskID
 
-from isr_lab.cli.experiment import experiment_scorer
+from isr_lab.cli.experiment import experiment_scorer, stated_noise
 from isr_lab.experiments.audit import Audit
 from isr_lab.experiments.dispersion import Dispersion
 from isr_lab.experiments.dose import Dose
@@ -50,9 +50,7 @@ def experiments(model: str, noise: float | None, *, long: bool) -> list[Experime
 
 def run(model: str, scorer: Scorer, slices: dict[str, Sequence[SliceItem]], out: Path, only: str | None) -> None:
     """The experiments with one model."""
-    floor = getattr(scorer, "noise_floor", None)
-    noise = None if floor is None else float(f"{floor:.0e}")  # a digit that a rerun finds too
-    for experiment in experiments(model, noise, long="paper" in slices):
+    for experiment in experiments(model, stated_noise(scorer), long="paper" in slices):
         if only not in (None, experiment.name):
             continue
         items = slices["paper" if experiment.name == "dispersion" and "paper" in slices else "short"]

@@ -164,7 +164,7 @@ def _run(
 
     experiment = experiment_type(name)(**settings)
     if any(field.name == "noise_floor" for field in fields(experiment)):
-        experiment = replace(experiment, noise_floor=_noise(scorer))
+        experiment = replace(experiment, noise_floor=stated_noise(scorer))
     command = shlex.join(["isr-lab", *sys.argv[1:]])
     try:
         with Progress(*columns("{task.description}"), TextColumn("{task.fields[rate]}"), console=console) as bar:
@@ -179,7 +179,7 @@ def _run(
     return True
 
 
-def _noise(scorer: Scorer | TrialScorer) -> float | None:
+def stated_noise(scorer: Scorer | TrialScorer) -> float | None:
     """What the scorer says of its numerical noise in log-odds, if it does; one digit, which a machine reproduces."""
     noise = getattr(scorer, "noise_floor", None)
     return None if noise is None else float(f"{noise:.0e}")

@@ -18,7 +18,7 @@ from isr_lab.plots import DPI
 from isr_lab.tables import markdown_table
 from isr_rag._util.files import write_atomically
 from isr_rag._util.text import in_markdown
-from isr_rag.errors import InvalidInputError, MissingDependencyError
+from isr_rag.errors import InvalidInputError
 
 NONE = "—"
 """What is in a table where a figure is undefined."""
@@ -67,7 +67,6 @@ def write_report(report: Report, folder: Path) -> None:
 
     Raises:
         InvalidInputError: if two figures have the same name.
-        MissingDependencyError: if jinja2 is not installed.
     """
     figures = [part for section in report.sections for part in section.parts if isinstance(part, Figure)]
     pictures = {f"{figure.name}.png": figure.png for figure in figures}
@@ -84,11 +83,7 @@ def write_report(report: Report, folder: Path) -> None:
 
 
 def write_index(title: str, entries: Sequence[Entry], folder: Path) -> None:
-    """Write `index.html` and `index.md`: the summary of every report, with a link.
-
-    Raises:
-        MissingDependencyError: if jinja2 is not installed.
-    """
+    """Write `index.html` and `index.md`: the summary of every report, with a link."""
     lines = [f"# {in_markdown(title)}"]
     for entry in entries:
         lines += [
@@ -104,11 +99,7 @@ def write_index(title: str, entries: Sequence[Entry], folder: Path) -> None:
 
 
 def html(report: Report) -> str:
-    """The page: style and pictures inside, no scripts, nothing loaded from elsewhere.
-
-    Raises:
-        MissingDependencyError: if jinja2 is not installed.
-    """
+    """The page: style and pictures inside, no scripts, nothing loaded from elsewhere."""
     tables, figures = count(1), count(1)
     sections = [
         {"title": section.title, "parts": [_for_page(part, tables, figures) for part in section.parts]}
@@ -206,10 +197,8 @@ def _numeric(table: Table) -> list[bool]:
 
 @cache
 def _template(name: str) -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingDependencyError("a report", "jinja2", None, "isr-lab") from error
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("isr_lab", "data"), autoescape=True, undefined=jinja2.StrictUndefined
     )

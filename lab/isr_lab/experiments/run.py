@@ -12,6 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from filelock import FileLock, Timeout
+
 from isr_lab.experiments.environment import environment
 from isr_lab.experiments.outcomes import OutcomesFormat, require_parquet, write_outcomes
 from isr_lab.experiments.protocol import Analysis, Experiment
@@ -30,7 +32,7 @@ from isr_lab.experiments.trials import (
 from isr_lab.slice.schema import SliceItem
 from isr_rag._util.files import write_atomically
 from isr_rag.core.scorer import Scorer
-from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError
+from isr_rag.errors import ConfigurationError, InvalidInputError
 
 CONFIG, RESULT, SCORES = "config.json", "result.json", "scores.jsonl"
 _LONG = 120
@@ -78,11 +80,7 @@ KINDS = {
 
 
 def experiment_type(name: str) -> type[Any]:
-    """The dataclass of an experiment; loads the module that it lies in.
-
-    Raises:
-        MissingDependencyError: if that needs a package that is not installed.
-    """
+    """The dataclass of an experiment; loads the module that it lies in."""
     kind = KINDS[name]
     found: type[Any] = getattr(import_module(f"isr_lab.experiments.{kind.module}"), kind.type)
     return found
@@ -95,13 +93,13 @@ def run_experiment(
     out: Path,
     *,
     progress: TrialProgress = lambda done, trials, passes: None,
-    scores: Path | None = None,
     outcomes: OutcomesFormat | None = None,
     command: str | None = None,
 ) -> Path:
     """Run an experiment, or resume one that was stopped; a finished one is reported again from its scores.
 
-    `<out>/<name>/config.json` is written before the first score; see `registration`. Then follow
+    `<out>/<name>/config.json` is written before the first score; see `registration`. All experiments of a folder share
+    its `scores.jsonl`. Then follow
     `result.json` (everything computed, counts, environment), `report.html`, `report.md` and `figures/`. Each
     file is whole or not there.
 
@@ -111,7 +109,6 @@ def run_experiment(
         items: the slice; their ids must differ.
         out: folder of this scorer's runs on this slice.
         progress: told how many trials are done, of how many, and the forward passes spent by this call.
-        scores: file of scores; `<out>/scores.jsonl` by default, which all experiments of a folder share.
         outcomes: also write one row per trial to `<out>/<name>/outcomes.jsonl` or `outcomes.parquet`, see
             `write_outcomes`.
         command: what made the report, for the record.
@@ -123,11 +120,11 @@ def run_experiment(
         ConfigurationError: if the folder was registered for something else, was altered since, or is in use.
         InvalidInputError: if the slice lacks what the experiment needs.
         ScorerError: if the scorer fails; what is done is kept.
-        MissingDependencyError: if a package that it needs is not installed.
+        MissingDependencyError: for outcomes in Parquet without pyarrow.
     """
     if outcomes == "parquet":
         require_parquet()
-    folder, path = out / experiment.name, scores or out / SCORES
+    folder, path = out / experiment.name, out / SCORES
     _unique((item.id for item in items), "items of the slice")
     trials = experiment.trials(items, scorer.layout)
     if not trials:
@@ -198,12 +195,7 @@ def _sole_writer(scores: Path) -> Generator[None]:
 
     Raises:
         ConfigurationError: if another one does.
-        MissingDependencyError: if filelock is not installed.
     """
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError as error:
-        raise MissingDependencyError("an experiment", "filelock", None, "isr-lab") from error
     lock = FileLock(scores.with_name(f".{scores.name}.lock"))
     try:
         lock.acquire(timeout=0)

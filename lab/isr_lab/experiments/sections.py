@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 Cell = str | int | float | None
 
@@ -50,4 +50,4 @@ class Section:
     """
 
     title: str
-    parts: Sequence[str | Table | Figure] = field(default_factory=tuple)
+    parts: Sequence[str | Table | Figure]

@@ -189,16 +189,14 @@ def score_trials(
     trials: Sequence[Trial],
     path: Path,
     *,
-    batch: int = BATCH,
     progress: TrialProgress = lambda done, trials, passes: None,
 ) -> list[ScoredTrial]:
-    """Score what `path` does not hold yet, and return every outcome, in the order of the trials.
+    """Score what `path` does not hold yet, `BATCH` requests at a time, and return all outcomes in the trials' order.
 
     Args:
         scorer: any scorer.
         trials: what to score; equal requests are scored once.
         path: JSONL file of scores, see `ScoreFile`.
-        batch: requests per call of the scorer; what is finished stays when the run is stopped.
         progress: see `TrialProgress`.
 
     Raises:
@@ -209,7 +207,7 @@ def score_trials(
     def scored(groups: list[Group]) -> Iterable[Mapping[str, Score]]:
         return (score_group(scorer, group) for group in groups)
 
-    return gather(scorer.identity, trials, path, scored, batch=batch, progress=progress)
+    return gather(scorer.identity, trials, path, scored, progress=progress)
 
 
 def gather(
@@ -218,7 +216,6 @@ def gather(
     path: Path,
     scored: Callable[[list[Group]], Iterable[Mapping[str, Score]]],
     *,
-    batch: int = BATCH,
     progress: TrialProgress,
 ) -> list[ScoredTrial]:
     """What every engine does around its scoring: leave out what is known, keep what comes, tell the progress.
@@ -228,7 +225,6 @@ def gather(
         trials: as for `score_trials`.
         path: as for `score_trials`.
         scored: the engine: groups in, the scores of each out, in any order.
-        batch: requests a group.
         progress: as for `score_trials`.
     """
     known = ScoreFile(path, identity)
@@ -238,7 +234,7 @@ def gather(
     passes, done = 0, sum(times[key] for key in times if key in known)
     progress(done, len(trials), passes)
     pairs = list(missing.items())
-    for scores in scored([pairs[start : start + batch] for start in range(0, len(pairs), batch)]):
+    for scores in scored([pairs[start : start + BATCH] for start in range(0, len(pairs), BATCH)]):
         fresh = {key: score for key, score in scores.items() if key not in known}
         known.add(fresh)
         passes += sum(score.passes for score in fresh.values())

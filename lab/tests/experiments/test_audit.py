@@ -48,7 +48,7 @@ LITERAL, OURS = Settings(h_star=0.05, rule=Rule(6.0, "paper")), Settings(h_star=
 
 def made(label: int, *q: float, split: str = "test", name: str = "i", without: float | None = None) -> AuditItem:
     """An item with these q for its seeds; the first is also the retriever's order."""
-    return AuditItem(name, split, f"group {name}", "fever", "supported-claim/1", label, 5, q[0], q, without)
+    return AuditItem(name, split, f"group {name}", "fever", "supported-claim/1", label, q[0], q, without)
 
 
 def world(tests: int, vals: int, spread: float, *, seed: int = 0, m: int = 12) -> list[ScoredTrial]:
@@ -284,7 +284,7 @@ def test_what_is_said_of_the_papers_intervals_is_so() -> None:
 
 def test_a_template_has_its_own_calibration_only_where_it_has_enough_items_of_each_class() -> None:
     many = [made(int(k % 100 >= 50), (k % 100) / 100, split="val", name=f"a{k}") for k in range(200)]
-    few = [AuditItem(f"b{k}", "val", "g", "fever", "sufficient/1", k % 2, 5, 0.5, (0.5,)) for k in range(20)]
+    few = [AuditItem(f"b{k}", "val", "g", "fever", "sufficient/1", k % 2, 0.5, (0.5,)) for k in range(20)]
     reference = fit_reference([*many, *few], 1)
     assert set(reference.by_template) == {"supported-claim/1"}
     assert reference.calibrator(few[0]) is reference.pooled

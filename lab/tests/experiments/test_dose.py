@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +36,7 @@ from isr_lab.slice.sample import load_sample
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_rag.core.evidence import Chunk, quote
 from isr_rag.core.prompt import Ordering, Prompt
-from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError, install_command
+from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.scorers.embedded import embedded_scorer, is_ready
 from isr_rag.testing import FixedScorer
 
@@ -326,17 +325,6 @@ def test_a_slope_that_is_not_identified_is_refused(
 ) -> None:
     with pytest.raises(MetricError, match=words):
         least_squares(np.array(outcome), np.array(regressor), list(clusters))
-
-
-@pytest.mark.parametrize("module", ["statsmodels.api", "linearmodels.iv"])
-def test_a_missing_library_is_named_with_the_distribution_that_brings_it(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    outcome, budget, dose, clusters = clustered_world(4)
-    with pytest.raises(MissingDependencyError, match=f"'{module.partition('.')[0]}'") as caught:
-        two_stage(outcome, budget, dose, clusters)
-    assert install_command(None, "isr-lab") in str(caught.value)
 
 
 def test_a_dose_without_effect_instruments_nothing() -> None:

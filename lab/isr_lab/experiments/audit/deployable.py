@@ -43,17 +43,15 @@ class DeployableReference:
         return float(merged(lower, upper))
 
 
-def fit_reference(items: Sequence[AuditItem], m: int, *, enough: int = FEW_OF_A_CLASS) -> DeployableReference:
-    """Fit the reference.
+def fit_reference(items: Sequence[AuditItem], m: int) -> DeployableReference:
+    """Fit the reference; a template with `FEW_OF_A_CLASS` items of each class gets a calibration of its own.
 
     Args:
         items: calibration items.
         m: how many seeds' orderings count.
-        enough: a template with this many items of each class gets a calibration of its own.
 
     Raises:
         CalibrationError: if all items together are too few (none, one class only, under 10 of a class).
-        MissingDependencyError: if the calibration libraries are not installed.
     """
     if not items:
         raise CalibrationError("there are no calibration items (split val) among those that were scored")
@@ -63,7 +61,7 @@ def fit_reference(items: Sequence[AuditItem], m: int, *, enough: int = FEW_OF_A_
         pooled = _fit(items, m)
         for template in sorted({item.template for item in items}):
             own = [item for item in items if item.template == template]
-            if min(_counts(own)) >= enough:
+            if min(_counts(own)) >= FEW_OF_A_CLASS:
                 by_template[template] = _fit(own, m)
     groups = {template: [item for item in items if item.template == template] for template in by_template}
     groups["all templates together"] = list(items)

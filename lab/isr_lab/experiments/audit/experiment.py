@@ -118,7 +118,6 @@ class Audit:
 
         Raises:
             InvalidInputError: if there is no outcome of a test item.
-            MissingDependencyError: if the calibration libraries or matplotlib are not installed.
         """
         scored = scored_items(outcomes)
         test = [item for item in scored if item.split == "test"]

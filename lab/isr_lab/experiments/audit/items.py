@@ -30,7 +30,6 @@ class AuditItem:
         source: benchmark it comes from.
         template: template of its predicate.
         label: 1 if the predicate "supported" holds by the gold label.
-        n: chunks scored.
         identity: probability of "supported" in the retriever's order.
         seeded: the same for each seed's ordering, in the order of the seeds; None where a seed drew one again.
         without: the same with no evidence at all; None where that was not asked.
@@ -42,7 +41,6 @@ class AuditItem:
     source: str
     template: str
     label: int
-    n: int
     identity: float
     seeded: tuple[float | None, ...]
     without: float | None = None
@@ -134,7 +132,6 @@ def _item(outcome: ScoredTrial, without: dict[str, float]) -> AuditItem:
         source=str(facts["source"]),
         template=str(facts["template"]),
         label=int(str(facts["label"])),
-        n=int(str(facts["n"])),
         identity=q[0],
         seeded=tuple(q[p] if p not in places[:k] else None for k, p in enumerate(places)),
         without=without.get(str(facts["item"])),

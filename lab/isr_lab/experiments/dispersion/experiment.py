@@ -89,7 +89,6 @@ class Dispersion:
 
         Raises:
             InvalidInputError: if there are no outcomes.
-            MissingDependencyError: if statsmodels is not installed.
         """
         if not outcomes:
             raise InvalidInputError("there are no outcomes to analyse: score the trials of the experiment first")

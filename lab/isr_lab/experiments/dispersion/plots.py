@@ -10,19 +10,18 @@ import numpy as np
 from isr_lab.bounds import mean_absolute_residual
 from isr_lab.experiments.dispersion.scaling import Permuted
 from isr_lab.experiments.sections import Figure
-from isr_lab.plots import BLUE, GREY, MARKERS, ORANGE, new_figure, png, style
+from isr_lab.plots import COLOURS, GREY, MARKERS, new_figure, png, style
 from isr_rag.core.bounds import js_certificate
 
 Figures = Mapping[str, Any]
 
-_COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)))
 _TICKS = (1, 2, 3, 5, 10, 20, 40, 60)
 
 
 def _round(position: int) -> dict[str, Any]:
     """Colour and marker of a family; filled or open, so a grey print tells them apart too."""
-    colour = _COLOURS[position % len(_COLOURS)]
+    colour = COLOURS[position % 6]  # without grey
     face = colour if position % 2 == 0 else "white"
     return {"color": colour, "marker": MARKERS[position % len(MARKERS)], "markerfacecolor": face, "markersize": 4.5}
 

@@ -21,14 +21,7 @@ from typing import Any, cast
 import numpy as np
 
 from isr_lab.bounds import first_order_bound, qmv_bound, qmv_bound_total_variation
-from isr_lab.experiments.dispersion.scaling import (
-    NOISE,
-    VIOLATION,
-    Floats,
-    Permuted,
-    distinct_pairs,
-    statsmodels,
-)
+from isr_lab.experiments.dispersion.scaling import NOISE, VIOLATION, Floats, Permuted, distinct_pairs
 
 _ALPHAS = np.arange(0.02, 4.001, 0.02)
 _FEWEST = 3
@@ -83,11 +76,13 @@ def potential(data: Design) -> dict[str, Any]:
         `r2_adjusted` for the item means and the ranks fitted; `significant`: share of the steps that lie further
         than 1.96 standard errors from 0.
     """
+    import statsmodels.api as sm
+
     ranks = data.x.shape[1]
     _, values, rows = np.linalg.svd(data.x, full_matrices=False)
     seen = rows[values > 1e-9 * values[0]]  # the directions in which ranks vary: a constant potential is none of them
-    groups = {"cov_type": "cluster", "cov_kwds": {"groups": data.item}} if data.items > 1 else {}
-    fit = statsmodels().OLS(data.z, data.x @ seen.T).fit(**groups)
+    groups: dict[str, Any] = {"cov_type": "cluster", "cov_kwds": {"groups": data.item}} if data.items > 1 else {}
+    fit = sm.OLS(data.z, data.x @ seen.T).fit(**groups)
     contrasts = np.diff(np.eye(ranks), axis=0)
     known_as = contrasts @ seen.T
     identified = np.linalg.norm(contrasts - known_as @ seen, axis=1) < 1e-7
@@ -138,7 +133,8 @@ def decay_of_steps(steps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     if len(known) < _FEWEST:
         return None
     r, size = np.array(known, dtype=np.float64).T
-    sm = statsmodels()
+    import statsmodels.api as sm
+
     fit = sm.OLS(np.log(size), sm.add_constant(np.log(r))).fit()
     alpha, (low, high) = -float(fit.params[1]), fit.conf_int()[1]
     total = float(np.var(np.log(size)))

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from isr_lab.bounds import jensen_gap, mean_absolute_residual, pairwise_difference
 from isr_lab.experiments.trials import ScoredTrial
 from isr_rag.core.bounds import js_certificate
-from isr_rag.errors import MissingDependencyError
 
 Floats = NDArray[np.float64]
 
@@ -193,19 +192,6 @@ def certificate(residual: Floats, bound: Floats) -> dict[str, Any]:
 # -- laws --------------------------------------------------------------------------------------------------------
 
 
-def statsmodels() -> Any:
-    """The statistics library.
-
-    Raises:
-        MissingDependencyError: if it is not installed.
-    """
-    try:
-        import statsmodels.api as sm
-    except ImportError as error:
-        raise MissingDependencyError("Experiment 1", "statsmodels", None, "isr-lab") from error
-    return cast(Any, sm)
-
-
 def laws(sizes: Floats, means: Floats) -> dict[str, Any] | None:
     """Fit means = a + b f(n) for f = log and square root, and a constant, and compare them by AIC.
 
@@ -215,7 +201,8 @@ def laws(sizes: Floats, means: Floats) -> dict[str, Any] | None:
     """
     if len(sizes) < _FEWEST or float(np.ptp(means)) <= 1e-12:
         return None
-    sm = statsmodels()
+    import statsmodels.api as sm
+
     found: dict[str, Any] = {"points": len(sizes)}
     aic: dict[str, float] = {"constant": float(sm.OLS(means, np.ones_like(means)).fit().aic)}
     for name, law in _LAWS.items():

@@ -115,7 +115,6 @@ class Dose:
 
         Raises:
             InvalidInputError: if an item lacks an arm.
-            MissingDependencyError: without the extra `experiments`.
         """
         study = read_study(outcomes, h_star=self.h_star, clip=self.clip)
         settings = Settings(self.h_star, self.clip, self.resamples, self.seed)

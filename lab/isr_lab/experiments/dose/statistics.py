@@ -20,7 +20,7 @@ from isr_lab.experiments.trials import ScoredTrial
 from isr_lab.metrics import Floats, Interval, MetricError, bootstrap_intervals, wilson_interval
 from isr_rag.core.bounds import Verdict, weigh
 from isr_rag.core.settings import Convention, Rule, Settings
-from isr_rag.errors import InvalidInputError, MissingDependencyError
+from isr_rag.errors import InvalidInputError
 
 DOSES = (0, 1, 2, 3)
 """Support chunks an arm, of four chunks in all."""
@@ -287,12 +287,9 @@ def least_squares(outcome: NDArray[Any], regressor: NDArray[Any], clusters: Sequ
 
     Raises:
         MetricError: where the slope or its standard error is not identified; the message says why.
-        MissingDependencyError: without statsmodels.
     """
-    try:
-        from statsmodels.api import OLS, add_constant
-    except ImportError as error:
-        raise MissingDependencyError("the support-dose regression", "statsmodels", None, "isr-lab") from error
+    from statsmodels.api import OLS, add_constant
+
     y, x, codes = _columns(outcome, regressor, clusters)
     fit = OLS(y, add_constant(x)).fit(cov_type="cluster", cov_kwds={"groups": codes})
     return _slope(float(fit.params[1]), float(np.sqrt(fit.cov_params()[1, 1])), codes)
@@ -311,13 +308,9 @@ def two_stage(
 
     Raises:
         MetricError: where it is not identified, which includes an instrument without any effect.
-        MissingDependencyError: without linearmodels or pandas.
     """
-    try:
-        from linearmodels.iv import IV2SLS
-    except ImportError as error:
-        package = (error.name or "linearmodels").partition(".")[0]  # pandas comes with it
-        raise MissingDependencyError("the instrumented support dose", package, None, "isr-lab") from error
+    from linearmodels.iv import IV2SLS
+
     y, x, codes = _columns(outcome, endogenous, clusters)
     z = np.asarray(instrument, dtype=np.float64).ravel()
     first = least_squares(endogenous, instrument, clusters)
