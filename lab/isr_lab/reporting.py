@@ -25,20 +25,16 @@ class HeldOut:
 
     Attributes:
         scores: what was calibrated.
-        lower: Venn-Abers lower probabilities.
         mean: one calibrated probability each.
         labels: 0 or 1.
-        groups: the items' groups.
     """
 
     scores: Floats
-    lower: Floats
     mean: Floats
     labels: NDArray[np.int64]
-    groups: tuple[str, ...]
 
 
-def cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float], *, seed: int = 0) -> HeldOut:
+def cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float]) -> HeldOut:
     """Calibrate the scores of records of one predicate, each fold of groups with the others.
 
     Raises:
@@ -46,21 +42,20 @@ def cross_validate(records: Sequence[CalibrationRecord], scores: Sequence[float]
     """
     s = np.array(scores, dtype=np.float64)
     labels = np.array([record.label for record in records], dtype=np.int64)
-    lower, mean = np.empty_like(s), np.empty_like(s)
-    for seen, unseen in _folds(records, seed):
+    mean = np.empty_like(s)
+    for seen, unseen in _folds(records):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)  # the fit on all items has warned already
             calibrator = VennAbers.fit(s[seen], labels[seen])
-        lower[unseen], upper = calibrator.apply_many(s[unseen])
-        mean[unseen] = merged(lower[unseen], upper)
-    return HeldOut(s, lower, mean, labels, tuple(groups_of(records)))
+        mean[unseen] = merged(*calibrator.apply_many(s[unseen]))
+    return HeldOut(s, mean, labels)
 
 
-def _folds(records: Sequence[CalibrationRecord], seed: int) -> list[tuple[list[int], list[int]]]:
+def _folds(records: Sequence[CalibrationRecord]) -> list[tuple[list[int], list[int]]]:
     """Rows seen and unseen in each of `FOLDS` folds; classes spread evenly, groups kept together."""
     groups = groups_of(records)
     if len(set(groups)) < FOLDS:
         raise CalibrationError(f"{len(set(groups))} groups do not make {FOLDS} folds; label items from more sources")
-    splitter = StratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
+    splitter = StratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=0)
     labels = [record.label for record in records]
     return [(seen.tolist(), unseen.tolist()) for seen, unseen in splitter.split(np.zeros(len(labels)), labels, groups)]
