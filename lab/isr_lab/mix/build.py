@@ -88,7 +88,7 @@ class MixReport:
         return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def build_mix(raw: Path, out: Path, config: MixConfig | None = None) -> MixReport:
+def build_mix(raw: Path, out: Path, config: MixConfig) -> MixReport:
     """Read every source under `raw` and write `train`, `val` and `unseen` (JSONL) with `report.json`.
 
     The same files and settings give the same bytes.
@@ -97,7 +97,6 @@ def build_mix(raw: Path, out: Path, config: MixConfig | None = None) -> MixRepor
         MixError: if no source is there, or one holds another schema.
         MissingDependencyError: if spaCy or its small English pipeline is not installed.
     """
-    config = config or MixConfig()
     report, log = MixReport(), RowLog()
     held = _HeldOut.read(config.held_out)
     candidates: dict[str, list[Candidate]] = {}

@@ -160,7 +160,7 @@ def _reading() -> Iterator[str]:
     verdicts = load_verdicts()
     yield "## What reading items by hand showed"
     yield ""
-    constructed = verdicts.get("constructed", [])
+    constructed = verdicts["constructed"]
     yield (
         f"{len(constructed)} items of the constructed kinds, drawn at random from a build with all records, were read "
         "one by one. Labels were not changed after reading; a wrong item counts in every figure as it is labelled. "
@@ -178,19 +178,16 @@ def _reading() -> Iterator[str]:
             for kind, counts in sorted(by_kind.items())
         ),
     )
-    dropped = Counter((verdict["kind"], verdict["verdict"]) for verdict in verdicts.get("tried_and_dropped", []))
-    if dropped:
-        yield ""
-        yield "Tried, read and left out of the builder: " + ", ".join(
-            f"{kind}: {count} {name}" for (kind, name), count in sorted(dropped.items())
-        )
-    errors = verdicts.get("surest_errors", [])
-    if errors:
-        counts = Counter(error["verdict"] for error in errors)
-        yield ""
-        yield f"The {len(errors)} surest errors of the trained adjudicator among 700 test items: " + ", ".join(
-            f"{name} {count}" for name, count in sorted(counts.items())
-        )
+    dropped = Counter((verdict["kind"], verdict["verdict"]) for verdict in verdicts["tried_and_dropped"])
+    yield ""
+    yield "Tried, read and left out of the builder: " + ", ".join(
+        f"{kind}: {count} {name}" for (kind, name), count in sorted(dropped.items())
+    )
+    errors = Counter(error["verdict"] for error in verdicts["surest_errors"])
+    yield ""
+    yield f"The {errors.total()} surest errors of the trained adjudicator among 700 test items: " + ", ".join(
+        f"{name} {count}" for name, count in sorted(errors.items())
+    )
     yield ""
     yield "Items found wrong:"
     for verdict in constructed:

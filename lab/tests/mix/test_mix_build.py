@@ -125,7 +125,7 @@ def test_sets_without_commercial_use_stay_out_and_are_named(raw: Path, tmp_path:
 def test_a_source_without_folder_is_reported_missing(raw: Path, tmp_path: Path) -> None:
     assert run(raw, tmp_path / "out")[0].missing == ["absent"]
     with pytest.raises(MixError, match="no source folder was found"):
-        build_mix(tmp_path / "empty", tmp_path / "out")
+        build_mix(tmp_path / "empty", tmp_path / "out", CONFIG)
 
 
 def test_the_same_inputs_give_the_same_bytes(raw: Path, tmp_path: Path) -> None:
