@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -259,12 +260,8 @@ def within_source(
 
 def with_budget(calibration: AuditCalibration, answers: Sequence[ScoredAnswer]) -> AuditCalibration:
     """The same verdicts with the cut of other labelled answers."""
-    from dataclasses import replace
-
     scores = [worst(answer, calibration) for answer in answers if judged(answer)]
-    names: dict[str, int] = {}
-    for answer in answers:
-        names[answer.source] = names.get(answer.source, 0) + 1
+    names = Counter(answer.source for answer in answers)
     said = ", ".join(f"{name} {count}" for name, count in sorted(names.items()))
     return replace(calibration, budget=Budget(tuple(sorted(scores)), said, calibrated=True))
 

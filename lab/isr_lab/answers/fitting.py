@@ -39,14 +39,9 @@ def fit(answers: Sequence[ScoredAnswer]) -> AuditCalibration:
     if len(scorers) != 1:
         raise ConfigurationError(f"the answers were scored by {len(scorers)} scorers: one calibration is for one")
     scorer, focus = scorers.pop()
-    fitted = [one for answer in answers if answer.use == "verdicts" for one in judged(answer) if one.label in VERDICTS]
-    groups = [
-        answer.group
-        for answer in answers
-        if answer.use == "verdicts"
-        for one in judged(answer)
-        if one.label in VERDICTS
-    ]
+    for_verdicts = [answer for answer in answers if answer.use == "verdicts"]
+    labelled = [(one, answer.group) for answer in for_verdicts for one in judged(answer) if one.label in VERDICTS]
+    fitted, groups = [one for one, _ in labelled], [group for _, group in labelled]
     whole = [answer for answer in answers if answer.use == "cut"]
     tried: dict[bool, tuple[AuditCalibration, dict[str, Any]]] = {}
     for close in (False, True):
@@ -67,7 +62,7 @@ def fit(answers: Sequence[ScoredAnswer]) -> AuditCalibration:
     metrics = {("close" if close else "plain"): figures for close, (_, figures) in tried.items()}
     use = metrics["close"]["auroc_on_answers"] >= metrics["plain"]["auroc_on_answers"]
     chosen = tried[use][0]
-    counts = Counter(answer.source for answer in answers if answer.use == "verdicts")
+    counts = Counter(answer.source for answer in for_verdicts)
     calibration = AuditCalibration(
         scorer,
         focus,

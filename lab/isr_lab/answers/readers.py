@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from isr_lab.documents.records import read_lines
 from isr_rag._util.text import sentence_spans
 from isr_rag.core.evidence import Chunk
 from isr_rag.errors import InvalidInputError
@@ -115,13 +116,6 @@ class Source:
     use: Use
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        for line in file.read().split("\n"):
-            if line.strip():
-                yield json.loads(line)
-
-
 def _joined(parts: list[str], labels: list[Label]) -> tuple[str, tuple[Labelled, ...]]:
     """Sentences as one text, and the place of each."""
     text, found = "", list[Labelled]()
@@ -139,7 +133,7 @@ def _chunks(text: str, title: str | None = None) -> tuple[Chunk, ...]:
 
 def wikibio_gpt3(path: Path) -> Iterator[LabelledAnswer]:
     """Biographies by GPT-3 against Wikipedia: each sentence accurate, or inaccurate in a minor or major way."""
-    for i, row in enumerate(_rows(path)):
+    for i, row in enumerate(read_lines(path)):
         labels: list[Label] = ["supported" if one == "accurate" else "unsupported" for one in row["annotation"]]
         answer, parts = _joined(row["gpt3_sentences"], labels)
         yield LabelledAnswer(f"{i}", f"{row['wiki_bio_test_idx']}", answer, _chunks(row["wiki_bio_text"]), parts)
@@ -147,7 +141,7 @@ def wikibio_gpt3(path: Path) -> Iterator[LabelledAnswer]:
 
 def storysumm(path: Path) -> Iterator[LabelledAnswer]:
     """Summaries of short stories by language models: each sentence faithful or not."""
-    for i, row in enumerate(_rows(path)):
+    for i, row in enumerate(read_lines(path)):
         said = row["summary"]
         sentences = said if isinstance(said, list) else _listed(said)
         if len(sentences) != len(row["errors"]):
@@ -168,7 +162,7 @@ def _listed(text: str) -> list[str]:
 def factcheck_gpt(path: Path) -> Iterator[LabelledAnswer]:
     """Claims of a language model, each with the five web passages that were found for it, and their stances."""
     stances: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for row in _rows(path):
+    for row in read_lines(path):
         stances[row["claim"]].append((row["evidence"], row["stance"]))
     for i, (claim, found) in enumerate(stances.items()):
         supporting = [k for k, (_, stance) in enumerate(found) if stance == "completely-support"]
@@ -184,7 +178,7 @@ def factcheck_gpt(path: Path) -> Iterator[LabelledAnswer]:
 def citation_integrity(path: Path) -> Iterator[LabelledAnswer]:
     """Sentences of papers that cite another, with passages of the cited one; the order is drawn anew for each."""
     kinds: dict[str, Label] = {"SUPPORT": "supported", "REFUTE": "refuted", "NEI": "not_enough"}
-    for row in _rows(path):
+    for row in read_lines(path):
         claim = re.sub(r"\s+([.,;])", r"\1", re.sub(r"<\|[^|]*\|>", "", row["claim"])).strip()
         order = list(range(len(row["passages"])))
         random.Random(row["id"]).shuffle(order)
@@ -198,7 +192,7 @@ def citation_integrity(path: Path) -> Iterator[LabelledAnswer]:
 
 def defacto(path: Path) -> Iterator[LabelledAnswer]:
     """One-sentence summaries of BBC articles, with and without an error."""
-    for i, row in enumerate(_rows(path)):
+    for i, row in enumerate(read_lines(path)):
         label: Label = "supported"
         if row["has_error"]:
             label = "refuted" if row["intrinsic_error"] and not row["extrinsic_error"] else "not_enough"
@@ -213,7 +207,7 @@ def mtrag(path: Path) -> Iterator[LabelledAnswer]:
 
     A mean vote of at least 3.5 of 4 counts as supported, of at most 2.5 as not; what lies between is left out.
     """
-    for i, row in enumerate(_rows(path)):
+    for i, row in enumerate(read_lines(path)):
         votes, contexts = row["faithfulness"], row["contexts"]
         if not votes or not contexts or 2.5 < (mean := sum(votes) / len(votes)) < 3.5 or not row["response"].strip():
             continue
@@ -225,7 +219,7 @@ def mtrag(path: Path) -> Iterator[LabelledAnswer]:
 
 def qags(path: Path) -> Iterator[LabelledAnswer]:
     """Sentences of machine summaries of news, each consistent with the article or not by most of three votes."""
-    for i, row in enumerate(_rows(path)):
+    for i, row in enumerate(read_lines(path)):
         sentences, labels = list[str](), list[Label]()
         for one in row["summary_sentences"]:
             votes = Counter(vote["response"] for vote in one["responses"])
@@ -238,7 +232,7 @@ def qags(path: Path) -> Iterator[LabelledAnswer]:
 def expertqa(path: Path) -> Iterator[LabelledAnswer]:
     """Claims of systems that answer experts' questions, with the web passages they cite, put together by answer."""
     answers: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in _rows(path):
+    for row in read_lines(path):
         answers[row["question"], row["system"]].append(row)
     for i, ((question, _), claims) in enumerate(answers.items()):
         labels: list[Label] = ["supported" if one["support"] == "Complete" else "unsupported" for one in claims]
@@ -264,7 +258,7 @@ def healthver(path: Path) -> Iterator[LabelledAnswer]:
 def scifact(path: Path) -> Iterator[LabelledAnswer]:
     """Claims of biology and medicine against an abstract."""
     kinds: dict[str, Label] = {"SUPPORT": "supported", "REFUTE": "refuted", "NEI": "not_enough"}
-    for row in _rows(path):
+    for row in read_lines(path):
         if row.get("label") in kinds and row.get("abstract"):
             text = row["abstract"] if isinstance(row["abstract"], str) else " ".join(row["abstract"])
             label = Labelled(0, len(row["claim"]), kinds[row["label"]])
@@ -274,7 +268,7 @@ def scifact(path: Path) -> Iterator[LabelledAnswer]:
 def sufficient_facts(path: Path) -> Iterator[LabelledAnswer]:
     """FEVER claims whose evidence lost a part, labelled anew by people."""
     kinds: dict[str, Label] = {"SUPPORTS": "supported", "REFUTES": "refuted"}
-    for i, row in enumerate(_rows(path)):
+    for i, row in enumerate(read_lines(path)):
         kind = "not_enough" if row["label_after"] == "NOT ENOUGH" else kinds.get(row["label_before"])
         evidence = tuple(Chunk(text, title) for title, text in row["evidence"] if text.strip())
         if kind is not None and evidence:
@@ -282,15 +276,11 @@ def sufficient_facts(path: Path) -> Iterator[LabelledAnswer]:
             yield LabelledAnswer(f"{i}", row["claim"], row["claim"], evidence, (label,))
 
 
-def ragtruth(folder: Path, *, split: str = "test") -> Iterator[LabelledAnswer]:
-    """RAGTruth's published files: `response.jsonl` and `source_info.jsonl` in one folder.
+def ragtruth(folder: Path) -> Iterator[LabelledAnswer]:
+    """RAGTruth's test part as it is published: `response.jsonl` and `source_info.jsonl` in one folder.
 
     Marked spans are unsupported, everything else is supported. Responses marked as cut short or refusals are kept, as
     in the published evaluations.
-
-    Args:
-        folder: where both files are.
-        split: `train` or `test`.
 
     Raises:
         InvalidInputError: if a file is missing, or a response names a source that is not there.
@@ -298,9 +288,9 @@ def ragtruth(folder: Path, *, split: str = "test") -> Iterator[LabelledAnswer]:
     missing = [name for name in ("response.jsonl", "source_info.jsonl") if not (folder / name).is_file()]
     if missing:
         raise InvalidInputError(f"{folder} has no {' and no '.join(missing)}: fetch RAGTruth's dataset folder")
-    sources = {str(row["source_id"]): row for row in _rows(folder / "source_info.jsonl")}
-    for row in _rows(folder / "response.jsonl"):
-        if row["split"] != split or not row["response"].strip():
+    sources = {str(row["source_id"]): row for row in read_lines(folder / "source_info.jsonl")}
+    for row in read_lines(folder / "response.jsonl"):
+        if row["split"] != "test" or not row["response"].strip():
             continue
         source = sources.get(str(row["source_id"]))
         if source is None:

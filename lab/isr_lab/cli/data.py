@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,8 +31,8 @@ def build_training_mix(
     """Build the training mix from raw files of further sources."""
     from isr_lab.mix.build import MixConfig, build_mix
 
-    config = MixConfig(held_out=held_out, seed=seed)
-    report = build_mix(raw, out, config if unstated else replace(config, terms=frozenset({"open"})))
+    config = MixConfig(held_out=held_out, seed=seed, terms=frozenset({"open", "unstated"} if unstated else {"open"}))
+    report = build_mix(raw, out, config)
     console.print(str(report), markup=False)
 
 
@@ -165,13 +164,14 @@ def ship(
 ) -> None:
     """Score, calibrate and describe a trained adapter of the embedded model, and put it where gates find it."""
     from isr_lab.documents import report, shipping
+    from isr_lab.documents.records import read_lines
     from isr_rag._util.files import write_atomically
     from isr_rag.calibration import TrainingHashes
     from isr_rag.scorers.adjudicators import STANDARD
 
     shipping.mean_weights(adapter, work / "adapter")
     training = shipping.training_hashes(trained_on or (), TrainingHashes.load(STANDARD.directory / shipping.TRAINED))
-    chosen = shipping.items_by_set(items, stages, shipping.read_scores(reports / "scores.jsonl.gz"), training)
+    chosen = shipping.items_by_set(items, stages, read_lines(reports / "scores.jsonl.gz"), training)
     given = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", part or "1/1")
     if given is None or int(given[1]) > int(given[2]):
         raise typer.BadParameter(f"a part is i/n with 1 <= i <= n, not {part}", param_hint="--part")

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isr_lab.documents.records import read_lines
 from isr_lab.documents.report import left_out
 from isr_lab.metrics import Interval, auroc, bootstrap_intervals
 from isr_lab.tables import markdown_table
@@ -68,7 +69,7 @@ def score(gate: ISRGate, items: Sequence[dict[str, Any]], out: Path) -> Iterator
     """Score items of 1 to `MOST_CHUNKS` chunks in a fixed random order, and say how many are done."""
     wanted = [item for item in items if len(item["evidence"]) <= MOST_CHUNKS]
     wanted.sort(key=lambda item: hashlib.sha256(str(item["id"]).encode()).digest())
-    done = {line["id"] for line in _lines(out)} if out.exists() else set[str]()
+    done = {line["id"] for line in read_lines(out)} if out.exists() else set[str]()
     with out.open("a", encoding="utf-8") as file:
         for place, item in enumerate(wanted):
             if str(item["id"]) not in done:
@@ -81,10 +82,10 @@ def score(gate: ISRGate, items: Sequence[dict[str, Any]], out: Path) -> Iterator
 
 def read(items: Path, row: Path, side: Path) -> list[Read]:
     """The items that both readers scored."""
-    known = {str(item["id"]): item for item in _lines(items)}
-    beside = {line["id"]: line for line in _lines(side)}
+    known = {str(item["id"]): item for item in read_lines(items)}
+    beside = {line["id"]: line for line in read_lines(side)}
     found: list[Read] = []
-    for line in _lines(row):
+    for line in read_lines(row):
         if line["id"] not in beside or line["id"] not in known:
             continue
         item, other = known[line["id"]], beside[line["id"]]
@@ -247,11 +248,6 @@ def _signed(found: Interval, digits: int) -> str:
     return f"{found.lower:+.{digits}f} to {found.upper:+.{digits}f}"
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        yield from (json.loads(line) for line in lines if line.strip())
-
-
 def main() -> None:
     """Score, or report."""
     from isr_rag.scorers.load import load_scorer
@@ -273,7 +269,7 @@ def main() -> None:
         print(report(read(given.items, given.row, given.side)))
         return
     gate = ISRGate(load_scorer(given.model, device=given.device), Oracle(1.0), orderings=Orderings(m=given.m))
-    for done in score(gate, list(_lines(given.items)), given.out):
+    for done in score(gate, list(read_lines(given.items)), given.out):
         if done == given.limit:
             break
 

@@ -12,10 +12,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 Part = Literal["calibration", "development", "test"]
-_HOME = resources.files("isr_lab.documents")
+_HOME = Path(__file__).parent
 _COMMON = frozenset(
     """
     the of and to a in is that for it as was with be by on are or from at this an have not which its has had were may
@@ -24,45 +25,50 @@ _COMMON = frozenset(
 )
 
 
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file, gzipped or not; blank lines are passed over."""
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+        yield from (json.loads(line) for line in lines if line.strip())
+
+
+def read_passages(raw: Path) -> dict[str, dict[str, Any]]:
+    """The passages of a folder of the data by their ids, each with its source and what stands beside it."""
+    files = (raw / f"passages/{name}.jsonl.gz" for name in ("passages", "passages_more"))
+    return {row["id"]: row for file in files for row in read_lines(file)}
+
+
 def read_records() -> list[dict[str, Any]]:
     """The records about passages of real documents, by the passage's id."""
-    with _HOME.joinpath("records.jsonl.gz").open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    return list(read_lines(_HOME / "records.jsonl.gz"))
 
 
 def read_short() -> list[dict[str, Any]]:
     """Short texts of our own with claims, and questions with drafts: `[text, how, label]` each."""
-    with _HOME.joinpath("short.jsonl.gz").open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    return list(read_lines(_HOME / "short.jsonl.gz"))
 
 
 def read_own() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The chunks of the documents of our own, and the records about them."""
-    shipped = resources.files("isr_rag.calibration").joinpath("data/chunks.jsonl")  # with the items made of them
-    chunks, records = (
-        [json.loads(line) for line in file.read_text("utf-8").split("\n") if line]
-        for file in (shipped, _HOME.joinpath("own/records.jsonl"))
-    )
-    return chunks, records
+    shipped = Path(str(resources.files("isr_rag.calibration"))) / "data/chunks.jsonl"  # with the items made of them
+    return list(read_lines(shipped)), list(read_lines(_HOME / "own/records.jsonl"))
 
 
 def division() -> dict[Part, list[str]]:
     """Sources that are never trained on, by what they are for; no source has two parts."""
-    found: dict[Part, list[str]] = json.loads(_HOME.joinpath("division.json").read_text("utf-8"))
+    found: dict[Part, list[str]] = json.loads((_HOME / "division.json").read_text("utf-8"))
     return found
 
 
 def checklist_items() -> Iterator[dict[str, Any]]:
     """Both statements of each pair that any careful reader tells apart, as labelled items."""
-    text = resources.files("isr_lab.checklist").joinpath("pairs.jsonl").read_text("utf-8")
-    for pair in (json.loads(line) for line in text.split("\n") if line):
+    for pair in read_lines(_HOME.parent / "checklist/pairs.jsonl"):
         for side, label in (("true", 1), ("false", 0)):
             about = {"id": f"{pair['id']}/{side}", "group": pair["id"], "kind": f"{pair['kind']}/{pair['level']}"}
             yield {**about, "label": label, "source": "checklist", "evidence": pair["evidence"], **pair[side]}
 
 
 def items_of(
-    record: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]], *, source: str, split: str = "train"
+    record: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]], *, source: str
 ) -> Iterator[dict[str, Any]]:
     """The 16 items of a record as the laboratory trains on them.
 
@@ -70,7 +76,6 @@ def items_of(
         record: the record.
         chunks: the passage, then what a retriever returns beside it, each with `text` and `title`.
         source: name of the document collection.
-        split: of the items.
     """
     asked: list[tuple[int, str, dict[str, str]]] = [
         (int(label), f"claim/{how}", {"claim": text}) for text, how, label in record["claims"]
@@ -92,7 +97,7 @@ def items_of(
             {"text": chunk["text"], "title": chunk.get("title"), "is_support": bool(label) and place == 0}
             for place, chunk in enumerate(chunks)
         ]
-        about = {"source": "documents", "split": split, "chunks": shown}
+        about = {"source": "documents", "split": "train", "chunks": shown}
         yield about | _item(record["passage"], number, label, how, fields, file=source)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from isr_lab.documents.records import read_lines
 from isr_lab.documents.traffic import LOOP_DEPTHS
 from isr_lab.loops import LoopRecord, with_loops
 from isr_rag import ISRGate, Orderings
@@ -96,12 +97,12 @@ def items_by_set(
     ids: dict[str, set[str]] = {}
     for line in chosen:
         ids.setdefault(line["set"], set()).add(line["id"])
-    calibration = list(_lines(documents / "calibration.jsonl"))
-    checklist = _lines(documents / "checklist.jsonl")
+    calibration = list(read_lines(documents / "calibration.jsonl"))
+    checklist = read_lines(documents / "checklist.jsonl")
     known = {*training.values.tolist()}
     adversarial: list[dict[str, Any]] = []
     for path in sorted(stages.glob("calib_*.jsonl")):
-        own = (one for one in _lines(path) if known.isdisjoint(TrainingHashes.of(_identities(one)).values.tolist()))
+        own = (one for one in read_lines(path) if known.isdisjoint(TrainingHashes.of(_identities(one)).values.tolist()))
         adversarial += sorted(map(_plain, own), key=lambda one: hashlib.sha256(one["id"].encode()).digest())[
             :ADVERSARIAL
         ]
@@ -110,8 +111,8 @@ def items_by_set(
         "calibration": calibration,
         "adversarial": adversarial,
         "row": [item for item in calibration if item["id"] in ids["row"]],
-        "loops": list(_lines(documents / "loops.jsonl")),
-        "test": list(_lines(documents / "test.jsonl")),
+        "loops": list(read_lines(documents / "loops.jsonl")),
+        "test": list(read_lines(documents / "test.jsonl")),
     }
     for name in ("checklist", "row"):
         if missing := ids[name] - {item["id"] for item in found[name]}:
@@ -170,7 +171,7 @@ def kept(work: Path, name: str) -> Iterator[dict[str, Any]]:
     """The scores of a set that the parts wrote, each once."""
     seen: set[str] = set()
     for path in sorted(work.glob(f"{name}.*-*.jsonl")):
-        for line in _lines(path):
+        for line in read_lines(path):
             if line["id"] not in seen:
                 seen.add(line["id"])
                 yield line
@@ -225,7 +226,7 @@ def loop_records(records: Iterable[CalibrationRecord]) -> list[LoopRecord]:
 
 def training_hashes(paths: Iterable[Path], before: TrainingHashes) -> TrainingHashes:
     """Hashes of ids and of judged texts with their evidence, of all items in these files and of those before."""
-    new = TrainingHashes.of(text for path in paths for item in _lines(path) for text in _identities(item))
+    new = TrainingHashes.of(text for path in paths for item in read_lines(path) for text in _identities(item))
     return TrainingHashes(np.union1d(before.values, new.values))
 
 
@@ -273,14 +274,3 @@ def write_scores(scored: Mapping[str, Scored], path: Path) -> None:
             told |= {"chunks": one.chunks, "kind": scored[name].kinds[one.id], "set": name}
             lines.append(json.dumps(told | ({"q": one.q} if name == "row" else {})) + "\n")
     write_atomically(path, gzip.compress("".join(lines).encode(), mtime=0))
-
-
-def read_scores(path: Path) -> Iterator[dict[str, Any]]:
-    """What `write_scores` wrote."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8", newline="\n") as lines:
-        yield from (json.loads(line) for line in lines if line.strip())

@@ -9,7 +9,6 @@ were answered), a wrong detail, a question with a false premise, a true statemen
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from isr_lab.documents.records import Part, about_something_else, division, read_records
+from isr_lab.documents.records import Part, about_something_else, division, read_lines, read_passages, read_records
 from isr_rag._util.bm25 import Bm25
 
 DEPTHS = (*(1, 2, 5, 6) * 3, *(3,) * 4, *(4,) * 12, *(8,) * 2, 12, 20)
@@ -77,13 +76,10 @@ def loop_traffic(part: Part, raw: Path) -> Iterator[dict[str, Any]]:
 
 
 def _collections(part: Part, raw: Path) -> Iterator[tuple[str, list[dict[str, Any]], Records]]:
-    passages = {
-        row["id"]: row for name in ("passages", "passages_more") for row in _read(raw / f"passages/{name}.jsonl.gz")
-    }
-    sources = division()[part]
+    passages, sources = read_passages(raw), division()[part]
     records = [record for record in read_records() if passages[record["passage"]]["source"] in sources]
     for source in sources:
-        corpus = list(_read(raw / f"passages/corpora/{source}.jsonl.gz"))
+        corpus = list(read_lines(raw / f"passages/corpora/{source}.jsonl.gz"))
         own = [record for record in records if passages[record["passage"]]["source"] == source]
         yield source, corpus, [(record, passages[record["passage"]]) for record in own]
 
@@ -264,8 +260,3 @@ class _Search:
 def _unit(key: str) -> float:
     """A number in [0, 1) that belongs to a name."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") / 2**48
-
-
-def _read(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)

@@ -10,15 +10,20 @@ another number or name of the passage than the right one.
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from isr_lab.documents.records import about_something_else, division, items_of, read_records, words_of
+from isr_lab.documents.records import (
+    about_something_else,
+    division,
+    items_of,
+    read_passages,
+    read_records,
+    words_of,
+)
 from isr_rag._util.text import sentence_spans
 
 _AWAY, _CARRIES = 0.22, 0.6
@@ -41,7 +46,7 @@ def training_items(raw: Path, seed: int = 4) -> Iterator[dict[str, Any]]:
     Raises:
         OSError: if the passages are not there.
     """
-    passages = {row["id"]: row for name in ("passages", "passages_more") for row in _read(raw, name)}
+    passages = read_passages(raw)
     reserved = {source for sources in division().values() for source in sources}
     items: list[dict[str, Any]] = []
     for record in read_records():
@@ -290,8 +295,3 @@ def _share(item: Mapping[str, Any], chunks: Iterable[Mapping[str, Any]]) -> floa
     """Share of a statement's words that stand in the chunks."""
     needed = words_of(_said(item))
     return len(needed & words_of(" ".join(chunk["text"] for chunk in chunks))) / max(1, len(needed))
-
-
-def _read(raw: Path, name: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(raw / f"passages/{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)

@@ -17,6 +17,7 @@ pytest.importorskip("scipy")
 pytest.importorskip("torch")
 
 from isr_lab.documents import report, shipping
+from isr_lab.documents.records import read_lines
 from isr_rag import ISRGate
 from isr_rag.calibration import CalibrationArtefact, Fingerprint, FitSettings, TrainingHashes, fit_artefact
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
@@ -123,7 +124,7 @@ def test_scores_become_calibrations_and_a_report(reader: Reader, tmp_path: Path)
     assert re.search(answered, cells, re.DOTALL)
 
     shipping.write_scores(found, tmp_path / "scores.jsonl.gz")
-    lines = list(shipping.read_scores(tmp_path / "scores.jsonl.gz"))
+    lines = list(read_lines(tmp_path / "scores.jsonl.gz"))
     assert len(lines) == 3 * (160 * 5 + 8 + 8)
     assert not any("gold" in json.dumps(line) or "text" in line for line in lines)
 
