@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-pytest.importorskip("scipy", reason="metrics need the 'calibrate' extra")
-
 from scipy.stats import binom
 from tests.promises.worlds import as_seldom_as
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from sklearn import metrics as sk
 
-pytest.importorskip("scipy", reason="metrics need the 'calibrate' extra")
-sk = pytest.importorskip("sklearn.metrics", reason="metrics are held against scikit-learn")
-
-from isr_lab import metrics as m  # noqa: E402
-from isr_rag.errors import CalibrationError  # noqa: E402
+from isr_lab import metrics as m
+from isr_rag.errors import CalibrationError
 
 ITEMS = st.lists(
     st.tuples(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])), st.integers(0, 1)),

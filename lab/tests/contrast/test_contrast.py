@@ -11,10 +11,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-
-pytest.importorskip("pydantic")
-pytest.importorskip("scipy")
-
 from typer.testing import CliRunner
 
 from isr_lab.cli import app

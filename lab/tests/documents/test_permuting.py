@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("sklearn")
-
 from isr_lab.documents.permuting import Read, by_default, decided, decisions, read, references, report, score
 from isr_rag import ISRGate
 from isr_rag.core.settings import Orderings, Rule

@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("scipy")
-pytest.importorskip("torch")
-
 from isr_lab.documents import report, shipping
 from isr_lab.documents.records import read_lines
 from isr_rag import ISRGate

@@ -8,23 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+from tests.scorers import tiny
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("peft")
-
-from safetensors.torch import load_file  # noqa: E402
-from tests.scorers import tiny  # noqa: E402
-
-from isr_lab.elsewhere import asked, base, drawn, train  # noqa: E402
-from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem  # noqa: E402
-from isr_lab.training.data import packed  # noqa: E402
-from isr_rag import ISRGate, Orderings  # noqa: E402
-from isr_rag.calibration import CalibrationRecord  # noqa: E402
-from isr_rag.core.scorer import Layout, Scorer  # noqa: E402
-from isr_rag.errors import ConfigurationError  # noqa: E402
-from isr_rag.gate.labelled import score_labelled  # noqa: E402
-from isr_rag.references import Oracle  # noqa: E402
-from isr_rag.scorers.local.encoding import PromptEncoder  # noqa: E402
+from isr_lab.elsewhere import asked, base, drawn, train
+from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem
+from isr_lab.training.data import packed
+from isr_rag import ISRGate, Orderings
+from isr_rag.calibration import CalibrationRecord
+from isr_rag.core.scorer import Layout, Scorer
+from isr_rag.errors import ConfigurationError
+from isr_rag.gate.labelled import score_labelled
+from isr_rag.references import Oracle
+from isr_rag.scorers.local.encoding import PromptEncoder
 
 ITEMS: list[dict[str, Any]] = [
     {"id": f"{town}-{label}", "label": label, "claim": f"Town {town} has {7 + label} gates.", "evidence": evidence}
@@ -117,7 +114,8 @@ def test_a_step_holds_the_labels_and_pairs_of_all_its_units(tmp_path: Path) -> N
 
 
 def test_the_base_is_made_of_the_quantised_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gguf = pytest.importorskip("gguf")
+    import gguf
+
     rng = np.random.default_rng(0)
     names = {
         "token_embd.weight": "model.embed_tokens.weight",

@@ -193,7 +193,8 @@ def test_a_calibrated_reading_without_reference_is_an_error() -> None:
 
 
 def test_rates_by_hand_and_wilson_by_another_library() -> None:
-    proportion = pytest.importorskip("statsmodels.stats.proportion")
+    from statsmodels.stats import proportion
+
     answered = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], dtype=bool)
     g = np.array([1, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0], dtype=bool)
     correct = np.array([1, 1, 0, 1, 0, 1, 1, 1, 1, 1, 0, 0], dtype=bool)
@@ -261,7 +262,8 @@ def test_the_largest_jensen_gap_is_not_exceeded_and_is_reached() -> None:
 
 
 def test_what_is_said_of_the_papers_intervals_is_so() -> None:
-    proportion = pytest.importorskip("statsmodels.stats.proportion")
+    from statsmodels.stats import proportion
+
     assert proportion.proportion_confint(0, 528, method="wilson")[1] == pytest.approx(0.007, abs=5e-4)
     assert proportion.proportion_confint(0, 401, method="wilson")[1] > 0.009
 
@@ -454,8 +456,6 @@ def test_end_to_end_with_a_scorer_that_cannot_see_the_order(tmp_path: Path) -> N
 def test_a_tiny_model_scores_every_trial_and_shows_an_order_only_where_it_can_see_one(
     tmp_path: Path, layout: Layout
 ) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
     from tests.scorers import tiny
 
     scorer = tiny.scorer("qwen2", layout=layout)

@@ -206,7 +206,8 @@ def test_workers_with_different_scorers_and_small_clusters_are_refused(cluster: 
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    torch = pytest.importorskip("torch", reason="the embedded model needs torch: pip install '.[local]'")
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import statsmodels.api as statsmodels
 from hypothesis import given, strategies as st
+from linearmodels import iv as linearmodels
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -39,9 +41,6 @@ from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.scorers.embedded import embedded_scorer, is_ready
 from isr_rag.testing import FixedScorer
-
-statsmodels = pytest.importorskip("statsmodels.api")
-linearmodels = pytest.importorskip("linearmodels.iv")
 
 Floats = NDArray[np.float64]
 Reals = Sequence[float] | Floats

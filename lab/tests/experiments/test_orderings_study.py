@@ -219,8 +219,10 @@ def test_planted_variance_components_are_recovered() -> None:
 
 
 def test_mean_squares_are_those_of_statsmodels() -> None:
-    pandas, formula = pytest.importorskip("pandas"), pytest.importorskip("statsmodels.formula.api")
-    anova = pytest.importorskip("statsmodels.stats.anova")
+    import pandas
+    from statsmodels.formula import api as formula
+    from statsmodels.stats import anova
+
     z = simulated(np.random.default_rng(4), (3, 2, 3, 2), SD)
     i, t, w, o = (index.ravel() for index in np.indices(z.shape))
     table = pandas.DataFrame({"z": z.ravel(), "i": i, "t": t, "w": w, "o": o})

@@ -7,11 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("statsmodels")
-
 from lab.tests.experiments.test_dose import long_items
 from tests.scorers import tiny
 

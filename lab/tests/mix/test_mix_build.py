@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("bm25s", reason="bm25s is not installed: pip install ./lab")
-
 from isr_lab.mix import build
 from isr_lab.mix.annotate import INSTALL, PIPELINE
 from isr_lab.mix.build import MixConfig, MixReport, build_mix

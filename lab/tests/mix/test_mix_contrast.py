@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-pytest.importorskip("bm25s", reason="bm25s is not installed: pip install ./lab")
-pytest.importorskip("sentencex", reason="sentencex is not installed: pip install isr-rag")
-
 from isr_lab.mix.annotate import INSTALL, PIPELINE, Annotated, annotate
 from isr_lab.mix.contrast import read_contrast
 from isr_lab.mix.details import Change, Rival, days, names, negated, numbers, opposites, years

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("bm25s", reason="bm25s is not installed: pip install isr-rag")
-
 from isr_lab.mix import curriculum
 from isr_lab.mix.curriculum import build_curriculum
 from isr_lab.mix.distractors import BINS

@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("bm25s", reason="bm25s is not installed: pip install isr-rag")
-pytest.importorskip("sentencex", reason="sentencex is not installed: pip install isr-rag")
-
 from isr_lab.mix import look_alike, pairs, summaries
 from isr_lab.mix.annotate import INSTALL, PIPELINE
 from isr_lab.mix.inputs import ReaderInputs

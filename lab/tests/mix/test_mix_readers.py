@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("bm25s", reason="bm25s is not installed: pip install './lab[mix]'")
 pytest.importorskip("spacy", reason="spacy is not installed: pip install './lab[mix]'")
 
 from isr_lab.mix import (

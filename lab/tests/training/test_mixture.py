@@ -7,10 +7,6 @@ from collections import Counter
 from itertools import islice
 from typing import ClassVar
 
-import pytest
-
-pytest.importorskip("transformers")
-
 from isr_lab.slice.schema import Provenance, SliceChunk, SliceItem
 from isr_lab.training.data import Example
 from isr_lab.training.mixture import Drawn, Mixture, Showing, pieces, twins

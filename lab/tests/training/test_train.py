@@ -16,23 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("pydantic")
-pytest.importorskip("sklearn")
-
-from safetensors.torch import load_file  # noqa: E402
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: E402
-
-from isr_lab.slice.reading import read_items  # noqa: E402
-from isr_lab.slice.schema import SliceItem  # noqa: E402
-from isr_lab.training.config import TrainConfig, preset  # noqa: E402
-from isr_lab.training.data import shown_chunks, unmarked_sources  # noqa: E402
-from isr_lab.training.mixture import Phase  # noqa: E402
-from isr_lab.training.train import learning_rate, spread, train  # noqa: E402
-from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError  # noqa: E402
-from isr_rag.scorers.local.adapter import read_adapter  # noqa: E402
+from isr_lab.slice.reading import read_items
+from isr_lab.slice.schema import SliceItem
+from isr_lab.training.config import TrainConfig, preset
+from isr_lab.training.data import shown_chunks, unmarked_sources
+from isr_lab.training.mixture import Phase
+from isr_lab.training.train import learning_rate, spread, train
+from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError
+from isr_rag.scorers.local.adapter import read_adapter
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,11 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
-from isr_rag.scorers.local.packed.attention import AttentionPlan, attend  # noqa: E402
-from isr_rag.scorers.local.packed.pack import Pack, pack_invariant  # noqa: E402
+from isr_rag.scorers.local.encoding import EncodedPrompt
+from isr_rag.scorers.local.packed.attention import AttentionPlan, attend
+from isr_rag.scorers.local.packed.pack import Pack, pack_invariant
 
 
 def pack(longest: int) -> Pack:

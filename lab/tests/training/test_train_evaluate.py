@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("pydantic")
-pytest.importorskip("scipy")
-
 from isr_lab.slice.schema import SliceItem
 from isr_lab.training.evaluate import summary
 

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from isr_lab.training.network import PeftNetwork, Rows  # noqa: E402
-from isr_rag.errors import ConfigurationError  # noqa: E402
-from isr_rag.scorers.local.encoding import EncodedPrompt  # noqa: E402
-from isr_rag.scorers.local.packed.attention import AttentionPlan, register  # noqa: E402
-from isr_rag.scorers.local.packed.pack import pack_full, pack_invariant  # noqa: E402
+from isr_lab.training.network import PeftNetwork, Rows
+from isr_rag.errors import ConfigurationError
+from isr_rag.scorers.local.encoding import EncodedPrompt
+from isr_rag.scorers.local.packed.attention import AttentionPlan, register
+from isr_rag.scorers.local.packed.pack import pack_full, pack_invariant
 
 YES, NO = 5, 6
 
@@ -84,7 +83,8 @@ def changed(network: PeftNetwork) -> PeftNetwork:
 
 
 def test_the_saved_adapter_means_the_same_to_peft_and_so_do_its_gradients(base: Path, tmp_path: Path) -> None:
-    peft = pytest.importorskip("peft")
+    import peft
+
     network = changed(PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 0))
     network.save(tmp_path / "adapter")
     assert sorted(path.name for path in (tmp_path / "adapter").iterdir()) == [
@@ -110,7 +110,6 @@ def test_the_saved_adapter_means_the_same_to_peft_and_so_do_its_gradients(base: 
 
 
 def test_a_run_goes_on_from_an_adapter_of_the_same_shape_only(base: Path, tmp_path: Path) -> None:
-    pytest.importorskip("peft")
     first = changed(PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 0))
     first.save(tmp_path / "adapter")
     second = PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 7)
@@ -123,7 +122,6 @@ def test_a_run_goes_on_from_an_adapter_of_the_same_shape_only(base: Path, tmp_pa
 
 
 def test_layers_below_the_first_are_left_alone(base: Path) -> None:
-    pytest.importorskip("peft")
     whole = PeftNetwork(base, 2, 4.0, 0.0, 0, (YES, NO), seed=1)
     above = PeftNetwork(base, 2, 4.0, 0.0, 1, (YES, NO), seed=1)
     adapted = [name for name, parameter in above.model.named_parameters() if parameter.requires_grad]
@@ -155,7 +153,6 @@ def test_a_pair_pulls_its_logits_apart(base: Path) -> None:
 
 
 def test_packs_as_rows_of_a_batch_give_the_same_logits_and_gradients(base: Path) -> None:
-    pytest.importorskip("peft")
     network = changed(PeftNetwork(base, 4, 8.0, 0.0, 1, (YES, NO), 0))
     first, second = prompts()
     packs = [pack_invariant([first]), pack_full([second, first], [[(0,)], [(2, 0, 1)]])]
