@@ -85,18 +85,10 @@ def balanced(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[di
 def taken_away(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
     """Supported items without their passage, unless its neighbours carry most of their words."""
     for item in items:
-        rest = [{**chunk, "is_support": False} for chunk in item["chunks"][1:]]
+        rest = item["chunks"][1:]
         if not item["label"] or rng.random() >= _AWAY or len(rest) < 3 or _share(item, rest) > _CARRIES:
             continue
-        yield {
-            **item,
-            "id": f"{item['id']}/away",
-            "group": f"{item['group']}/away",
-            "label": 0,
-            "kind": "insufficient",
-            "chunks": rest,
-            "provenance": {**item["provenance"], "construction": "passage taken away"},
-        }
+        yield _no_longer(item, "away", "passage taken away", rest, group=f"{item['group']}/away")
 
 
 def cut_out(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -108,19 +100,10 @@ def cut_out(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dic
         text = passage["text"]
         pieces = [text[start:end].strip() for start, end in sentence_spans(text, prose=True)]
         carrying = max(pieces, key=lambda piece: _share(item, [{"text": piece}]))
-        left = {**passage, "text": " ".join(piece for piece in pieces if piece != carrying), "is_support": False}
-        rest = [left, *({**chunk, "is_support": False} for chunk in beside)]
+        rest = [{**passage, "text": " ".join(piece for piece in pieces if piece != carrying)}, *beside]
         if len(pieces) < 3 or _share(item, [{"text": carrying}]) < _CARRIED or _share(item, rest) > _REST:
             continue
-        yield {
-            **item,
-            "id": f"{item['id']}/cut",
-            "group": f"{item['group']}/cut",
-            "label": 0,
-            "kind": "insufficient",
-            "chunks": rest,
-            "provenance": {**item["provenance"], "construction": "sentence cut out"},
-        }
+        yield _no_longer(item, "cut", "sentence cut out", rest, group=f"{item['group']}/cut")
 
 
 def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -138,15 +121,8 @@ def answered_elsewhere(items: Iterable[dict[str, Any]], rng: random.Random) -> I
             others = [str(other.get("claim") or other["answer"]) for other in own if other is not item]
             free = about_something_else(item["answer"], others)
             if free and rng.random() < _ELSEWHERE:
-                yield {
-                    **item,
-                    "id": f"{item['id']}/elsewhere",
-                    "answer": rng.choice(free),
-                    "label": 0,
-                    "kind": "insufficient",
-                    "chunks": [{**chunk, "is_support": False} for chunk in item["chunks"]],
-                    "provenance": {**item["provenance"], "construction": "answers something else"},
-                }
+                answer = rng.choice(free)
+                yield _no_longer(item, "elsewhere", "answers something else", item["chunks"], answer=answer)
 
 
 def detail_changed(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -243,15 +219,24 @@ def draft_changed(items: Iterable[dict[str, Any]], rng: random.Random) -> Iterat
             if not near:
                 continue
             new = rng.choice(near)
-            yield {
-                **item,
-                "id": f"{item['id']}/{own[0]}-{new}",
-                "answer": re.sub(rf"(?<!\w){re.escape(own[0])}(?!\w)", new, answer),
-                "label": 0,
-                "kind": "insufficient",
-                "chunks": [{**chunk, "is_support": False} for chunk in item["chunks"]],
-                "provenance": {**item["provenance"], "construction": f"draft changed ({own[0]})"},
-            }
+            changed = re.sub(rf"(?<!\w){re.escape(own[0])}(?!\w)", new, answer)
+            how = f"draft changed ({own[0]})"
+            yield _no_longer(item, f"{own[0]}-{new}", how, item["chunks"], answer=changed)
+
+
+def _no_longer(
+    item: Mapping[str, Any], mark: str, how: str, chunks: Iterable[Mapping[str, Any]], **fields: str
+) -> dict[str, Any]:
+    """A supported item made into one that is not, with its evidence and what else changes."""
+    return {
+        **item,
+        "id": f"{item['id']}/{mark}",
+        "label": 0,
+        "kind": "insufficient",
+        "chunks": [{**chunk, "is_support": False} for chunk in chunks],
+        "provenance": {**item["provenance"], "construction": how},
+        **fields,
+    }
 
 
 def _sentences(text: str) -> list[str]:
