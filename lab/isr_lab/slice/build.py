@@ -16,14 +16,12 @@ from isr_lab.slice.drafts import Drafter, Names
 from isr_lab.slice.items import Case, ItemMaker
 from isr_lab.slice.passages import as_passages, pack, pages_of
 from isr_lab.slice.pool import Pool
-from isr_lab.slice.readers import (
-    read_controls,
-    read_corpus,
-    read_fever,
-    read_hotpot,
-    read_nq,
-    read_popqa,
-)
+from isr_lab.slice.readers.controls import read_controls
+from isr_lab.slice.readers.corpus import read_corpus
+from isr_lab.slice.readers.fever import read_fever
+from isr_lab.slice.readers.hotpot import read_hotpot
+from isr_lab.slice.readers.nq import read_nq
+from isr_lab.slice.readers.popqa import read_popqa
 from isr_lab.slice.records import Record, Sentence
 from isr_lab.slice.report import BuildReport
 from isr_lab.slice.schema import SliceItem

@@ -31,8 +31,3 @@ class BuildReport:
     pool: int = 0
     without_draft: int = 0
     outputs: dict[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def bad(self) -> int:
-        """Lines and records that could not be read, over all sources."""
-        return sum(len(report.bad) for report in self.sources.values())

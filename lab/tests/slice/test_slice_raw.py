@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from isr_lab.slice.readers import read_fever, read_hotpot, read_nq, read_popqa
+from isr_lab.slice.readers.fever import read_fever
+from isr_lab.slice.readers.hotpot import read_hotpot
+from isr_lab.slice.readers.nq import read_nq
+from isr_lab.slice.readers.popqa import read_popqa
 
 RAW = os.environ.get("ISR_RAG_RAW")
 pytestmark = pytest.mark.skipif(

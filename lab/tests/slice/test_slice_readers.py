@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from isr_lab.slice.files import MissingSourceError, SourceSchemaError, read_jsonl
-from isr_lab.slice.readers import (
-    read_controls,
-    read_corpus,
-    read_fever,
-    read_hotpot,
-    read_nq,
-    read_popqa,
-)
+from isr_lab.slice.readers.controls import read_controls
+from isr_lab.slice.readers.corpus import read_corpus
+from isr_lab.slice.readers.fever import read_fever
+from isr_lab.slice.readers.hotpot import read_hotpot
+from isr_lab.slice.readers.nq import read_nq
+from isr_lab.slice.readers.popqa import read_popqa
 from isr_lab.slice.records import SourceReport
 
 
