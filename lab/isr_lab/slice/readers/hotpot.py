@@ -99,21 +99,19 @@ def _context(value: object) -> Iterator[tuple[str, list[str]]]:
     if not isinstance(value, list):
         raise ValueError("'context' is not a list of [title, sentences]")
     for entry in cast("list[object]", value):
-        if not isinstance(entry, list) or len(cast("list[object]", entry)) != 2:
-            raise ValueError("a context entry is not [title, sentences]")
-        title, texts = cast("list[object]", entry)
-        if not isinstance(title, str) or not isinstance(texts, list):
-            raise ValueError("a context entry is not [title, sentences]")
-        yield title, [squeeze(str(text)) for text in cast("list[object]", texts)]
+        match entry:
+            case [str() as title, list() as texts]:
+                yield title, [squeeze(str(text)) for text in cast("list[object]", texts)]
+            case _:
+                raise ValueError("a context entry is not [title, sentences]")
 
 
 def _facts(value: object) -> Iterator[tuple[str, int]]:
     if not isinstance(value, list):
         raise ValueError("'supporting_facts' is not a list of [title, sentence]")
     for entry in cast("list[object]", value):
-        if not isinstance(entry, list) or len(cast("list[object]", entry)) != 2:
-            raise ValueError("a supporting fact is not [title, sentence]")
-        title, index = cast("list[object]", entry)
-        if not isinstance(title, str) or not isinstance(index, int):
-            raise ValueError("a supporting fact is not [title, sentence]")
-        yield title, index
+        match entry:
+            case [str() as title, int() as index]:
+                yield title, index
+            case _:
+                raise ValueError("a supporting fact is not [title, sentence]")
