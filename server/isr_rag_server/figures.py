@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isr_rag.errors import needed_for
-
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#6E6E6E"
 """Of the Okabe-Ito palette: apart for every kind of colour vision, and by lightness in a grey print."""
 
 
 def wilson_interval(count: int, of: int) -> tuple[float, float]:
     """Ends of the 95% Wilson score interval of a share, of one item at least."""
-    with needed_for("an interval", "calibrate"):
-        from scipy.stats import binomtest
+    from scipy.stats import binomtest
 
     low, high = binomtest(count, of).proportion_ci(0.95, method="wilson")
     return float(low), float(high)

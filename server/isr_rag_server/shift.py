@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 
 from isr_rag.core.decision import Action, Decision, Reason
-from isr_rag.errors import ConfigurationError, InvalidInputError, MissingDependencyError
+from isr_rag.errors import ConfigurationError, InvalidInputError
 
 __all__ = ["ShiftWarning", "ShiftWatch"]
 
@@ -44,16 +44,11 @@ class RankMartingale:
 
     Raises:
         InvalidInputError: for a score outside [0, 1].
-        MissingDependencyError: if online-cp is not installed.
     """
 
     def __init__(self, scores: Iterable[float] = (), *, seed: int = 0) -> None:
-        try:
-            from online_cp.martingale import SimpleJumper
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "online_cp":
-                raise
-            raise MissingDependencyError("looking for a shift", "online-cp", "shift") from error
+        from online_cp.martingale import SimpleJumper
+
         self._known = sorted(_checked(score) for score in scores)
         self._jumper = cast(Any, SimpleJumper)(J=_JUMPS, store_p_values=False)  # untyped
         self._chance = np.random.default_rng(seed)
@@ -97,7 +92,6 @@ class ShiftWatch:
     Raises:
         InvalidInputError: for fewer scores, or one outside [0, 1].
         ConfigurationError: if level lies outside (0, 1).
-        MissingDependencyError: if online-cp is not installed.
     """
 
     def __init__(self, scores: Iterable[float], *, level: float = 0.01, abstain: bool = False, seed: int = 0) -> None:

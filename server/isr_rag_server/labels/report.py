@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from isr_rag._util.files import write_atomically
-from isr_rag.errors import CalibrationError, OutputError, needed_for
+from isr_rag.errors import CalibrationError, OutputError
 from isr_rag_server.figures import (
     BLUE,
     GREY,
@@ -26,7 +27,7 @@ from isr_rag_server.figures import (
 from isr_rag_server.labels.log import ShadowLog
 from isr_rag_server.labels.release import Release
 from isr_rag_server.labels.standing import Plan, Standing, assess, release
-from isr_rag_server.shift import LEAST
+from isr_rag_server.shift import LEAST, ShiftWarning, ShiftWatch
 from isr_rag_server.traffic.page import document, escaped
 
 H_STARS = (0.05, 0.1, 0.2)
@@ -95,7 +96,7 @@ class ShadowReport:
         bins: labelled cases by score, in ascending order.
         targets: for each h*.
         shift: evidence that the scores of the cases that count changed since the first draw, at most 1 / level in a
-            share `level` of logs without a change; None where nothing came since, or online-cp is not installed.
+            share `level` of logs without a change; None where nothing came since, or too little before.
         shift_cases: how many of them came since then.
     """
 
@@ -120,7 +121,6 @@ class ShadowReport:
         """Write `report.html`, a page that needs nothing else, and `report.json` into a folder, each atomically.
 
         Raises:
-            MissingDependencyError: if matplotlib is not installed.
             OSError: if they cannot be written.
         """
         page = _page(self)
@@ -138,7 +138,6 @@ def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_ST
 
     Raises:
         CalibrationError: if a target lies outside (0, 1).
-        MissingDependencyError: if scipy is not installed.
     """
     own = assess(log, plan)
     standings = [own if h == plan.h_star else assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})]
@@ -232,17 +231,9 @@ def _target(standing: Standing) -> TargetRow:
 
 
 def _shift(before: Sequence[float], since: Sequence[float]) -> float | None:
-    import warnings
-
-    from isr_rag.errors import MissingDependencyError
-    from isr_rag_server.shift import ShiftWarning, ShiftWatch
-
     if not since or len(before) < LEAST:
         return None
-    try:
-        watch = ShiftWatch(before)
-    except MissingDependencyError:
-        return None
+    watch = ShiftWatch(before)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShiftWarning)  # the report says it
         for score in since:
@@ -314,8 +305,7 @@ def _shift_words(report: ShadowReport) -> str:
     if not report.shift_cases:
         return "No case came since the first draw."
     if report.shift is None:
-        needs = f"comparing them needs {LEAST} cases from before it, and online-cp (extra shift)"
-        return f"{report.shift_cases:,} cases came since the first draw; {needs}."
+        return f"{report.shift_cases:,} cases came since the first draw; comparing them needs {LEAST} from before it."
     verdict = "the scores changed: label new cases" if report.shift >= 100.0 else "no strong evidence of a change"
     return (
         f"{report.shift_cases:,} cases came since the first draw. Evidence that their scores changed: "
@@ -334,8 +324,7 @@ def _picture(image: bytes, alt: str) -> str:
 
 
 def _risk_figure(report: ShadowReport) -> bytes:
-    with needed_for("a report of labels", "calibrate"):
-        figure = new_figure(6.4, 3.8)
+    figure = new_figure(6.4, 3.8)
     axes = figure.subplots()
     for released, colour, name in ((True, BLUE, "released"), (False, ORANGE, "not released")):
         known = [(row.coverage, row.wrong) for row in report.cuts if row.released == released and row.wrong is not None]
@@ -357,8 +346,7 @@ def _risk_figure(report: ShadowReport) -> bytes:
 
 
 def _reliability_figure(report: ShadowReport) -> bytes:
-    with needed_for("a report of labels", "calibrate"):
-        figure = new_figure(4.8, 4.4)
+    figure = new_figure(4.8, 4.4)
     axes = figure.subplots()
     share = [row.right.estimate for row in report.bins]
     spread = [

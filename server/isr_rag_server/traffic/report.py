@@ -170,9 +170,6 @@ def report_of(log: Log, *, windows: int = WINDOWS) -> Report:
     Args:
         log: decisions in their order.
         windows: spans of equal time (without times, of equally many decisions) at most.
-
-    Raises:
-        MissingDependencyError: if scipy or online-cp is not installed (both come with the extra `calibrate`).
     """
     records = log.records
     decisions = [record.decision for record in records]
