@@ -11,9 +11,6 @@ from isr_rag import Action, Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
-
-pytest.importorskip("online_cp", reason="online-cp is not installed")
-
 from isr_rag_server.shift import ShiftWarning, ShiftWatch
 
 

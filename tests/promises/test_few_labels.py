@@ -30,7 +30,6 @@ def test_a_bad_threshold_is_released_at_most_as_often_as_delta(h_star: float, de
 
 @pytest.mark.parametrize(("known", "live", "streams"), [(100, 100, 60), (1000, 300, 30)])
 def test_a_watch_for_shift_raises_no_more_false_alarms_than_its_level(known: int, live: int, streams: int) -> None:
-    pytest.importorskip("online_cp", reason="online-cp is not installed")
     from isr_rag_server.shift import ShiftWarning, ShiftWatch
 
     rng, alarms = np.random.default_rng(0), 0

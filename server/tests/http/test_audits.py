@@ -8,10 +8,6 @@ import time
 from typing import Any
 
 import pytest
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-pytest.importorskip("httpx")
-
 from mcp import Client
 from server.tests.http import worlds
 from tests.audit import audit_world

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 pytest.importorskip("playwright", reason="pip install 'isr-rag[dev]'")
 
 from playwright.sync_api import Page, sync_playwright

@@ -16,12 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-
-import httpx
 from dockerfile_parse import DockerfileParser
 from server.tests.http import worlds
 from server.tests.http.test_replicas import free_port

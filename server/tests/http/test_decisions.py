@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-
 from server.tests.http import worlds
 from server.tests.http.test_http import asked, post, problem
 

@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-
 from server.tests.http import worlds
 from server.tests.http.hostile import KEY, MCP_LINES, MEGABYTE, Server, answer_of, bomb, cost, mcp, serving
 

@@ -14,11 +14,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-pytest.importorskip("httpx")
-
-
 from server.tests.http import worlds
 from server.tests.http.hostile import bomb
 

@@ -11,9 +11,6 @@ import pytest
 from isr_rag import ISRGate
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-
 from isr_rag_server.http.log import DecisionLog
 from isr_rag_server.http.running import _Plain, _say
 from isr_rag_server.traffic import read_log

@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'isr-rag[serve]'")
-
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from server.tests.http import worlds
 from server.tests.http.hostile import MCP_LINES, mcp

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 pytest.importorskip("playwright", reason="pip install 'isr-rag[dev]'")
 
 from axe_playwright_python.sync_playwright import Axe

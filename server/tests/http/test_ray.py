@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 pytest.importorskip("ray", reason="pip install 'ray[serve]'")
 pytest.importorskip("aiohttp_cors", reason="pip install 'ray[serve]'")
 

@@ -12,12 +12,8 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-pytest.importorskip("httpx")
-
 import httpx
+import pytest
 from server.tests.http.test_running import ask, running
 
 ROOT = Path(__file__).parents[3]

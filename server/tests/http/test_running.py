@@ -17,19 +17,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-import pytest
-from typer.testing import CliRunner
-
-from isr_rag.cli.app import app
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-pytest.importorskip("httpx")
-
 import httpx
+import pytest
 import uvicorn
 from server.tests.http import worlds
+from typer.testing import CliRunner
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from isr_rag.cli.app import app
 from isr_rag_server.http import Limits, Settings, running as server_run
 from isr_rag_server.http.clients import client_of
 from isr_rag_server.http.connections import RESERVE, Connections

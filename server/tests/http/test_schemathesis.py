@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
 pytest.importorskip("schemathesis", reason="pip install './server[dev]'")
 
 import hypothesis

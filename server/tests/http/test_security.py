@@ -12,12 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-pytest.importorskip("httpx")
-
 import httpx
+import pytest
 from server.tests.http import worlds
 from server.tests.http.test_running import raw
 

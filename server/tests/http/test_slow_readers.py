@@ -7,9 +7,6 @@ import json
 from typing import Any
 
 import pytest
-
-pytest.importorskip("fastapi", reason="pip install 'isr-rag[serve]'")
-
 from server.tests.http import worlds
 
 from isr_rag.errors import ConfigurationError

@@ -6,9 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("matplotlib", reason="pip install 'isr-rag-server'")
-
 from server.tests.labels.test_shadow import CLAIM, World
 from tests.complexity.growth import faults
 

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("scipy", reason="pip install 'isr-rag[calibrate]'")
-
 from isr_rag import Decision, ISRGate
 from isr_rag.core.settings import Orderings
 from isr_rag.errors import InvalidInputError
