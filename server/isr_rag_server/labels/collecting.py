@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from isr_rag.core.scorer import ORDERED
 from isr_rag.core.settings import Case, Estimate
 from isr_rag.errors import InvalidInputError
 from isr_rag.gate import ISRGate
@@ -22,7 +21,7 @@ class _ScoreOnly:
     needs_scores = False
 
     def __init__(self, gate: ISRGate) -> None:
-        self._closely = gate.scorer.layout not in ORDERED
+        self._closely = gate.settings.invariant
 
     def reads_alone(self, predicate: str) -> bool:
         """Whether each chunk is read by itself."""

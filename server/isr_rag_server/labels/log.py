@@ -20,7 +20,6 @@ from isr_rag.core.bounds import mean
 from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import Chunk, EvidenceLike, as_chunks, one_line, quote
 from isr_rag.core.predicates import predicate_for
-from isr_rag.core.scorer import ORDERED
 from isr_rag.errors import (
     CalibrationCorruptError,
     CalibrationMismatchError,
@@ -138,7 +137,10 @@ class ShadowLog:
             or gate.settings.rule.clip != CLIP
         ):
             raise ConfigurationError(f"collect with a gate without cascade, with convention='safe' and clip={CLIP:g}")
-        return cls(path, scored_by=scored_by(gate), keep=keep)
+        own = ScoredBy.of(gate.settings)
+        if gate.settings.invariant:
+            own = ScoredBy(own.scorer, focus=own.focus)
+        return cls(path, scored_by=own, keep=keep)
 
     def record(
         self,
@@ -408,21 +410,6 @@ def draw_one_of_each(
             places[row] = None
         taken.add(group)
     return places
-
-
-def scored_by(gate: ISRGate) -> ScoredBy:
-    """The settings of a gate that its scores depend on."""
-    if gate.scorer.layout not in ORDERED:
-        return ScoredBy(gate.scorer.identity, focus=gate.settings.max_words)
-    bands = gate.settings.orderings.bands if gate.settings.orderings.family == "banded" else None
-    return ScoredBy(
-        gate.scorer.identity,
-        gate.settings.orderings.family,
-        gate.settings.orderings.m,
-        bands,
-        gate.settings.orderings.seed,
-        gate.settings.max_words,
-    )
 
 
 def _best_alone(decision: Decision) -> float | None:

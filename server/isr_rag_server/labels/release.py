@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from isr_rag._util.sealed import SealedFormat
+from isr_rag.core.settings import Settings
 from isr_rag.errors import CalibrationCorruptError, CalibrationError, CalibrationMismatchError
 
 FORMAT = SealedFormat("isr-rag-release", 1, CalibrationCorruptError, "Write it anew with `isr-rag calibrate report`")
@@ -33,6 +34,13 @@ class ScoredBy:
     bands: int | None = None
     seed: int | None = None
     focus: int | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> ScoredBy:
+        """Those among a gate's settings."""
+        orderings = settings.orderings
+        bands = orderings.bands if orderings.family == "banded" else None
+        return cls(settings.scorer, orderings.family, orderings.m, bands, orderings.seed, settings.max_words)
 
     def differences(self, other: ScoredBy) -> list[str]:
         """What is different in another gate, each with both values; a None of the orderings fits anything."""

@@ -19,7 +19,7 @@ class ReleasedCut:
     after ISR >= 1 and before the check of quotations and numbers.
 
     Args:
-        release: the released cuts, from `isr-rag calibrate report` or `isr_rag_server.labels.Standing.release`.
+        release: the released cuts, from `isr-rag calibrate report` or `isr_rag_server.labels.release`.
     """
 
     needs_scores = True
@@ -57,7 +57,7 @@ class ReleasedCut:
             CalibrationMismatchError: if the release belongs to another gate, or has no cut for h*.
         """
         own = self.release.scored_by
-        wrong = own.differences(_scored_by(settings))
+        wrong = own.differences(ScoredBy.of(settings))
         clip, convention = settings.rule.clip, settings.rule.convention
         if own.orderings is not None and (clip, convention) != (CLIP, "safe"):
             wrong.append(
@@ -99,15 +99,3 @@ class ReleasedCut:
             return Estimate(0.0, source, outside=f"{chunks} chunks; collected were {own.fewest} to {own.most}")
         answered = target.cut <= score
         return Estimate(1.0 - target.h_star if answered else 0.0, source, guaranteed=answered, pointwise=0.0)
-
-
-def _scored_by(settings: Settings) -> ScoredBy:
-    orderings = settings.orderings
-    return ScoredBy(
-        scorer=settings.scorer,
-        orderings=orderings.family,
-        m=orderings.m,
-        bands=orderings.bands if orderings.family == "banded" else None,
-        seed=orderings.seed,
-        focus=settings.max_words,
-    )

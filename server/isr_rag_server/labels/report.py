@@ -176,7 +176,7 @@ def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_ST
 
 
 def write_release(log: ShadowLog, plan: Plan, path: Path, *, h_stars: Sequence[float] = H_STARS) -> bool:
-    """Write what is released for `isr_rag.references.ReleasedCut`, for each target where something is.
+    """Write what is released for `ReleasedCut`, for each target where something is.
 
     Returns:
         Whether anything is released; if not, an earlier release there for this gate and predicate is withdrawn: its

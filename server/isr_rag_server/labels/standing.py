@@ -242,7 +242,7 @@ def candidate_cuts(scores: Sequence[float], fewest: int) -> tuple[float, ...]:
 
 
 def release(log: ShadowLog, standings: Sequence[Standing]) -> Release | None:
-    """The cuts that were released, for `isr_rag.references.ReleasedCut`; None where there is none.
+    """The cuts that were released, for `ReleasedCut`; None where there is none.
 
     Args:
         log: that the standings are about.
