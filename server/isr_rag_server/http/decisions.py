@@ -15,9 +15,6 @@ from isr_rag.core.decision import Decision
 from isr_rag.core.evidence import one_line
 from isr_rag_server.http.fields import Text
 
-_LENIENT = ConfigDict(strict=True)
-"""Gateways send fields that mean nothing here, such as `model`."""
-
 _BLANK = "".join(one for one in (*map(chr, range(0x3001)), "\ufeff") if not one_line(one))
 """Characters that alone make no chunk: white space, and what cannot be seen."""
 
@@ -96,39 +93,37 @@ Instructions = Annotated[
 ]
 
 
-class Criteria(BaseModel):
-    """What yes and no mean."""
+class _Lenient(BaseModel):
+    model_config = ConfigDict(strict=True)  # gateways send fields that mean nothing here, such as `model`
 
-    model_config = _LENIENT
+
+class Criteria(_Lenient):
+    """What yes and no mean."""
 
     true: Text | None = None
     false: Text | None = None
 
 
-class Noul(BaseModel):
+class Noul(_Lenient):
     """A question by name, about a `state`."""
-
-    model_config = _LENIENT
 
     type: Literal["noul"]
     instructions: Instructions
     criteria: Criteria | None = None
 
 
-class Predicate(BaseModel):
+class Predicate(_Lenient):
     """A question of a list, about an `input`."""
-
-    model_config = _LENIENT
 
     type: Literal["predicate"]
     name: Annotated[Text, Field(max_length=200)] | None = None
     instructions: Instructions
 
 
-class DecisionsRequest(BaseModel):
+class DecisionsRequest(_Lenient):
     """A `state` with `questions` by name, or an `input` with a list of them."""
 
-    model_config = ConfigDict(strict=True, json_schema_extra={"examples": [_EXAMPLE]})
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
     state: JsonValue = Field(
         None,

@@ -9,8 +9,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from isr_rag._util.text import printable, well_formed
 from isr_rag.core.decision import Action, Reason
 
-_STRICT = ConfigDict(extra="forbid", strict=True)
-
 _CURIE: dict[str, JsonValue] = {
     "claim": "Marie Curie was born in Warsaw.",
     "evidence": ["Marie Curie was born in Warsaw in 1867.", "Pierre Curie was born in Paris in 1859."],
@@ -29,19 +27,19 @@ Text = Annotated[str, AfterValidator(well_formed)]
 Identifier = Annotated[str, Field(max_length=200), AfterValidator(_shown)] | int | None
 
 
-class TextChunk(BaseModel):
-    """A passage with its document's title."""
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    model_config = _STRICT
+
+class TextChunk(_Strict):
+    """A passage with its document's title."""
 
     text: Text = Field(description="The passage as retrieved, not empty.")
     title: Text | None = Field(None, description="The document's title, shown to the model before the text.")
 
 
-class KeptChunk(BaseModel):
+class KeptChunk(_Strict):
     """A passage that `/v1/index` was given before, named by its hash."""
-
-    model_config = _STRICT
 
     sha256: str = Field(pattern="^[0-9a-f]{64}$", description="As `/v1/index` returned it.")
 
@@ -63,12 +61,10 @@ Evidence = Annotated[list[EvidenceItem], Field(fail_fast=True)]
 """Chunks, of which the first that is wrong is told, and no more: what is wrong once is wrong a thousand times."""
 
 
-class DecideRequest(BaseModel):
+class DecideRequest(_Strict):
     """An item to decide about: a `claim`; or a `question` with a drafted `answer`; or a `question` alone."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
         json_schema_extra={
             "examples": [
                 _CURIE,
@@ -94,12 +90,10 @@ class DecideRequest(BaseModel):
     )
 
 
-class AuditRequest(BaseModel):
+class AuditRequest(_Strict):
     """A whole answer, to be judged statement by statement."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
         json_schema_extra={
             "examples": [
                 {
@@ -203,12 +197,10 @@ class DecideResponse(BaseModel):
     explanation: str = Field(description="The decision in two or three sentences.")
 
 
-class IndexRequest(BaseModel):
+class IndexRequest(_Strict):
     """Chunks to read ahead of any question about them."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [{"evidence": _CURIE["evidence"]}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"evidence": _CURIE["evidence"]}]})
 
     evidence: Evidence = Field(min_length=1)
 

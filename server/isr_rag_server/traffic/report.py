@@ -199,9 +199,7 @@ def report_of(log: Log, *, windows: int = WINDOWS) -> Report:
 
 
 def share(count: int, of: int) -> Share:
-    """A share with its Wilson interval; of nothing, nothing is known."""
-    if of == 0:
-        return Share(0, 0, 0.0, 0.0, 1.0)
+    """A share with its Wilson interval."""
     return Share(count, of, count / of, *wilson_interval(count, of))
 
 
