@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from server.tests.http import worlds
+from server.tests.http.hostile import serving
 from server.tests.http.test_running import raw
 
-ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow
 
-SERVER = """
-from pathlib import Path
-from isr_rag import ISRGate
-from isr_rag.references import Oracle
-from isr_rag_server.http import Settings, serve
-from isr_rag.testing import FixedScorer
-from isr_rag.core.settings import Orderings
-
-
-def read(prompt, ordering):
-    if "break" in prompt.suffix:
-        raise RuntimeError(f"cannot read {prompt.suffix}")
-    return 0.97
-
-
-serve(
-    ISRGate(scorer=FixedScorer(read), reference=Oracle(0.9), orderings=Orderings(m=1)),
-    Settings(port=0, key=%r, log=Path(%r)),
-    started=lambda address: print(address, flush=True),
-)
-"""
 WRONG = "wrong-key-of-somebody-else"
 
 
@@ -66,28 +41,6 @@ class Listener:
         self._socket.close()
 
 
-@contextmanager
-def attacked(tmp_path: Path) -> Iterator[tuple[httpx.Client, str, list[str]]]:
-    """A client with the key, the address, and afterwards what the server wrote."""
-    written: list[str] = []
-    command = [sys.executable, "-c", SERVER % (worlds.KEY, str(tmp_path / "log.jsonl"))]
-    with (
-        (tmp_path / "stderr").open("wb") as errors,
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        try:
-            with httpx.Client(
-                base_url=address, headers={"Authorization": f"Bearer {worlds.KEY}"}, timeout=20
-            ) as client:
-                yield client, address, written
-        finally:
-            process.terminate()
-            process.wait(15)
-            written.append((tmp_path / "stderr").read_text("utf-8", "replace"))
-
-
 def test_tried_and_without_effect(tmp_path: Path) -> None:
     listener = Listener()
     secret = tmp_path / "secret.txt"
@@ -104,7 +57,14 @@ def test_tried_and_without_effect(tmp_path: Path) -> None:
     def decide(**more: Any) -> dict[str, Any]:
         return {"claim": "c", "evidence": ["e"], **more}
 
-    with attacked(tmp_path) as (client, address, written):
+    log = tmp_path / "log.jsonl"
+    with (
+        (tmp_path / "stderr").open("wb") as errors,
+        serving(key=worlds.KEY, log=str(log), stderr=errors) as server,
+        httpx.Client(
+            base_url=(address := server.address), headers={"Authorization": f"Bearer {worlds.KEY}"}, timeout=20
+        ) as client,
+    ):
         # 1. files of the server's machine
         inside = [
             "..%2f..%2f..%2fetc%2fpasswd",
@@ -207,12 +167,15 @@ def test_tried_and_without_effect(tmp_path: Path) -> None:
             reply = raw(address, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), wait=3)
             assert reply[9:12] in (b"401", b"404") and b"isr_rag_" not in reply, (path, reply[:100])
             counts["keys"] += 1
+        server.process.terminate()
+        server.process.wait(15)
     listener.close()
-    told = "".join([*texts, *written, (tmp_path / "log.jsonl").read_text("utf-8")])
+    written = (tmp_path / "stderr").read_text("utf-8", "replace")
+    told = "".join([*texts, written, log.read_text("utf-8")])
     assert listener.noticed == 0
     assert worlds.KEY not in told and WRONG not in told
     assert "content of the secret" not in told and "root:" not in told
-    assert "\x1b" not in written[0] and "onerror" not in written[0] and "cannot read" not in written[0]
-    assert "builtins.RuntimeError at" in written[0]  # the failures were logged, without the scorer's own words
-    assert "onerror" not in (tmp_path / "log.jsonl").read_text("utf-8")
+    assert "\x1b" not in written and "onerror" not in written and "cannot read" not in written
+    assert "builtins.RuntimeError at" in written  # the failures were logged, without the scorer's own words
+    assert "onerror" not in log.read_text("utf-8")
     assert sum(counts.values()) >= 50, counts
