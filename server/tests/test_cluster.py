@@ -227,6 +227,7 @@ def test_gpus_are_used_where_the_cluster_has_them(
         (["--cross-encoder", "m"], True),
         (["--model", "m", "--server", "http://a"], False),
         (["--model", "m", "--decisions", "http://a"], False),
+        (["--calibration", "."], True),  # a reader, which reads with a cross-encoder
     ],
 )
 def test_a_worker_gets_a_gpu_for_what_it_loads_there(
@@ -239,31 +240,14 @@ def test_a_worker_gets_a_gpu_for_what_it_loads_there(
         return Summary(0, 0, 0, 0, {})
 
     monkeypatch.setattr(isr_rag_server.cluster, "check_file_on_ray", check)
-    (tmp_path / "in.jsonl").write_text("")
-    monkeypatch.setattr(
-        sys, "argv", ["isr-rag", "ray", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out"), *options]
-    )
-    with pytest.raises(SystemExit):
-        isr_rag.cli.main()
-    assert asked == [expected]
-
-
-def test_a_calibrated_reader_gets_a_gpu_as_its_model_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-
-    def check(*_: object, gpus: bool, **__: object) -> Summary:
-        asked.append(gpus)
-        return Summary(0, 0, 0, 0, {})
-
-    monkeypatch.setattr(isr_rag_server.cluster, "check_file_on_ray", check)
     monkeypatch.setattr(Reader, "load", lambda folder: (SimpleNamespace(scorer={"cross_encoder": "m"}), None))
     for name in ("in.jsonl", "reader.json"):
         (tmp_path / name).write_text("")
-    command = ["isr-rag", "ray", str(tmp_path / "in.jsonl"), "--out", str(tmp_path / "out")]
-    monkeypatch.setattr(sys, "argv", [*command, "--calibration", str(tmp_path)])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["isr-rag", "ray", "in.jsonl", "--out", "out", *options])
     with pytest.raises(SystemExit):
         isr_rag.cli.main()
-    assert asked == [True]
+    assert asked == [expected]
 
 
 @pytest.fixture

@@ -85,18 +85,15 @@ def test_judgements_are_those_of_the_library(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "says"),
+    ("arguments", "says"),
     [
-        ("judge_claim", {"claim": " ", "evidence": ["a"]}, "empty"),
-        ("judge_claim", {"claim": "number 1", "evidence": [""]}, "evidence[0]"),
-        ("judge_claim", {"evidence": ["a"]}, "claim"),
-        ("judge_claim", {"claim": "number 1", "evidence": "a"}, "evidence"),
-        ("judge_claim", {"claim": "number 1", "evidence": ["a"], "h_star": 2}, "h_star"),
-        ("judge_claim", {"claim": "number 1", "evidence": ["a"] * 9}, "8 are allowed"),
+        ({"claim": " ", "evidence": ["a"]}, "empty"),
+        ({"claim": "number 1", "evidence": [""]}, "evidence[0]"),
+        ({"claim": "number 1", "evidence": ["a"] * 9}, "8 are allowed"),
     ],
 )
-def test_a_bad_call_is_an_error_that_says_what_to_do(name: str, arguments: dict[str, Any], says: str) -> None:
-    (result,) = call(tools(limits=Limits(chunks=8)), (name, arguments))
+def test_a_bad_call_is_an_error_that_says_what_to_do(arguments: dict[str, Any], says: str) -> None:
+    (result,) = call(tools(limits=Limits(chunks=8)), ("judge_claim", arguments))
     assert result.is_error and says in result.content[0].text
 
 
@@ -241,8 +238,6 @@ def test_searches_in_parallel_share_the_rounds_and_a_bad_one_gives_them_back(tmp
 
 
 def test_the_logging_of_the_process_is_left_as_it_was() -> None:
-    import logging
-
     before = list(logging.getLogger().handlers)
     logging.getLogger().handlers.clear()
     try:

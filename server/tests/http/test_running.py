@@ -90,15 +90,6 @@ def test_sigterm_under_load_loses_crosses_and_leaves_nothing_unanswered() -> Non
     assert found["200"] >= 50 and found["503"] >= 24 and found["refused"] == 24, found
 
 
-def test_a_hundred_in_parallel_all_get_their_own() -> None:
-    async def storm(address: str) -> Counter[str]:
-        async with httpx.AsyncClient(base_url=address, timeout=20, limits=httpx.Limits(max_connections=100)) as client:
-            return Counter(await asyncio.gather(*(ask(client, number) for number in range(100))))
-
-    with running(0.005, 200, 8) as (_, address):
-        assert asyncio.run(storm(address)) == {"200": 100}
-
-
 def raw(address: str, *parts: bytes, pause: float = 0.0, wait: float = 5.0) -> bytes:
     """What a server answers to bytes sent in parts."""
     host, port = address.removeprefix("http://").split(":")
