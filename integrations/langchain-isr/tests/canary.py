@@ -71,8 +71,8 @@ class Watch:
         self._awaited(_listed(built.astream(asked, self.config(), **kinds)))
         for version in ("v1", "v2"):
             self._awaited(_listed(built.astream_events(asked, self.config(), version=version)))
-        if graph and hasattr(built, "stream_events"):
-            self._noted(lambda: list(built.stream_events(asked, self.config(), version="v3")))
+        if graph:
+            self._noted(lambda: [*(told := built.stream_events(asked, self.config(), version="v3")), told.output])
         self._awaited(_listed(built.astream_log(asked, self.config())))
         self._noted(lambda: built.invoke(asked, self.config()))
         self._awaited(built.ainvoke(asked, self.config()))

@@ -26,23 +26,6 @@ def guarded(enough: int, **more: Any) -> ISRChain:
     return ISRChain(draft=model(), after=ISRGate(gate=gate(enough), **more))
 
 
-async def everything(chain: Any, asked: Any) -> str:
-    """All that any stream of the caller carries before the last word."""
-    seen: list[Any] = list(chain.stream(asked))
-    seen += [piece async for piece in chain.astream(asked)]
-    seen += [event async for event in chain.astream_events(asked, version="v2")]
-    seen += [event async for event in chain.astream_events(asked, version="v1")]
-    seen += [patch async for patch in chain.astream_log(asked)]
-    return repr(seen)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_withheld_draft_is_in_no_stream_of_any_kind() -> None:
-    seen = asyncio.run(everything(RunnableLambda(lambda state: state) | guarded(99), ASKED))
-    assert "draft-" not in seen
-    assert guarded(99).message in seen
-
-
 def test_a_released_draft_comes_whole_after_its_decision() -> None:
     pieces = list(guarded(0).stream(ASKED))
     assert [piece["answer"] for piece in pieces] == [SECRET]

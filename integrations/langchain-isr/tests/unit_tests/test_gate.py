@@ -176,12 +176,6 @@ def test_a_failed_decision_ends_its_run_with_the_error() -> None:
     assert "the machine is gone" in (runs.roots[0].error or "")
 
 
-def test_the_policy_to_abstain_turns_a_failure_into_a_decision() -> None:
-    broken = ISRGate(gate=CoreGate(scorer=Counting(), reference=Oracle(1.0), on_error="abstain"))
-    state = broken.invoke(asked(question="broken", answer="The Loire"))
-    assert (state["isr"]["reason"], state["answer"]) == ("scorer_failed", broken.message)
-
-
 def test_it_can_be_pickled() -> None:
     runnable = pickle.loads(pickle.dumps(ISRGate(gate=CoreGate(scorer=FixedTwin(), reference=Oracle(1.0)), h_star=0.3)))
     assert runnable.invoke(asked())["isr"]["settings"]["h_star"] == 0.3

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from canary import Watch
 from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
 from langchain.agents.structured_output import ToolStrategy
@@ -47,33 +48,13 @@ def agent(middleware: ISRMiddleware, reply: Callable[..., Any] = diligent, tools
     return create_agent(ScriptedModel(reply=reply), given, middleware=[middleware], **more)
 
 
-async def everything(built: Any) -> str:
-    """All that any stream of the caller carries."""
-    modes = ["values", "updates", "messages", "custom", "tasks", "debug", "checkpoints"]
-    seen: list[Any] = list(built.stream(ASKED, stream_mode=modes, subgraphs=True))
-    seen += [piece async for piece in built.astream(ASKED, stream_mode=modes, subgraphs=True)]
-    seen += [event async for event in built.astream_events(ASKED, version="v2")]
-    seen += [event async for event in built.astream_events(ASKED, version="v1")]
-    seen += [patch async for patch in built.astream_log(ASKED)]
-    return repr(seen)
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("when", ["before", "after", "both"])
 def test_after_an_abstention_no_stream_of_any_mode_has_a_word_of_a_draft(when: Any) -> None:
-    built = agent(ISRMiddleware(gate(99), when=when, rounds=2))
-    seen = asyncio.run(everything(built))
-    assert "draft-" not in seen
-    assert "I cannot answer this" in seen
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_nothing_leaks_in_the_third_version_of_events() -> None:
-    built = agent(ISRMiddleware(gate(99), when="both", rounds=2))
-    stream = built.stream_events(ASKED, version="v3")
-    seen = repr(list(stream)) + repr(stream.output)
-    assert "draft-" not in seen
-    assert "I cannot answer this" in seen
+    watch = Watch()
+    watch.run(agent(ISRMiddleware(gate(99), when=when, rounds=2)), ASKED)
+    assert "draft-" not in watch.text()
+    assert "I cannot answer this" in watch.text()
 
 
 def test_an_answer_comes_with_its_decisions_and_evidence() -> None:
@@ -130,9 +111,7 @@ def test_a_model_that_answers_although_it_was_told_to_search_is_not_believed() -
 
 def test_an_answer_from_no_evidence_is_an_abstention() -> None:
     for when in ("before", "after", "both"):
-        state = agent(
-            ISRMiddleware(gate(), when=when, without_evidence="abstain", rounds=2), lambda messages: SECRET
-        ).invoke(ASKED)
+        state = agent(ISRMiddleware(gate(), when=when, rounds=2), lambda messages: SECRET).invoke(ASKED)
         assert "draft-" not in repr(state)
         assert state["isr"][-1]["reason"] == "no_evidence"
 
@@ -295,17 +274,6 @@ def test_malformed_structured_output_is_asked_for_again_out_of_sight() -> None:
     built = agent(ISRMiddleware(gate(), when="both", rounds=2), reply, response_format=ToolStrategy(River))
     state = built.invoke(ASKED)
     assert state["structured_response"] == River(name="Seine")
-    assert "draft-" not in repr(state)
-
-
-def test_a_scorer_that_fails_follows_the_policy() -> None:
-    def dead(case: Any) -> float:
-        raise RuntimeError("the machine is gone")
-
-    with pytest.raises(Exception, match="the machine is gone"):
-        agent(ISRMiddleware(gate(dead), when="both", rounds=2)).invoke(ASKED)
-    state = agent(ISRMiddleware(gate(dead, on_error="abstain"), when="both", rounds=2)).invoke(ASKED)
-    assert state["isr"][-1]["reason"] == "reference_failed"
     assert "draft-" not in repr(state)
 
 

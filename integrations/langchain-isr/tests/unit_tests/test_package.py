@@ -51,8 +51,7 @@ def test_a_missing_optional_package_is_named_with_what_installs_it(name: str, mi
 
 
 def test_every_public_name_is_there() -> None:
-    later = {"ISRDecisionModel", "DecisionModelScorer"}
-    for name in set(langchain_isr.__all__) - later:
+    for name in langchain_isr.__all__:
         assert getattr(langchain_isr, name) is not None
     assert set(langchain_isr.__all__) <= set(dir(langchain_isr))
     with pytest.raises(AttributeError, match="no attribute"):

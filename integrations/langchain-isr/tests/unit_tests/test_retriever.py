@@ -15,7 +15,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from lc_fakes import TEXTS, Runs, bm25, gate
 
 from isr_rag import Decision
-from isr_rag.errors import ConfigurationError, RetrieverFailedError
+from isr_rag.errors import ConfigurationError
 from langchain_isr import ISRAbstained, ISRRetriever
 
 QUESTION = "Which river flows through Paris?"
@@ -94,17 +94,6 @@ def test_a_retriever_that_cannot_look_deeper_says_so_only_when_it_must() -> None
 def test_a_retriever_may_find_strings() -> None:
     found = ISRRetriever(retriever=RunnableLambda(lambda query: ["The Seine."]), gate=gate(1)).invoke("Which river?")
     assert [(one.page_content, one.metadata["isr"]["action"]) for one in found] == [("The Seine.", "answer")]
-
-
-def test_a_retriever_that_fails_follows_the_policy() -> None:
-    def dead(query: str) -> list[Document]:
-        raise OSError("the disk is gone")
-
-    with pytest.raises(RetrieverFailedError, match="the disk is gone"):
-        ISRRetriever(retriever=RunnableLambda(dead), gate=gate()).invoke(QUESTION)
-    calm = ISRRetriever(retriever=RunnableLambda(dead), gate=gate(on_error="abstain"), on_abstain="empty")
-    assert calm.invoke(QUESTION) == []
-    assert calm.as_gate().invoke({"question": QUESTION})["isr"]["reason"] == "retriever_failed"
 
 
 def test_as_a_step_it_adds_documents_and_decision() -> None:
