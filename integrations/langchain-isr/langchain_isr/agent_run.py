@@ -73,7 +73,6 @@ class AgentRun:
         rounds: the documents found, by rounds of tool calls.
         failed: what a tool raised; None when none did.
         decisions: the decisions so far, as plain data.
-        tools: names of the tools that find evidence; None for all but `PLANS`.
         kept: evidence of earlier runs of the same thread.
         begun: what the run began with.
     """
@@ -82,7 +81,6 @@ class AgentRun:
     rounds: list[list[Document]]
     failed: str | None
     decisions: list[dict[str, Any]]
-    tools: frozenset[str] | None
     kept: list[Document]
     begun: Begun
 
@@ -98,7 +96,7 @@ class AgentRun:
         failed = next((one["failed"] for one in found if one["failed"]), None)
         kept = list(cast(Sequence[Document], state.get("isr_kept") or []))
         decisions = list(state.get(KEY) or [])
-        return cls(begun["question"], [rounds[i] for i in sorted(rounds)], failed, decisions, tools, kept, begun)
+        return cls(begun["question"], [rounds[i] for i in sorted(rounds)], failed, decisions, kept, begun)
 
     @property
     def fresh(self) -> bool:
@@ -128,10 +126,6 @@ class AgentRun:
     def documents(self) -> list[Document]:
         """The evidence of earlier runs of the thread, then that of all rounds, in the order it was found."""
         return gathered([self.kept, *self.rounds])
-
-    def finds_evidence(self, tool: str) -> bool:
-        """Whether a tool finds evidence."""
-        return finds_evidence(self.tools, tool)
 
     def last_sufficiency(self) -> Decision | None:
         """The last decision about the evidence alone."""
@@ -188,11 +182,6 @@ def begin(messages: Sequence[BaseMessage], tools: frozenset[str] | None, last: B
 def finds_evidence(tools: frozenset[str] | None, tool: str) -> bool:
     """Whether a tool is one of those that find evidence; None for all but `PLANS`."""
     return tool != PLANS if tools is None else tool in tools
-
-
-def found_by(message: ToolMessage | None, number: int, failed: str | None = None) -> Found:
-    """What a call of a tool found, from its message."""
-    return Found(round=number, documents=[] if message is None else documents_of(message), failed=failed)
 
 
 def _about_evidence(plain: Mapping[str, Any]) -> bool:

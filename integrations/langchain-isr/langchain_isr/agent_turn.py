@@ -19,8 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 from isr_rag import Action, AnswerAudit, Decision, ISRGate as CoreGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidInputError
 from isr_rag.gate.acquisition import abstain
-from isr_rag.gate.adapters import Place, not_alone, stands_alone
-from langchain_isr.agent_run import AgentRun
+from isr_rag.gate.adapters import Place, stands_alone
+from langchain_isr.agent_run import AgentRun, finds_evidence
 from langchain_isr.audit import audited_evidence, trimmed
 from langchain_isr.common import KEY, ISRAbstained, item_of, replaced, settled
 from langchain_isr.quiet import quietly
@@ -80,10 +80,7 @@ class Decide:
 
     def stated(self, gate: CoreGate) -> Decision | None:
         """The decision where a reason is given; None where the gate has to be asked."""
-        question, draft = self.item["question"], self.item["answer"]
-        if self.reason is None:
-            return not_alone(gate, question, draft)
-        return abstain(gate, self.reason, self.detail, question=question, answer=draft)
+        return None if self.reason is None else abstain(gate, self.reason, self.detail, question=self.item["question"])
 
 
 @dataclass(frozen=True)
@@ -241,7 +238,7 @@ class Turns:
 
     def _passed_on(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], quiet: bool) -> Steps:
         """Tool calls go on, within the bound; words beside them could be a draft and do not while it is undecided."""
-        asks = [name for name in _calls(response) if run.finds_evidence(name)]
+        asks = [name for name in _calls(response) if finds_evidence(self.evidence_tools, name)]
         if asks and run.begun["searches"] >= self.rounds:
             detail = f"the model asked for more evidence after the last of {self.rounds} rounds"
             decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)

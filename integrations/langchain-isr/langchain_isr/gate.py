@@ -27,6 +27,7 @@ from langchain_isr.common import (
     replaced,
     text_of,
 )
+from langchain_isr.quiet import judging
 
 
 class ISRGate(Judging[Decision]):
@@ -169,6 +170,22 @@ def require_some_answer(gate: CoreGate | None, h_star: float | None = None, *, r
         require_answerable(gate_at("after", gate, h_star), SUPPORTED, rounds)
     except ConfigurationError:
         require_answerable(gate_at("before", gate, h_star), SUFFICIENT, rounds)
+
+
+def decided(gate: CoreGate, item: dict[str, Any], stated: Decision | None = None) -> Decision:
+    """The decision about an item: what is stated already, or that its question does not stand alone, or the gate's."""
+    question, draft = item["question"], item["answer"]
+    with judging(draft):
+        made = not_alone(gate, question, draft) if stated is None else stated
+        return asked(gate.decide_batch([item])[0] if made is None else made, question, draft)
+
+
+async def adecided(gate: CoreGate, item: dict[str, Any], stated: Decision | None = None) -> Decision:
+    """As `decided`, without blocking the event loop."""
+    question, draft = item["question"], item["answer"]
+    with judging(draft):
+        made = not_alone(gate, question, draft) if stated is None else stated
+        return asked((await gate.adecide_batch([item]))[0] if made is None else made, question, draft)
 
 
 def told(items: Sequence[Mapping[str, Any]], made: Mapping[int, Decision]) -> list[Decision]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.documents import Document
@@ -24,7 +24,6 @@ from isr_rag.gate.adapters import (
     MESSAGE,
     TEMPLATES,
     Place,
-    asked,
     core_gate,
     gate_for,
     not_alone,
@@ -44,12 +43,11 @@ from langchain_isr.common import (
     settled,
     text_of,
 )
-from langchain_isr.gate import gate_at, require_some_answer
-from langchain_isr.quiet import RUNTIME, judging, quiet_config, quietly, refuse_telling
+from langchain_isr.gate import adecided, decided, gate_at, require_some_answer
+from langchain_isr.quiet import RUNTIME, quiet_config, quietly, refuse_telling
+from langchain_isr.retriever import RetrieverLike, Rewrite
 
 When = Literal["before", "after", "both"]
-RetrieverLike: TypeAlias = Runnable[str, list[Document]]
-Rewrite: TypeAlias = Callable[[str, int, Decision], str]
 
 
 class ISRState(TypedDict, total=False):
@@ -137,11 +135,11 @@ def _gate_node(
 
     def decide(given: Any, config: RunnableConfig) -> State:
         state = plain(given)
-        return _noted(state, _decided(core(state), item(state)), config)
+        return _noted(state, decided(core(state), item(state)), config)
 
     async def adecide(given: Any, config: RunnableConfig) -> State:
         state = plain(given)
-        return await _anoted(state, await _adecided(core(state), item(state)), config)
+        return await _anoted(state, await adecided(core(state), item(state)), config)
 
     return RunnableLambda(decide, afunc=adecide, name="isr_gate")
 
@@ -273,7 +271,7 @@ class _Nodes:
         if state["documents"]:
             with quietly():
                 draft = text_of(self.draft.invoke(handed(state), quiet_config(config)))
-        decision = _decided(self.core, self._item(state, draft))
+        decision = decided(self.core, self._item(state, draft))
         return {**_noted(state, decision, config), **_released(draft, decision)}
 
     async def aanswer(self, state: State, config: RunnableConfig) -> State:
@@ -284,7 +282,7 @@ class _Nodes:
         if state["documents"]:
             with quietly():
                 draft = text_of(await self.draft.ainvoke(handed(state), quiet_config(config)))
-        decision = await _adecided(self.core, self._item(state, draft))
+        decision = await adecided(self.core, self._item(state, draft))
         return {**await _anoted(state, decision, config), **_released(draft, decision)}
 
     def abstain(self, state: State) -> State:
@@ -325,20 +323,6 @@ class _Nodes:
 
 _FRESH: State = {"documents": [], "round": 0, KEY: None, "decisions": [], "answer": None, "stop": None}
 """The state of a run that begins, whatever an earlier one left in the checkpoint."""
-
-
-def _decided(core: CoreGate, item: dict[str, Any]) -> Decision:
-    question, draft = item["question"], item["answer"]
-    with judging(draft):
-        made = not_alone(core, question, draft)
-        return asked(core.decide_batch([item])[0] if made is None else made, question, draft)
-
-
-async def _adecided(core: CoreGate, item: dict[str, Any]) -> Decision:
-    question, draft = item["question"], item["answer"]
-    with judging(draft):
-        made = not_alone(core, question, draft)
-        return asked((await core.adecide_batch([item]))[0] if made is None else made, question, draft)
 
 
 def _released(draft: str | None, decision: Decision) -> State:

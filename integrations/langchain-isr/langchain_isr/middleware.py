@@ -20,8 +20,8 @@ from langgraph.types import Command
 from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError
 from isr_rag.gate.acquisition import gate_of_round
-from isr_rag.gate.adapters import MESSAGE, TEMPLATES, Place, asked, gate_for
-from langchain_isr.agent_run import AgentRun, Begun, Found, begin, finds_evidence, found_by, merged
+from isr_rag.gate.adapters import MESSAGE, TEMPLATES, Place, gate_for
+from langchain_isr.agent_run import AgentRun, Begun, Found, begin, documents_of, finds_evidence, merged
 from langchain_isr.agent_turn import (
     AskForQuestion,
     Audit,
@@ -35,6 +35,7 @@ from langchain_isr.agent_turn import (
 )
 from langchain_isr.audit import AUDIT_EVENT
 from langchain_isr.common import EVENT, handed, text_of
+from langchain_isr.gate import adecided, decided
 from langchain_isr.quiet import judging, muted, quietly, refuse_telling
 
 
@@ -195,10 +196,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 with quietly():
                     result = text_of(step.request.model.invoke(step.messages()))
             elif isinstance(step, Decide):
-                gate, question, draft = self._gate(step), step.item["question"], step.item["answer"]
-                with judging(draft):
-                    stated = step.stated(gate)
-                    result = asked(gate.decide_batch([step.item])[0] if stated is None else stated, question, draft)
+                gate = self._gate(step)
+                result = decided(gate, step.item, step.stated(gate))
                 dispatch_custom_event(EVENT, result.to_dict())
             elif isinstance(step, Audit):
                 with judging(step.item["answer"]):
@@ -227,11 +226,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
                 with quietly():
                     result = text_of(await step.request.model.ainvoke(step.messages()))
             elif isinstance(step, Decide):
-                gate, question, draft = self._gate(step), step.item["question"], step.item["answer"]
-                with judging(draft):
-                    stated = step.stated(gate)
-                    made = (await gate.adecide_batch([step.item]))[0] if stated is None else stated
-                result = asked(made, question, draft)
+                gate = self._gate(step)
+                result = await adecided(gate, step.item, step.stated(gate))
                 await adispatch_custom_event(EVENT, result.to_dict())
             elif isinstance(step, Audit):
                 with judging(step.item["answer"]):
@@ -286,7 +282,8 @@ def _leads_past(request: ToolCallRequest) -> ConfigurationError:
 
 def _record(request: ToolCallRequest, message: ToolMessage | None, failed: str | None = None) -> dict[str, Any]:
     number = (request.state.get("isr_run") or {"searches": 0})["searches"]
-    return {"isr_found": {f"{number}/{request.tool_call['id']}": found_by(message, number, failed)}}
+    found = Found(round=number, documents=[] if message is None else documents_of(message), failed=failed)
+    return {"isr_found": {f"{number}/{request.tool_call['id']}": found}}
 
 
 def _unseen(step: Draft, handler: Callable[..., object]) -> ModelRequest[Any]:
