@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import inspect
 import json
 import logging
 import threading
@@ -31,6 +30,12 @@ from haystack.dataclasses import (
     ToolCall,
 )
 from haystack.dataclasses.breakpoints import Breakpoint, PipelineSnapshot
+from haystack.hooks.human_in_the_loop import (
+    AlwaysAskPolicy,
+    BlockingConfirmationStrategy,
+    ConfirmationHook,
+    ConfirmationUIResult,
+)
 from haystack.tools import ComponentTool, Tool
 from hs_parts import TEMPLATE, FunctionGenerator, gated_after
 
@@ -518,17 +523,14 @@ def test_what_streams_or_ends_by_itself_is_refused_when_it_is_made_and_when_it_i
     for generator in (
         MockChatGenerator(SECRET, streaming_callback=told),
         FallbackChatGenerator([MockChatGenerator(SECRET, streaming_callback=told)]),
-        Agent(chat_generator=MockChatGenerator(SECRET), streaming_callback=told),
+        expert,
         Agent(chat_generator=MockChatGenerator(SECRET, streaming_callback=told)),
+        agent(reply(TextContent(SECRET)), hooks={"before_llm": [Asking(expert)]}),
         Agent(chat_generator=MockChatGenerator(SECRET), tools=[ComponentTool(expert, "expert", "An expert.")]),
         *[Holding(held) for held in (expert, [expert], {"expert": expert}, (Holding(expert),), {"a": [[expert]]})],
     ):
         with pytest.raises(ConfigurationError, match="streaming_callback"):
             ISRChatGenerator(generator, core())
-    if "hooks" in inspect.signature(Agent).parameters:
-        hooked = agent(reply(TextContent(SECRET)), hooks={"before_llm": [Asking(expert)]})
-        with pytest.raises(ConfigurationError, match="streaming_callback"):
-            ISRChatGenerator(hooked, core())
     with pytest.raises(ConfigurationError, match="exit_conditions"):
         ISRChatGenerator(agent(reply(SEARCH), exit_conditions=["search"]), core())
     late = MockChatGenerator(SECRET)
@@ -571,7 +573,6 @@ def test_an_agent_that_searched_is_judged_although_its_messages_were_trimmed(wit
         def run(self, state: Any) -> None:
             state.data["messages"][:] = [one for one in state.data["messages"] if one.is_from(ChatRole.USER)][:1]
 
-    pytest.importorskip("haystack.hooks", reason="this Haystack has no hooks that trim messages")
     talks = agent(reply(SEARCH), reply(TextContent(SECRET)), hooks={"before_llm": [Forget()]})
     found = ISRChatGenerator(talks, core(0.0), without_evidence=without).run([ChatMessage.from_user("?")], QUESTION)
     assert found["decision"]["action"] == "abstain" and found["decision"]["chunks"] == 1 and not holds_canary(found)
@@ -611,17 +612,12 @@ def test_once_evidence_was_sought_no_later_reply_of_the_conversation_passes_unju
 
 
 def test_a_search_that_a_person_rejected_was_a_search() -> None:
-    people = pytest.importorskip("haystack.hooks.human_in_the_loop", reason="this Haystack asks no person")
-    answers = pytest.importorskip("haystack.hooks.human_in_the_loop.dataclasses")
-
     class Rejecting:
         def get_user_confirmation(self, *args: Any, **kwargs: Any) -> Any:
-            return answers.ConfirmationUIResult(action="reject")
+            return ConfirmationUIResult(action="reject")
 
-    strategy = people.BlockingConfirmationStrategy(
-        confirmation_policy=people.AlwaysAskPolicy(), confirmation_ui=Rejecting()
-    )
-    hook = people.ConfirmationHook({"search": strategy})
+    strategy = BlockingConfirmationStrategy(confirmation_policy=AlwaysAskPolicy(), confirmation_ui=Rejecting())
+    hook = ConfirmationHook({"search": strategy})
     talks = agent(reply(SEARCH), reply(TextContent(SECRET)), hooks={"before_tool": [hook]})
     found = ISRChatGenerator(talks, core(), without_evidence="pass").run([ChatMessage.from_user("?")], QUESTION)
     assert found["decision"]["reason"] == "no_evidence" and not holds_canary(found)
