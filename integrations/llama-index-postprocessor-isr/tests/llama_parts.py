@@ -18,6 +18,7 @@ from llama_index.core.llms import CompletionResponse, CompletionResponseGen, Cus
 from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from pydantic import Field
 
@@ -129,30 +130,11 @@ class ScriptedLLM(FunctionCallingLLM):
     def _never(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("agents call achat_with_tools")
 
-    def chat(self, *args: Any, **kwargs: Any) -> Any:
-        return self._never()
-
-    def stream_chat(self, *args: Any, **kwargs: Any) -> Any:
-        return self._never()
-
-    def complete(self, *args: Any, **kwargs: Any) -> Any:
-        return self._never()
-
-    def stream_complete(self, *args: Any, **kwargs: Any) -> Any:
-        return self._never()
+    chat = stream_chat = complete = stream_complete = astream_chat = acomplete = astream_complete = _never
 
     async def achat(self, *args: Any, **kwargs: Any) -> Any:
         """Rewrites a follow-up."""
         return ChatResponse(message=ChatMessage(role="assistant", content=self.condensed))
-
-    async def astream_chat(self, *args: Any, **kwargs: Any) -> Any:
-        return self._never()
-
-    async def acomplete(self, *args: Any, **kwargs: Any) -> Any:
-        return self._never()
-
-    async def astream_complete(self, *args: Any, **kwargs: Any) -> Any:
-        return self._never()
 
 
 class OpaqueEngine(BaseQueryEngine):
@@ -170,6 +152,22 @@ class OpaqueEngine(BaseQueryEngine):
 
     async def _aquery(self, query_bundle: QueryBundle) -> Any:
         return self._query(query_bundle)
+
+
+class OneQuestion(BaseQuestionGenerator):
+    """Asks the question itself as the one sub-question."""
+
+    def _get_prompts(self) -> dict[str, Any]:
+        return {}
+
+    def _update_prompts(self, prompts: Any) -> None:
+        pass
+
+    def generate(self, tools: Any, query: QueryBundle) -> list[SubQuestion]:
+        return [SubQuestion(sub_question=query.query_str, tool_name="rivers")]
+
+    async def agenerate(self, tools: Any, query: QueryBundle) -> list[SubQuestion]:
+        return self.generate(tools, query)
 
 
 class Recorder(BaseEventHandler):

@@ -24,11 +24,6 @@ def test_passes_what_the_contexts_support_and_hands_out_the_numbers() -> None:
     assert Decision.from_json(failed.feedback or "").predicate == "supported-claim/1"
 
 
-def test_judges_a_response_with_its_source_nodes() -> None:
-    response = Response("Paris.", source_nodes=[node(CONTEXTS[0])])
-    assert ISREvaluator(fixed(speaks_of("Seine"))).evaluate_response(query="Where is Rouen?", response=response).passing
-
-
 def test_judges_a_response_by_what_the_llm_read_of_its_nodes() -> None:
     read, hidden = node("It ends at Le Havre.", title="The Seine"), node("It ends at Le Havre.", title="The Seine")
     hidden.node.excluded_llm_metadata_keys = ["title"]
@@ -77,13 +72,3 @@ def test_a_failure_is_an_invalid_result_where_the_policy_is_to_abstain() -> None
     result = ISREvaluator(fixed(broken, on_error="abstain")).evaluate(response="Paris.", contexts=CONTEXTS)
     assert result.invalid_result and result.passing is False and result.score is None
     assert "verifier down" in (result.invalid_reason or "")
-
-
-def test_runs_in_a_batch_beside_other_evaluators() -> None:
-    runner = BatchEvalRunner({"isr": ISREvaluator(fixed(speaks_of("Paris")))}, workers=2)
-    results = asyncio.run(
-        runner.aevaluate_response_strs(
-            queries=["Where is Rouen?", "Who?"], response_strs=["Paris.", "He."], contexts_list=[CONTEXTS, ["Nobody."]]
-        )
-    )
-    assert [result.passing for result in results["isr"]] == [True, False]

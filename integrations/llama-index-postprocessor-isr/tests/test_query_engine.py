@@ -21,12 +21,11 @@ from llama_index.core.query_engine import (
     SubQuestionQueryEngine,
     TransformQueryEngine,
 )
-from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
 from llama_index.core.response_synthesizers import ResponseMode, get_response_synthesizer
 from llama_index.core.retrievers import QueryFusionRetriever, RecursiveRetriever
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.tools import QueryEngineTool
-from llama_parts import DraftingLLM, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
+from llama_parts import DraftingLLM, OneQuestion, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
 
 from isr_rag import AnswerAudit, Decision, ISRGate, Reason
 from isr_rag.errors import ConfigurationError, InvalidTypeError, ISRError
@@ -84,20 +83,6 @@ def test_a_gate_that_is_not_the_last_postprocessor_is_warned_about() -> None:
     for adapter in (ISRQueryEngine, ISRWorkflow):
         with pytest.warns(UserWarning, match="MetadataReplacementPostProcessor follows ISRGate"):
             adapter(engine, gate=fixed(1))
-
-
-class OneQuestion(BaseQuestionGenerator):
-    def _get_prompts(self) -> dict[str, Any]:
-        return {}
-
-    def _update_prompts(self, prompts: Any) -> None:
-        pass
-
-    def generate(self, tools: Any, query: QueryBundle) -> list[SubQuestion]:
-        return [SubQuestion(sub_question=query.query_str, tool_name="rivers")]
-
-    async def agenerate(self, tools: Any, query: QueryBundle) -> list[SubQuestion]:
-        return self.generate(tools, query)
 
 
 @pytest.mark.parametrize("use_async", [False, True])
