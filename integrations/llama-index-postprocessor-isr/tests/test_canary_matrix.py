@@ -8,7 +8,7 @@ import json
 import logging
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -340,8 +340,9 @@ def test_no_error_of_a_draft_quotes_it_and_each_keeps_its_type(run: str, kind: t
         for audit in (False, True):
             engine = ISRQueryEngine(drafts, gate=fixed(0.0), place="after", audit=audit)
             if kind is ValueError and isinstance(drafts, RetrieverQueryEngine):
-                assert not holds_canary(str(queried(engine, run)))  # LlamaIndex makes an empty response of it
-                continue
+                with suppress(ValueError):  # after 0.14.0 LlamaIndex makes an empty response of it
+                    assert not holds_canary(str(queried(engine, run)))
+                    continue
             with pytest.raises(kind, match="may quote the draft") as caught:
                 queried(engine, run)
             assert not holds_canary("".join(traceback.format_exception(caught.value)))
@@ -361,7 +362,8 @@ def test_what_llama_index_logs_of_a_draft_does_not_quote_it(run: str, caplog: py
     drafts = drafting_engine(lambda prompt: json.dumps({"number": SECRET}), output_cls=Numbered)
     engine = ISRQueryEngine(drafts, gate=fixed(judge), place="after", message=MESSAGE)
     with caplog.at_level(logging.DEBUG):
-        queried(engine, run)
+        with suppress(InvalidInputError):  # what LlamaIndex 0.14.0 logs and raises where it is awaited
+            queried(engine, run)
         logging.getLogger("llama_index.core").warning("said of something else")
     assert not holds_canary(caplog.text, [repr(vars(record)) for record in caplog.records])
     assert "may quote a draft" in caplog.text and "said of something else" in caplog.text
