@@ -27,6 +27,7 @@ from isr_rag.core.predicates import Choice, Custom, Predicate, Sufficient, Suppo
 from isr_rag.core.scorer import ORDERED, TOPIC_LAST, AsyncScorer, Layout, Scorer, ScoreRequest, Scores
 from isr_rag.core.settings import Case, Orderings, Reference, Settings, consult
 from isr_rag.core.work import checked_probabilities
+from isr_rag_conformance.worlds import check
 
 __all__ = ["ReferenceContract", "ScorerContract"]
 
@@ -65,21 +66,21 @@ class ScorerContract:
     def test_it_is_a_scorer_with_a_lasting_identity(self) -> None:
         """Two of one configuration have one identity, since calibrations and caches are tied to it."""
         one, two = self.scorer(), self.scorer()
-        _check(isinstance(one, Scorer), "it needs identity, layout and score()")
-        _check(bool(one.identity) and one.identity == two.identity, f"{one.identity!r} is not {two.identity!r}")
-        _check(one.layout in get_args(Layout), f"{one.layout!r} is not a layout")
+        check(isinstance(one, Scorer), "it needs identity, layout and score()")
+        check(bool(one.identity) and one.identity == two.identity, f"{one.identity!r} is not {two.identity!r}")
+        check(one.layout in get_args(Layout), f"{one.layout!r} is not a layout")
 
     def test_scores_are_distributions_over_the_labels(self) -> None:
         """One row per ordering and one column per label, in the order of the requests."""
         scorer = self.scorer()
         requests = _requests(scorer.layout)
         scores = scorer.score(requests)
-        _check(len(scores) == len(requests), f"{len(scores)} results for {len(requests)} requests")
+        check(len(scores) == len(requests), f"{len(scores)} results for {len(requests)} requests")
         for request, found in zip(requests, scores, strict=True):
             low, high = checked_probabilities(found, len(request.orderings), len(request.prompt.labels))
             for least, most in zip(low, high, strict=True):
-                _check(sum(least) <= 1.0 + 1e-6 and sum(most) >= 1.0 - 1e-6, f"no distribution fits {least}, {most}")
-            _check(0 <= found.passes <= len(request.orderings), f"{found.passes} passes for {len(low)} orderings")
+                check(sum(least) <= 1.0 + 1e-6 and sum(most) >= 1.0 - 1e-6, f"no distribution fits {least}, {most}")
+            check(0 <= found.passes <= len(request.orderings), f"{found.passes} passes for {len(low)} orderings")
 
     def test_a_result_does_not_depend_on_the_others(self) -> None:
         """Alone, together and in reverse, a request gets the same scores; no requests get no results."""
@@ -88,7 +89,7 @@ class ScorerContract:
         together = scorer.score(requests)
         self._check_equal(together, [scorer.score([request])[0] for request in requests], "alone")
         self._check_equal(together, scorer.score(requests[::-1])[::-1], "in reverse")
-        _check(scorer.score([]) == [], "no requests must give no results")
+        check(scorer.score([]) == [], "no requests must give no results")
 
     def test_an_ordering_does_not_depend_on_the_others(self) -> None:
         """Each ordering alone gets the row that it has among others."""
@@ -117,10 +118,10 @@ class ScorerContract:
             self._check_rows(first.logprobs, second.logprobs, how)
 
     def _check_rows(self, one: NDArray[np.float64], two: NDArray[np.float64], how: str) -> None:
-        _check(one.shape == two.shape, f"{how}: shape {two.shape} instead of {one.shape}")
+        check(one.shape == two.shape, f"{how}: shape {two.shape} instead of {one.shape}")
         with np.errstate(invalid="ignore"):
             apart = np.where(one == two, 0.0, np.abs(one - two))
-        _check(bool(np.all(apart <= self.tolerance)), f"{how}: {apart.max():.2g} nats apart, {self.tolerance} allowed")
+        check(bool(np.all(apart <= self.tolerance)), f"{how}: {apart.max():.2g} nats apart, {self.tolerance} allowed")
 
 
 class ReferenceContract:
@@ -143,31 +144,26 @@ class ReferenceContract:
         """A plain float in [0, 1], and words that say where it comes from."""
         for q in ((0.1, 0.2), (0.5, 0.5), (0.97, 0.99)):
             estimate = consult(self.reference(), self.case(q))
-            _check(type(estimate.p_ref) is float and math.isfinite(estimate.p_ref), f"p_ref is {estimate.p_ref!r}")
-            _check(bool(estimate.source.strip()), "the estimate does not say where it comes from")
+            check(type(estimate.p_ref) is float and math.isfinite(estimate.p_ref), f"p_ref is {estimate.p_ref!r}")
+            check(bool(estimate.source.strip()), "the estimate does not say where it comes from")
 
     def test_it_says_the_same_again(self) -> None:
         """Asked twice, and in another order, the answers are equal."""
         reference, low, high = self.reference(), self.case((0.1, 0.3)), self.case((0.9, 0.95))
         first = consult(reference, low), consult(reference, high)
-        _check((consult(reference, high), consult(reference, low)) == first[::-1], "the second estimates differ")
+        check((consult(reference, high), consult(reference, low)) == first[::-1], "the second estimates differ")
 
     def test_it_promises_what_it_says_about_scores(self) -> None:
         """With `needs_scores` p_ref never falls when a q rises; without, it does not depend on q."""
         reference = self.reference()
         steps = [consult(reference, self.case((q, q / 2))).p_ref for q in (0.0, 0.1, 0.4, 0.6, 0.9, 1.0)]
         if reference.needs_scores:
-            _check(all(a <= b + 1e-12 for a, b in itertools.pairwise(steps)), f"p_ref falls: {steps}")
+            check(all(a <= b + 1e-12 for a, b in itertools.pairwise(steps)), f"p_ref falls: {steps}")
         else:
-            _check(len(set(steps)) == 1, f"p_ref depends on q, although needs_scores is False: {steps}")
-            _check(consult(reference, self.case(())).p_ref == steps[0], "it needs scores, although it says it does not")
+            check(len(set(steps)) == 1, f"p_ref depends on q, although needs_scores is False: {steps}")
+            check(consult(reference, self.case(())).p_ref == steps[0], "it needs scores, although it says it does not")
 
     def test_it_has_a_repr_of_its_settings(self) -> None:
         """A gate's repr contains the reference's, and resumed runs compare it: the default repr is an address."""
         reference = self.reference()
-        _check(type(reference).__repr__ is not object.__repr__, f"the repr names no settings: {reference!r}")
-
-
-def _check(condition: bool, message: str) -> None:
-    if not condition:
-        raise AssertionError(message)
+        check(type(reference).__repr__ is not object.__repr__, f"the repr names no settings: {reference!r}")
