@@ -34,13 +34,13 @@ def _share(part: int, whole: int) -> float:
     return part / whole if part.bit_length() - whole.bit_length() < 1000 else math.inf
 
 
-def needed(share: float, alpha: float, power: float = 0.8) -> int:
-    """Number of questions with which it is noticed, with probability `power`, that a share of them became worse.
+def needed(share: float, alpha: float) -> int:
+    """Number of questions with which it is noticed, with probability 80%, that a share of them became worse.
 
     For a change in which no question becomes better; where some do, more are needed.
     """
     least = next(w for w in range(1, 10_000) if wealth(w, 0) >= 1.0 / alpha)
     n = least
-    while 1.0 - sum(math.comb(n, k) * share**k * (1.0 - share) ** (n - k) for k in range(least)) < power:
+    while 1.0 - sum(math.comb(n, k) * share**k * (1.0 - share) ** (n - k) for k in range(least)) < 0.8:
         n += max(1, n // 200)
     return n

@@ -136,13 +136,12 @@ def _outcome(answer: str | None, record: Mapping[str, Any], judge: Judge) -> str
     return "right" if judge(answer, record) else "wrong"
 
 
-def compare(before: Mapping[str, str], now: Mapping[str, str], alpha: float = ALPHA) -> list[str]:
+def compare(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """What got worse, in words; nothing where that is not shown.
 
     Args:
         before: `right`, `wrong` or `abstained` for each question.
         now: the same of the pipeline at hand.
-        alpha: probability of saying that something got worse where nothing did.
     """
     reasons: list[str] = []
     order = sorted(before, key=lambda key: hashlib.sha256(key.encode()).digest())  # names may sort by topic
@@ -150,11 +149,11 @@ def compare(before: Mapping[str, str], now: Mapping[str, str], alpha: float = AL
         pairs = [(before[key] == outcome, now[key] == outcome) for key in order]
         changes = [int(after) - int(earlier) for earlier, after in pairs]
         evidence = highest_wealth(changes)
-        if evidence >= 2.0 / alpha and sum(changes) > 0:  # half of alpha for each of the two
+        if evidence >= 2.0 / ALPHA and sum(changes) > 0:  # half of ALPHA for each of the two
             which = [key for key, change in zip(order, changes, strict=True) if change > 0]
             reasons.append(
                 f"the pipeline {what} than the baseline: {outcome} in {sum(b for _, b in pairs)} of {len(pairs)} "
-                f"questions, before in {sum(a for a, _ in pairs)} (e-value {evidence:.3g}, {2.0 / alpha:.0f} needed). "
+                f"questions, before in {sum(a for a, _ in pairs)} (e-value {evidence:.3g}, {2.0 / ALPHA:.0f} needed). "
                 f"Newly {outcome}: {', '.join(which[:10])}{', …' if len(which) > 10 else ''}"
             )
     return reasons
