@@ -128,19 +128,15 @@ class ShadowReport:
         write_atomically(folder / "report.html", page)
 
 
-def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_STARS) -> ShadowReport:
-    """The figures of a log's labels.
+def shadow_report(log: ShadowLog, plan: Plan) -> ShadowReport:
+    """The figures of a log's labels, for `H_STARS` beside the plan's target.
 
     Args:
         log: collected cases and labels.
         plan: from `plan_cuts`.
-        h_stars: further targets to show beside the plan's.
-
-    Raises:
-        CalibrationError: if a target lies outside (0, 1).
     """
     own = assess(log, plan)
-    standings = [own if h == plan.h_star else assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})]
+    standings = [own if h == plan.h_star else assess(log, plan, h_star=h) for h in sorted({plan.h_star, *H_STARS})]
     labels = log.labels()
     drawn = [case for case in log.cases(plan.predicate) if case.draw is not None]
     labelled = [(case.score(plan.close), labels[case.id] == 1) for case in drawn if case.id in labels]
@@ -175,8 +171,8 @@ def shadow_report(log: ShadowLog, plan: Plan, *, h_stars: Sequence[float] = H_ST
     )
 
 
-def write_release(log: ShadowLog, plan: Plan, path: Path, *, h_stars: Sequence[float] = H_STARS) -> bool:
-    """Write what is released for `ReleasedCut`, for each target where something is.
+def write_release(log: ShadowLog, plan: Plan, path: Path) -> bool:
+    """Write what is released for `ReleasedCut`, for each target of the report where something is.
 
     Returns:
         Whether anything is released; if not, an earlier release there for this gate and predicate is withdrawn: its
@@ -185,7 +181,7 @@ def write_release(log: ShadowLog, plan: Plan, path: Path, *, h_stars: Sequence[f
     Raises:
         OutputError: if a calibration of another kind, gate or predicate is there.
     """
-    found = release(log, [assess(log, plan, h_star=h) for h in sorted({plan.h_star, *h_stars})])
+    found = release(log, [assess(log, plan, h_star=h) for h in sorted({plan.h_star, *H_STARS})])
     if not path.exists():
         own = True
     else:

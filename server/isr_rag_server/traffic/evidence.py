@@ -6,22 +6,21 @@ import math
 from collections.abc import Callable
 
 
-def anytime_interval(wrong: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
-    """An interval for a rate that holds at all times together, however often you check and whenever you stop.
+def anytime_interval(wrong: int, count: int) -> tuple[float, float]:
+    """A 95% interval for a rate that holds at all times together, however often you check and whenever you stop.
 
     The confidence sequence of the prior-posterior ratio (Waudby-Smith and Ramdas, 2020) with the prior Beta(1/2, 1/2):
-    those rates p for which prior(p) / posterior(p) < 1 / (1 - confidence). By Ville's inequality it holds the rate at
+    those rates p for which prior(p) / posterior(p) < 1 / 0.05. By Ville's inequality it holds the rate at
     every count with this probability, for independent draws.
 
     Args:
         wrong: how often it happened.
         count: of how many.
-        confidence: in (0, 1).
     """
     if count == 0:
         return 0.0, 1.0
     right = count - wrong
-    limit = -math.log1p(-confidence)
+    limit = -math.log1p(-0.95)
     evidence = math.lgamma(wrong + 0.5) + math.lgamma(right + 0.5) - math.lgamma(count + 1.0) - math.log(math.pi)
 
     def excluded(p: float) -> bool:
