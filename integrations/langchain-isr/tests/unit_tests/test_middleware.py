@@ -16,7 +16,6 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCa
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import create_retriever_tool, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command, interrupt
 from lc_fakes import Runs, ScriptedModel, gate, rivers, searching
 from pydantic import BaseModel
 
@@ -163,34 +162,6 @@ def test_counters_are_fresh_on_every_turn_of_a_thread() -> None:
     assert len(first["isr"]) == len(second["isr"]) == 2
     assert [decision["chunks"] for decision in first["isr"]] == [2, 3]
     assert [decision["chunks"] for decision in second["isr"]] == [4, 5]  # its own searches, and none of the first's
-
-
-def test_an_interrupted_run_goes_on_with_its_own_counters() -> None:
-    asked: list[str] = []
-
-    @tool
-    def guarded_search(query: str) -> str:
-        """Find evidence after a person has agreed."""
-        asked.append(query)
-        return f"{interrupt('may I search?')} says the Seine flows through Paris."
-
-    def reply(messages: list[BaseMessage]) -> AIMessage | str:
-        if isinstance(messages[-1], ToolMessage):
-            return SECRET
-        call = ToolCall(name="guarded_search", args={"query": "river"}, id="c")
-        return AIMessage("", tool_calls=[call])
-
-    built = agent(
-        ISRMiddleware(gate(), on_abstain="raise", when="both", rounds=2),
-        reply,
-        tools=[guarded_search],
-        checkpointer=InMemorySaver(),
-    )
-    config: Any = {"configurable": {"thread_id": "1"}}
-    assert built.invoke(ASKED, config)["__interrupt__"]
-    state = built.invoke(Command(resume="A person"), config)
-    assert str(state["messages"][-1].text) == SECRET
-    assert state["isr_documents"][0].page_content.startswith("A person says")
 
 
 def test_only_named_tools_find_evidence() -> None:
