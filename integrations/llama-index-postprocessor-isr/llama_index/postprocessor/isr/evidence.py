@@ -192,10 +192,8 @@ class Widening:
         """Refuse further rounds that could bring nothing new.
 
         Raises:
-            ConfigurationError: if rounds < 1, or there are more and nothing changes between them.
+            ConfigurationError: if there are any, and nothing changes between them.
         """
-        if rounds < 1:
-            raise ConfigurationError(f"rounds must be at least 1, got {rounds}")
         if rounds > 1 and self.rewrite is None and not hasattr(retriever, "similarity_top_k"):
             name = "the engine" if retriever is None else type(retriever).__name__
             raise ConfigurationError(
