@@ -41,11 +41,6 @@ class Wager:
     highest: float
     released_at: int | None
 
-    @property
-    def labels(self) -> int:
-        """Labels counted."""
-        return self.right + self.wrong
-
 
 def log_wealth(right: int, wrong: int, h_star: float) -> float:
     """Natural logarithm of the wealth after so many right and wrong answers, in any order."""

@@ -20,7 +20,7 @@ from isr_rag import __version__
 from isr_rag.core.bounds import weigh
 from isr_rag.core.settings import Rule, Settings
 from isr_rag.errors import CalibrationError
-from isr_rag_server.labels.betting import check_target, log_wealth, right_answers_needed, wager
+from isr_rag_server.labels.betting import check_target, right_answers_needed, wager
 from isr_rag_server.labels.log import Kept, ShadowLog, draw_one_of_each
 from isr_rag_server.labels.release import CLIP, Release, ReleasedTarget
 
@@ -322,7 +322,7 @@ def _stand(
         right=bet.right,
         wrong=bet.wrong,
         skipped=sum(label is None for label in seen),
-        wealth=math.exp(min(log_wealth(bet.right, bet.wrong, h_star), 700.0)),
+        wealth=math.exp(min(bet.log_wealth, 700.0)),
         highest_wealth=math.exp(min(bet.highest, 700.0)),
         released=above and reached,
         needed=0 if reached else _needed(plan, h_star, sequence, labels),
