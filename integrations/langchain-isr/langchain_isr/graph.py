@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -215,23 +215,18 @@ def create_isr_graph(
     return cast(CompiledStateGraph[Any, Any, Any, Any], graph.compile(checkpointer=checkpointer))
 
 
+@dataclass(frozen=True)
 class _Nodes:
     """The nodes of the graph; all state is in the graph."""
 
-    def __init__(
-        self,
-        core: CoreGate,
-        retriever: RetrieverLike | Callable[[int], RetrieverLike],
-        draft: Runnable[Any, Any],
-        rounds: int,
-        rewrite: Rewrite | None,
-        message: str,
-        document_prompt: DocumentPrompt,
-        *,
-        release: bool,
-    ) -> None:
-        self.core, self.draft, self.rounds, self.rewrite, self.message = core, draft, rounds, rewrite, message
-        self.retriever, self.release, self.document_prompt = retriever, release, document_prompt
+    core: CoreGate
+    retriever: RetrieverLike | Callable[[int], RetrieverLike]
+    draft: Runnable[Any, Any]
+    rounds: int
+    rewrite: Rewrite | None
+    message: str
+    document_prompt: DocumentPrompt
+    release: bool
 
     def begin(self, state: State, config: RunnableConfig) -> State:
         """A fresh run; one whose question does not stand alone ends here."""

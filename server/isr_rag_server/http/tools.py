@@ -202,7 +202,7 @@ def mcp_server(service: Service) -> MCPServer[Any]:
         )
 
     async def judge(context: Context[Any, Any], evidence: list[str | TextChunk], **asked: Any) -> Judgement:
-        item = DecideRequest.model_construct(id=None, evidence=evidence, **_blank(asked))
+        item = DecideRequest.model_construct(None, evidence=evidence, **asked)
         await context.report_progress(0, 1, f"judging by {len(evidence)} passages")
         with _refusals_told(context):
             decision = await service.decide(item, _asker(context))
@@ -243,7 +243,7 @@ def mcp_server(service: Service) -> MCPServer[Any]:
         Use the text of `releasable`: it is the part of the answer that may go out.
         """
         given: dict[str, Any] = {"answer": answer, "question": question or None, "evidence": evidence, "h_star": h_star}
-        asked = AuditRequest.model_construct(None, id=None, **given)
+        asked = AuditRequest.model_construct(None, **given)
 
         async def progress(answered: int, said: str) -> None:
             await context.report_progress(answered, None, said)
@@ -363,10 +363,6 @@ def _audited(audit: AnswerAudit) -> Audited:
         for place, one in enumerate(audit.statements)
     ]
     return Audited(action=audit.action, headline=audit.headline(), releasable=released.text, statements=statements)
-
-
-def _blank(asked: dict[str, Any]) -> dict[str, Any]:
-    return {"claim": None, "question": None, "answer": None, "h_star": None} | asked
 
 
 def _judged(decision: Decision) -> dict[str, Any]:
