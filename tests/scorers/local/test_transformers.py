@@ -388,15 +388,15 @@ def test_a_prompt_beyond_the_memory_budget_is_refused_before_anything_is_compute
     assert one.engine.computed_tokens == computed
 
 
-def test_twenty_thousand_tokens_of_evidence_run_within_the_budget_or_are_refused() -> None:
+def test_thousands_of_tokens_of_evidence_run_within_the_budget_or_are_refused() -> None:
     tokenizer = tiny.tokenizer("chatml")
     model = tiny.model("llama", len(tokenizer))
-    texts = [f"{k}. " + "Lyon is the third city of France, and Paris is its capital. " * 12 for k in range(90)]
+    texts = [f"{k}. " + "Lyon is the third city of France, and Paris is its capital. " * 12 for k in range(30)]
     prompt = Supported(claim="Paris is the capital.").render([Chunk(text) for text in texts])
-    request = ScoreRequest(prompt, [tuple(range(90))])
+    request = ScoreRequest(prompt, [tuple(range(30))])
     one = TransformersScorer(model, tokenizer, device="cpu", window=32_768)
     tokens = len(one.encoder.encode(prompt).assemble(request.orderings[0]))
-    assert tokens > 20_000
+    assert tokens > 6_000
     small = TransformersScorer(model, tokenizer, device="cpu", window=32_768, memory=tokens * one.bytes_per_token // 2)
     probed = small.engine.computed_tokens
     with pytest.raises(MemoryBudgetError, match=r"GB are allowed: pass fewer chunks"):
