@@ -1,9 +1,7 @@
-"""Set up a tiny adjudicator in a process that gets killed: `python -m tests.chaos.setting_up FILE SHA256 WHEELS`."""
+"""Set up a tiny adjudicator in a process that gets killed."""
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +25,8 @@ def declared(file: Path, sha256: str, mirror: tuple[Wheel, ...]) -> Adjudicator:
     )
 
 
-if __name__ == "__main__":
-    wheels = tuple(Wheel(**wheel) for wheel in json.loads(sys.argv[3]))
-    adjudicators.STANDARD = declared(Path(sys.argv[1]), sys.argv[2], wheels)
-    gguf_conversion._FIXED = Path(sys.argv[1]).parent / "fixed"
-    print("begun", flush=True)
+def set_up(file: Path, sha256: str, wheels: tuple[Wheel, ...]) -> None:
+    """What a process does that may be killed."""
+    adjudicators.STANDARD = declared(file, sha256, wheels)
+    gguf_conversion._FIXED = file.parent / "fixed"
     embedded.setup()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
-import sys
 import time
-from dataclasses import asdict
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,7 @@ pytest.importorskip("torch", reason="a local model needs torch: pip install '.[l
 
 from isr_rag._util.files import sha256_of
 from isr_rag.scorers import adjudicators, embedded
-from tests.chaos import setting_up
+from tests.chaos import forked, setting_up
 from tests.scorers.local.test_obtaining import wheels_of, write_gguf
 
 pytestmark = pytest.mark.chaos
@@ -40,18 +37,15 @@ def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(adjudicators, "STANDARD", setting_up.declared(file, sha256_of(file), mirror))
 
-    def start(cache: Path) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ISR_RAG_CACHE": str(cache)}
-        given = [str(file), sha256_of(file), json.dumps([asdict(wheel) for wheel in mirror])]
-        command = [sys.executable, "-m", "tests.chaos.setting_up", *given]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    def start(cache: Path) -> BaseProcess:
+        monkeypatch.setenv("ISR_RAG_CACHE", str(cache))
+        return forked.start(setting_up.set_up, file, sha256_of(file), mirror)
 
     whole = tmp_path / "whole"
-    begun = time.monotonic()
-    with start(whole) as driver:
-        assert driver.wait() == 0
+    driver, begun = start(whole), time.monotonic()
+    driver.join()
     longest = time.monotonic() - begun
-    monkeypatch.setenv("ISR_RAG_CACHE", str(whole))
+    assert driver.exitcode == 0
     expected = contents(embedded.model_directory())
 
     killed = tmp_path / "killed"
@@ -60,12 +54,10 @@ def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
     chance, midway = random.Random(11), 0
     for _ in range(50 if LONG else 8):
         driver = start(killed)
-        assert driver.stdout is not None
-        driver.stdout.readline()  # past its imports
         time.sleep(chance.uniform(0.0, longest))
-        midway += driver.poll() is None
+        midway += driver.is_alive()
         driver.kill()
-        driver.communicate()
+        driver.join()
         if embedded.is_ready():
             assert contents(target) == expected
             embedded.verify()
@@ -73,8 +65,9 @@ def test_a_set_up_killed_at_random_moments_leaves_a_whole_model_or_none(
                 path.unlink()
             target.rmdir()
     assert midway, "no set-up was killed while it worked"
-    with start(killed) as driver:
-        assert driver.wait() == 0
+    driver = start(killed)
+    driver.join()
+    assert driver.exitcode == 0
     assert contents(target) == expected
     left = {path.name for path in killed.iterdir()}
     assert left <= {target.name, f"{target.name}.lock"}, left

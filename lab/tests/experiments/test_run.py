@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Sequence
@@ -17,6 +14,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from tests.chaos import forked
 
 from isr_lab.experiments.protocol import Analysis
 from isr_lab.experiments.run import KINDS, experiment_type, index_reports, run_experiment
@@ -92,6 +90,11 @@ class Watched(FixedScorer):
         return super().score(requests)
 
 
+def drive(folder: Path, pause: float) -> None:
+    """What a process does that gets killed."""
+    run_experiment(Means(), Watched(pause=pause), load_sample()[:18], folder)
+
+
 @pytest.fixture(scope="module")
 def items() -> list[SliceItem]:
     return load_sample()[:18]
@@ -144,13 +147,13 @@ def test_a_finished_run_is_reported_again_without_scoring(items: list[SliceItem]
 
 
 def test_a_killed_run_goes_on_where_it_was(items: list[SliceItem], tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, __file__, str(tmp_path / "killed"), "0.3"])
+    child = forked.start(drive, tmp_path / "killed", 0.3)
     scores = tmp_path / "killed" / "scores.jsonl"
     while not (scores.exists() and scores.read_bytes().count(b"\n") >= 4):
-        assert child.poll() is None, "the child ended by itself"
+        assert child.is_alive(), "the child ended by itself"
         time.sleep(0.02)
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
+    child.kill()
+    child.join()
     assert not (tmp_path / "killed" / "means" / "result.json").exists()
     done = scores.read_bytes().count(b"\n")
     with scores.open("ab") as file:
@@ -171,23 +174,24 @@ def visible(folder: Path) -> set[Path]:
 
 @pytest.mark.chaos
 def test_a_run_killed_at_random_moments_ends_as_an_uninterrupted_one(items: list[SliceItem], tmp_path: Path) -> None:
-    def begin(folder: Path) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, __file__, str(folder), "0.05"], stderr=subprocess.DEVNULL)
+    def seconds_to_its_end(folder: Path) -> float:
+        child, begun = forked.start(drive, folder, 0.05), time.monotonic()
+        child.join()
+        assert child.exitcode == 0
+        return time.monotonic() - begun
 
-    begun = time.monotonic()
-    assert begin(tmp_path / "whole").wait() == 0
-    longest = time.monotonic() - begun
+    longest = seconds_to_its_end(tmp_path / "whole")
     chance, kills = random.Random(3), 0
     while kills < (50 if os.environ.get("ISR_RAG_CHAOS") == "long" else 5):
-        child = begin(tmp_path / f"killed{kills % 5}")
+        child = forked.start(drive, tmp_path / f"killed{kills % 5}", 0.05)
         time.sleep(chance.uniform(longest / 4, longest * 1.2))
         child.kill()
-        child.wait()
+        child.join()
         kills += 1
     whole = result(tmp_path / "whole" / "means")
     for i in range(5):
         folder = tmp_path / f"killed{i}"
-        assert begin(folder).wait() == 0
+        seconds_to_its_end(folder)
         resumed = result(folder / "means")
         assert resumed["figures"] == whole["figures"] and resumed["config_sha256"] == whole["config_sha256"]
         keys = [json.loads(line)["key"] for line in (folder / "scores.jsonl").read_text("utf-8").splitlines()]
@@ -374,10 +378,6 @@ def test_the_embedded_model_gives_the_bits_of_an_unbroken_run_after_a_stop(
     whole = result(run_experiment(Means(m=2), scorer, short, tmp_path / "whole"))
     assert stopped["figures"] == whole["figures"]
     assert stopped["counts"]["forward_passes"] == (5 if scorer.layout != "full" else 10)
-
-
-if __name__ == "__main__":
-    run_experiment(Means(), Watched(pause=float(sys.argv[2])), load_sample()[:18], Path(sys.argv[1]))
 
 
 def test_the_outcomes_of_every_trial_are_written_as_lines_and_as_columns(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from tests.chaos import forked
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from isr_lab.slice.reading import read_items
@@ -190,31 +190,18 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(
         assert torch.allclose(one, other, atol=1e-4)
 
 
-DRIVER = """
-import sys
-from pathlib import Path
-from isr_lab.training.config import TrainConfig
-from isr_lab.training.train import train
-
-if __name__ == "__main__":
-    base, data, out, workers = sys.argv[1:]
-    print("begun", flush=True)
-    train(TrainConfig(
-        base=Path(base), train=(Path(data),), validation=(), out=Path(out), epochs=6.0, rank=4, alpha=8.0,
-        learning_rate=2e-2, tokens=300, checkpoint_minutes=1e-4, workers=int(workers),
-    ))
-"""
+def begin(base: Path, data: Path, out: Path, workers: int) -> BaseProcess:
+    """A run of its own process, which writes a checkpoint after every step."""
+    config = TrainConfig(
+        base=base, train=(data,), validation=(), out=out, epochs=2.0, rank=4, alpha=8.0,
+        learning_rate=2e-2, tokens=300, checkpoint_minutes=1e-4, workers=workers,
+    )  # fmt: skip
+    return forked.start(train, config)
 
 
-def begin(folder: Path, base: Path, data: Path, out: Path, workers: int) -> subprocess.Popen[str]:
-    (folder / "driver.py").write_text(DRIVER)
-    command = [sys.executable, str(folder / "driver.py"), str(base), str(data), str(out), str(workers)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    driver = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    assert driver.stdout is not None and driver.stdout.readline() == "begun\n"  # past its imports
-    return driver
+def ended(run: BaseProcess) -> int | None:
+    run.join()
+    return run.exitcode
 
 
 def everything_is_whole(out: Path) -> None:
@@ -235,24 +222,24 @@ def everything_is_whole(out: Path) -> None:
 def test_a_run_killed_at_random_moments_ends_where_an_uninterrupted_one_does(
     base: Path, data: Path, tmp_path: Path
 ) -> None:
-    begun = time.monotonic()
-    assert begin(tmp_path, base, data, tmp_path / "whole", 1).wait() == 0
+    driver, begun = begin(base, data, tmp_path / "whole", 1), time.monotonic()
+    assert ended(driver) == 0
     longest = time.monotonic() - begun
     chance, whole, out = random.Random(5), tmp_path / "whole", tmp_path / "killed"
     kills, wanted = 0, 50 if os.environ.get("ISR_RAG_CHAOS") == "long" else 4
     while kills < wanted:
-        driver = begin(tmp_path, base, data, out, 1)
+        driver = begin(base, data, out, 1)
         time.sleep(chance.uniform(0, longest))
-        ended = driver.poll() is not None
+        alive = driver.is_alive()
         driver.kill()
-        driver.communicate()
+        driver.join()
         everything_is_whole(out)
-        if ended:
+        if not alive:
             ends_alike(whole, out)
             shutil.rmtree(out)
         else:
             kills += 1
-    assert begin(tmp_path, base, data, out, 1).wait() == 0
+    assert ended(begin(base, data, out, 1)) == 0
     ends_alike(whole, out)
 
 
@@ -270,22 +257,22 @@ def ends_alike(whole: Path, killed: Path) -> None:
 
 @pytest.mark.chaos
 def test_the_workers_of_a_killed_run_end_with_it(base: Path, data: Path, tmp_path: Path) -> None:
-    driver = begin(tmp_path, base, data, tmp_path / "run", 2)
+    driver = begin(base, data, tmp_path / "run", 2)
     until = time.monotonic() + 120
     while not (tmp_path / "run" / "checkpoint.pt").exists():
-        assert driver.poll() is None and time.monotonic() < until
+        assert driver.is_alive() and time.monotonic() < until
         time.sleep(0.05)
-    assert len(in_session(driver.pid)) > 2
+    assert driver.pid is not None and len(in_session(driver.pid)) > 2
     driver.kill()
-    driver.communicate()
+    driver.join()
     until = time.monotonic() + 30
     while in_session(driver.pid) and time.monotonic() < until:
         time.sleep(0.1)
     assert not in_session(driver.pid), "they would write into the folder of the next run"
     everything_is_whole(tmp_path / "run")
     steps = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["progress"]["steps"]
-    result = train(settings(base, data, tmp_path / "run", epochs=6.0, tokens=300, workers=2))
-    assert steps <= result.progress.steps and result.progress.epoch == 6 and result.validation["all"]["n"] == 16
+    result = train(settings(base, data, tmp_path / "run", epochs=2.0, tokens=300, workers=2))
+    assert steps <= result.progress.steps and result.progress.epoch == 2 and result.validation["all"]["n"] == 16
 
 
 def in_session(leader: int) -> list[int]:
