@@ -99,7 +99,8 @@ def test_an_answer_is_cut_in_proportion_to_its_length(pattern: str) -> None:
 )
 def test_an_answer_is_audited_in_proportion_to_its_length(pattern: str) -> None:
     # The text is written only if a statement is kept. At 50,000 characters one of some patterns is, at 25,000 none.
-    for size in (ANSWER // 8, ANSWER // 2) if LONG else (ANSWER // 4,):
+    usual = ANSWER // (8 if pattern == "- a\n" else 4)  # it has a statement in every four characters
+    for size in (ANSWER // 8, ANSWER // 2) if LONG else (usual,):
         assert not faults(refused(audited), repeated(pattern), size, most=20.0)
 
 
