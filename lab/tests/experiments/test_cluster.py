@@ -28,7 +28,6 @@ from isr_rag.core.orderings import draw_orderings
 from isr_rag.core.prompt import Ordering, Prompt
 from isr_rag.core.scorer import Layout, ScoreRequest, Scores
 from isr_rag.errors import ConfigurationError, ScorerError
-from isr_rag.scorers.embedded import embedded_scorer, is_ready
 from isr_rag.testing import FixedScorer
 from isr_rag_server.cluster import ClusterError
 
@@ -214,10 +213,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.model
-@pytest.mark.skipif(not is_ready(), reason="the embedded model is not set up: isr-rag setup")
-def test_the_embedded_model_gives_the_same_bits_on_two_workers(cluster: None, tmp_path: Path, one_thread: None) -> None:
-    trials, make = make_trials(2 * BATCH, m=2, chunks=2), partial(embedded_scorer, keep_states=False)
+def test_a_model_gives_the_same_bits_on_two_workers(cluster: None, tmp_path: Path, one_thread: None) -> None:
+    """A tiny one; the embedded one does on the same workers in `server/tests/test_cluster.py`."""
+    from tests.scorers import tiny
+
+    from isr_rag.scorers.transformers import TransformersScorer
+
+    tokenizer = tiny.tokenizer("chatml")
+    for one in (tokenizer, tiny.model("llama", len(tokenizer))):
+        one.save_pretrained(tmp_path / "model")
+    trials, make = make_trials(2 * BATCH, m=2, chunks=2), partial(TransformersScorer, tmp_path / "model", device="cpu")
     on_ray = score_trials_on_ray(make, trials, tmp_path / "ray.jsonl", workers=2, gpus=False)
     assert on_ray == score_trials(make(), trials, tmp_path / "local.jsonl")
     assert len({outcome.log_odds for outcome in on_ray}) == 2 * BATCH
