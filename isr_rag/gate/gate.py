@@ -43,7 +43,7 @@ class ISRGate:
         scorer: gives label probabilities: the judge that comes with the package (`"standard"`), the judge reading the
             chunks in a row, so that it sees their order and is asked for m orderings (`"permuted"`), or a scorer.
         reference: gives p_ref. The first two come with one; that of `"permuted"` reaches h* = 0.05 for questions,
-            0.045 for drafts and 0.077 for claims. May be given per item to a gate whose scorer was not given by name.
+            0.045 for drafts and 0.047 for claims. May be given per item to a gate whose scorer was not given by name.
         h_star: target hallucination rate h* in (0, 1); the target reliability is p* = 1 - h*.
         orderings: which orderings of the evidence are scored.
         rule: how the numbers become a decision.
