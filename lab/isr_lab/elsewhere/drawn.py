@@ -10,6 +10,7 @@ import argparse
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +19,13 @@ from isr_lab.slice.reading import read_items
 from isr_lab.slice.schema import SliceItem
 from isr_lab.training.data import unmarked_sources
 from isr_lab.training.mixture import Drawn, Mixture, Showing, pieces, twins
-from isr_rag.core.scorer import TOPIC_LAST, Layout
+from isr_rag.core.scorer import ORDERED, TOPIC_LAST, Layout
 from isr_rag.errors import ConfigurationError
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 
 LATE = Showing(counts=(1, 2, 2, 3, 3, 4, 4, 5, 6, 8))
 ROW = Showing(counts=(1, 2, 2, 3, 3, 4, 4, 5, 6), twice=0.1, many=(6, 8, 10))
-"""In a row borrowed chunks are computed anew for each group."""
+"""Where the order is seen, borrowed chunks are computed anew for each group, or each question."""
 
 Unit = tuple[list[EncodedPrompt], list[int], NDArray[np.int64]]
 """Prompts that share chunks, their labels, and the pairs of places to rank, shape (pairs, 2), the higher one first."""
@@ -40,7 +41,7 @@ def draw(encoder: PromptEncoder, weights: dict[Path, float], layout: Layout, tok
         every += items
     rng = random.Random(f"{seed}/ahead")
     by_name = {path.name: weight for path, weight in weights.items()}
-    showing = ROW if layout == "row" else LATE
+    showing = ROW if layout in ORDERED else LATE
     for batch in Mixture(encoder, sets, by_name, showing, tokens, rng, unmarked_sources(every), layout):
         pairs = np.asarray(twins(batch), dtype=np.int64).reshape(-1, 2)
         yield [example.segments for example in batch], [example.label for example in batch], pairs
@@ -84,7 +85,7 @@ class Units:
         self._chunks = np.concatenate([[0], np.cumsum(arrays["counts"])])
         self._units = np.concatenate([[0], np.cumsum(arrays["units"])])
         self._pairs = np.concatenate([[0], np.cumsum(arrays["paired"])])
-        self.layout: Layout = "row" if str(arrays["layout"]) == "row" else "late"
+        self.layout: Layout = cast(Layout, str(arrays["layout"]))
         self._next = 0
 
     def __len__(self) -> int:
@@ -112,7 +113,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="FILE=WEIGHT")
-    parser.add_argument("--layout", choices=sorted(TOPIC_LAST), default="late")
+    parser.add_argument("--layout", choices=sorted({*TOPIC_LAST, "full"}), default="late")
     parser.add_argument("--labels", type=int, required=True)
     parser.add_argument("--tokens", type=int, default=3000, help="computed tokens of a unit, about")
     parser.add_argument("--seed", type=int, default=21)

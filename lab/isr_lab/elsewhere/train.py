@@ -23,6 +23,7 @@ import torch
 from isr_lab.elsewhere.drawn import Units
 from isr_lab.training.data import packed
 from isr_lab.training.network import PeftNetwork, Rows, write_description
+from isr_rag.core.scorer import Layout
 from isr_rag.scorers.embedded import verify
 
 YES, NO = 16, 15
@@ -37,11 +38,13 @@ class Stream:
     Attributes:
         share: of the steps that come from it.
         units: of a step.
+        layout: of its prompts.
     """
 
     def __init__(self, path: Path, share: float, units: int) -> None:
         self.share, self.units = share, units
         self._found = Units(path)
+        self.layout: Layout = self._found.layout
         self._steps = self._prepared()
 
     def _make(self) -> tuple[Rows, torch.Tensor, torch.Tensor]:
@@ -49,7 +52,7 @@ class Stream:
         offsets = np.cumsum([0, *(len(prompts) for prompts, _, _ in taken)])
         pairs = np.concatenate([own + offset for (_, _, own), offset in zip(taken, offsets, strict=False)])
         labels = torch.tensor([float(label) for _, labels, _ in taken for label in labels])
-        rows = Rows.of([packed(prompts, self._found.layout) for prompts, _, _ in taken])
+        rows = Rows.of([packed(prompts, self.layout) for prompts, _, _ in taken])
         return rows, labels, torch.from_numpy(pairs)
 
     def _prepared(self) -> Iterator[tuple[Rows, torch.Tensor, torch.Tensor]]:
@@ -123,7 +126,8 @@ def run(network: PeftNetwork, streams: list[Stream], given: argparse.Namespace, 
         for parameter, mean in zip(parameters, average, strict=True):
             parameter.copy_(mean)
     network.save(given.out / "adapter")
-    write_description(given.out / "adapter", "late", base)
+    seen_as: Layout = "full" if any(stream.layout == "full" for stream in streams) else "late"
+    write_description(given.out / "adapter", seen_as, base)
     print(f"{steps} steps, {labels} labels, {tokens} tokens; {given.out / 'adapter'}")
 
 

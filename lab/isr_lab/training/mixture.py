@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from isr_lab.slice.asking import REFUTED
 from isr_lab.slice.schema import SliceChunk, SliceItem
 from isr_lab.training.data import Example, segments
-from isr_rag.core.scorer import Layout
+from isr_rag.core.scorer import ORDERED, Layout
 from isr_rag.scorers.local.encoding import EncodedPrompt, PromptEncoder
 
 _TOGETHER = 8
@@ -116,8 +116,8 @@ class Mixture:
         tokens: computed tokens a batch, about, as in the late layout.
         rng: draws everything.
         unmarked: sources whose items are only right with all their chunks.
-        layout: late, or row: a batch's chunks are in one random order, so that examples share what they begin with;
-            borrowed chunks are computed anew there.
+        layout: late; or row or full: a batch's chunks are in one random order, and borrowed ones are computed anew. In
+            a row examples share what they begin with.
     """
 
     encoder: PromptEncoder
@@ -202,8 +202,8 @@ class Mixture:
                 used += cost
             self._left += waiting
             pool = list({c.text: (one.group, c) for one in batch for c in one.chunks}.values())
-            shown = [segments(one.item, self._shown(one, pool), self.encoder, "late") for one in batch]
-            if self.layout == "row":
+            shown = [segments(one.item, self._shown(one, pool), self.encoder, self.layout) for one in batch]
+            if self.layout in ORDERED:
                 order = {ids: self.rng.random() for ids in dict.fromkeys(ids for made in shown for ids in made.chunks)}
                 shown = [
                     EncodedPrompt(made.head, tuple(sorted(set(made.chunks), key=order.__getitem__)), made.tail)

@@ -52,7 +52,7 @@ def made(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("layout", ["late", "row"])
+@pytest.mark.parametrize("layout", ["late", "row", "full"])
 def test_units_are_read_as_they_were_drawn(tmp_path: Path, layout: Layout) -> None:
     encoder = PromptEncoder(tiny.tokenizer("chatml"))
     drawing = drawn.draw(encoder, {made(tmp_path): 1.0}, layout, 300, 0)
@@ -68,17 +68,21 @@ def test_units_are_read_as_they_were_drawn(tmp_path: Path, layout: Layout) -> No
     assert any(len(pairs) for _, _, pairs in units)
 
 
-def test_in_a_row_prompts_about_the_same_chunks_share_what_they_begin_with(tmp_path: Path) -> None:
-    drawing = drawn.draw(PromptEncoder(tiny.tokenizer("chatml")), {made(tmp_path): 1.0}, "row", 300, 0)
+@pytest.mark.parametrize("layout", ["row", "full"])
+def test_where_the_order_is_seen_the_same_chunks_are_read_in_several(tmp_path: Path, layout: Layout) -> None:
+    tokenizer = tiny.tokenizer("chatml")
+    drawing = drawn.draw(PromptEncoder(tokenizer), {made(tmp_path): 1.0}, layout, 300, 0)
     orders = set()
     for prompts, _, _ in islice(drawing, 10):
-        pack = packed(prompts, "row")
-        assert len(pack.input_ids) < sum(prompt.length for prompt in prompts)
+        asked_first = ["gates" in tokenizer.decode(one.head) for one in prompts]
+        assert asked_first == [layout == "full"] * len(prompts)
+        if layout == "row":  # prompts about the same chunks share what they begin with
+            assert len(packed(prompts, layout).input_ids) < sum(prompt.length for prompt in prompts)
         orders |= {prompt.chunks for prompt in prompts}
-    assert len({frozenset(order) for order in orders}) < len(orders)  # the same chunks in several orders
+    assert len({frozenset(order) for order in orders}) < len(orders)
 
 
-@pytest.mark.parametrize("layout", ["late", "row"])
+@pytest.mark.parametrize("layout", ["late", "row", "full"])
 def test_what_was_scored_elsewhere_is_what_scoring_here_gives(tmp_path: Path, layout: Layout) -> None:
     scorer = tiny.scorer("qwen2", layout=layout)
 
@@ -100,10 +104,11 @@ def test_what_was_scored_elsewhere_is_what_scoring_here_gives(tmp_path: Path, la
         )
 
 
-def test_a_step_holds_the_labels_and_pairs_of_all_its_units(tmp_path: Path) -> None:
-    drawing = drawn.draw(PromptEncoder(tiny.tokenizer("chatml")), {made(tmp_path): 1.0}, "late", 300, 0)
+@pytest.mark.parametrize("layout", ["late", "full"])
+def test_a_step_holds_the_labels_and_pairs_of_all_its_units(tmp_path: Path, layout: Layout) -> None:
+    drawing = drawn.draw(PromptEncoder(tiny.tokenizer("chatml")), {made(tmp_path): 1.0}, layout, 300, 0)
     units = list(islice(drawing, 4))
-    drawn.write(tmp_path / "units.npz", units, "late")
+    drawn.write(tmp_path / "units.npz", units, layout)
     stream = train.Stream(tmp_path / "units.npz", 1.0, 2)
     for first in (0, 2):
         rows, labels, pairs = stream.step()
