@@ -111,7 +111,18 @@ class TrainConfig:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "ours": {"layout": "late", "rank": 32, "alpha": 64.0, "first_layer": 10, "learning_rate": 5e-4, "workers": 2},
+    "ours": {
+        "layout": "late",
+        "rank": 32,
+        "alpha": 64.0,
+        "first_layer": 8,
+        "learning_rate": 5e-4,
+        "tokens": 1100,
+        "workers": 2,
+        "smoothing": 0.02,
+        "margin": 0.3,
+        "averaging": 0.97,
+    },
     "paper-gemma": {  # Appendix H.6
         "layout": "full",
         "rank": 32,
@@ -125,7 +136,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "seed": 42,
     },
 }
-"""Settings by name: the recipe of the embedded adjudicator, and the paper's."""
+"""Settings by name: those of the judge that ships (from the base; going on takes a lower rate), and the paper's."""
 
 
 def preset(name: str, **settings: Any) -> TrainConfig:

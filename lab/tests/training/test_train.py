@@ -28,6 +28,7 @@ from isr_lab.training.data import shown_chunks, unmarked_sources
 from isr_lab.training.mixture import Phase
 from isr_lab.training.train import learning_rate, spread, train
 from isr_rag.errors import ConfigurationError, ModelCorruptError, ModelNotFoundError
+from isr_rag.scorers.adjudicators import STANDARD
 from isr_rag.scorers.local.adapter import read_adapter
 
 pytestmark = pytest.mark.slow
@@ -309,6 +310,13 @@ def test_the_rate_rises_and_falls_to_zero(tmp_path: Path) -> None:
     assert max(rates) == pytest.approx(config.learning_rate, rel=1e-2)
     assert rates[0] < rates[1] < rates[3] and rates[-1] < 1e-9
     assert all(a >= b for a, b in itertools.pairwise(rates[4:]))
+
+
+def test_the_preset_has_the_shape_of_what_ships(tmp_path: Path) -> None:
+    shipped = json.loads((STANDARD.directory / "adapter_config.json").read_text("utf-8"))
+    config = preset("ours", base=tmp_path, train=(tmp_path,), validation=(), out=tmp_path, minutes=10)
+    assert (config.rank, config.alpha) == (shipped["r"], shipped["lora_alpha"])
+    assert config.first_layer == min(shipped["layers_to_transform"])
 
 
 def test_support_is_always_shown_and_unmarked_items_whole(tmp_path: Path) -> None:
