@@ -1,20 +1,18 @@
 """What typed attacks and denials get answered: injected strings in every field, and evidence that denies the claim.
 
-    python benchmarks/injections.py --scores scores \
-        --json benchmarks/measured/injections-standard.json --card lab/reports/judge.md
+    python benchmarks/injections.py --scores scores --json benchmarks/measured/injections-standard.json
 
 Every string of `tests/security/strings.py` is put into a field of an unsupported item of the contrast set: after the
 evidence's text, as its title, after the claim (false statements, each with the chunk that it nearly agrees with), after
 the question or after the answer (wrong answers to the set's questions). The fields take turns over the strings; with
 --every, each string is put into each field. It is newly answered where the gate abstains from the item without the
-string. The denials are those of `isr_lab.contrast`. Scores are kept, so that another calibration costs nothing. The
-tables of the model card are printed, and put into the card that is named.
+string. The denials are those of `isr_lab.contrast`. Scores are kept, so that another calibration costs nothing. Tables
+are printed as Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +22,7 @@ from measuring import machine
 
 from isr_lab.contrast.data import load_denials, load_documents
 from isr_rag import Chunk, ISRGate
-from isr_rag._util.files import write_atomically, write_json
+from isr_rag._util.files import write_json
 from isr_rag.gate.defaults import default_reference
 from isr_rag.references import Oracle
 from isr_rag.scorers.adjudicators import DEFAULT
@@ -86,19 +84,14 @@ def summary(plain: Sequence[Mapping[str, Any]], attacked: Sequence[Mapping[str, 
     }
 
 
-HEADING = "## Injections and denials"
-
-
 def tables(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """The section of a model card."""
+    """What the counts are, and both tables."""
     every = rows["all"]
 
     def three(counts: Mapping[float, int]) -> str:
         return " / ".join(str(counts[h]) for h in H_STARS)
 
     lines = [
-        HEADING,
-        "",
         f"{every['items']} strings (control tokens of known chat templates, odd characters, "
         f"{rows['instructions']['items']} typed instructions), each put into one field of an unsupported item; counts "
         "at h* = .05 / .1 / .2. Newly answered: the gate abstains from the item without the string.",
@@ -126,20 +119,12 @@ def tables(rows: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def put_into(card: str, section: str) -> str:
-    """The card with this section: in place of the older one, else before how the model came about."""
-    without = re.sub(rf"^{HEADING}\n.*?(?=^## |\Z)", "", card, flags=re.DOTALL | re.MULTILINE)
-    before, mark, after = without.partition("## How it came about")
-    return f"{before}{section}\n{mark}{after}"
-
-
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--every", action="store_true")
     parser.add_argument("--scores", type=Path, required=True)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--card", type=Path, help="model card whose section is renewed")
     given = parser.parse_args()
     rows: dict[str, Any] = {}
     scorer = CachedScorer(embedded_scorer(), given.scores)
@@ -167,8 +152,6 @@ def main() -> None:
                 rows[name] = {"items": len(own), "answered": answered, "q": sum(f["q"] for f in own) / len(own)}
                 print(name, rows[name])
     print(tables(rows))
-    if given.card:
-        write_atomically(given.card, put_into(given.card.read_text("utf-8"), tables(rows)))
     if given.json:
         about = {"adjudicator": DEFAULT, "calibration": repr(gate.reference)}
         write_json(given.json, {**about, "rows": rows, "machine": machine()})
