@@ -26,8 +26,6 @@ def lap(name, marks={}):
     return marks
 import torch
 lap("import torch")
-import transformers.models.llama.modeling_llama
-lap("import transformers")
 from isr_rag import ISRGate
 from isr_rag.scorers import embedded
 embedded.verify()
