@@ -25,7 +25,7 @@ from isr_lab.experiments.dispersion import Dispersion
 from isr_lab.experiments.dose import Dose
 from isr_lab.experiments.orderings import OrderingStudy
 from isr_lab.experiments.protocol import Experiment
-from isr_lab.experiments.run import KINDS, index_reports, run_experiment
+from isr_lab.experiments.run import KINDS, run_experiment
 from isr_lab.slice.reading import read_items
 from isr_lab.slice.schema import SliceItem
 from isr_rag.cli.terminal import columns, console
@@ -84,7 +84,6 @@ def main() -> None:
         if folder is not None
     }
     run(given.model, scorer, slices, given.out / given.model, given.only)
-    index_reports(given.out)
 
 
 if __name__ == "__main__":
