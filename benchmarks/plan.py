@@ -4,7 +4,7 @@
     python benchmarks/plan.py --measure 16                 # with this machine's CPU rate
 
 Tokens are counted, for the items that come with the package with the embedded model's tokenizer, and for longer
-passages of assumed size. The CPU rate is measured. The cascade's share, GPU rates and prices are assumptions.
+passages of assumed size. The CPU rate and the cascade's share are measured. GPU rates and prices are assumptions.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Rates:
 
     cpu_seconds_per_1000_tokens: float = 2.8
     """Measured with --measure 32 on two busy cores of an AMD EPYC: embedded adjudicator, fp32, one thread."""
-    escalates: float = 0.2
-    """Assumed share of items that a cascade takes beyond 3 orderings."""
+    escalates: float = 0.66
+    """Share of items that a cascade takes beyond 3 orderings: judge in a row, h* = 0.1 (`lab/reports/documents`)."""
     gpu_peak_tflops: float = 989.0
     """Dense bf16 peak of an H100 SXM by its data sheet."""
     gpu_utilisation: float = 0.4
