@@ -125,7 +125,7 @@ def test_html_shows_a_dot_for_every_ordering() -> None:
 def test_how_sure_this_very_case_is_stands_beside_the_share_of_surer_ones_where_they_differ() -> None:
     selective = dataclasses.replace(decided([0.9], 0.97), guarantee="selective", pointwise=0.78)
     assert "97% of the cases at least as sure as this one hold" in selective.explain()
-    assert "Of those only about as sure, 78% do by a cautious estimate." in selective.explain()
+    assert "Of cases only about as sure, 78% do, by a cautious estimate." in selective.explain()
     for pointwise in (None, 0.0, 0.93):  # none is known, or it is much the same
         assert "only about as sure" not in dataclasses.replace(selective, pointwise=pointwise).explain()
 
@@ -145,7 +145,7 @@ def test_at_a_shell_options_and_titles_are_named() -> None:
         lowest_h_star=0.18,
     )
     said = decision.at_shell([Chunk("a", "other"), Chunk("Kettles have a warranty.", "terms\nof use")])
-    assert "--h-star 0.1 where 10% wrong" in said and "Choose --h-star 0.18, or" in said and "h_star" not in said
+    assert "--h-star 0.1 if 10% wrong" in said and "Choose --h-star 0.18, or" in said and "h_star" not in said
     assert "in chunk 2 (terms of use): “Kettles" in said and "p_ref" in said
     assert "in chunk 2: “Kettles" in decision.at_shell() and "h_star=0.1" in str(decision)
 
@@ -153,7 +153,7 @@ def test_at_a_shell_options_and_titles_are_named() -> None:
 def test_an_abstention_says_what_is_needed_and_what_would_change_it() -> None:
     said = decided([0.9], 0.94).explain()
     assert "trusted at 94%; 95% is needed (h* = 0.05)" in said
-    assert "h_star=0.1 where 10% wrong among the answered will do" in said and "calibration on labelled data" in said
+    assert "h_star=0.1 if 10% wrong answers will do" in said and "calibration on labelled data" in said
     assert "h_star" not in decided([0.9], 0.3).explain()
     assert "0.9 on average" not in said
     beyond = dataclasses.replace(decided([0.9], 0.94), lowest_h_star=1 / 18)

@@ -54,8 +54,8 @@ class Budget:
         n = len(self.scores)
         if self.threshold(h_star) is not None:
             return (
-                f"a cut calibrated on {n} labelled answers ({self.sources}): over answers like those, nothing kept is "
-                f"unsupported with probability {1.0 - h_star:g}"
+                f"a threshold calibrated on {n} labelled answers ({self.sources}): for answers like those, with "
+                f"probability {1.0 - h_star:g} nothing that is kept is unsupported"
             )
         bound = (
             f"the risks of the kept statements, each that of cases like it, sum to at most {h_star:g}, which holds as "

@@ -100,7 +100,7 @@ class AnswerAudit:
         """The part of the answer that may go out; only statements whose verdict is `supported` ever do.
 
         With a threshold calibrated on whole answers (conformal factuality), statements go out whose P(supported)
-        exceeds it: over answers like those of the calibration, nothing kept is unsupported with probability 1 - h*.
+        exceeds it: for answers like the calibration's, with probability 1 - h* nothing that is kept is unsupported.
         Without one, the surest statements that the gate answers go out while the sum of their risks stays within h*
         (a union bound). The risk of a statement is 1 - `Decision.pointwise`; where that is unknown, it is held back.
 

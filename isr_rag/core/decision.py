@@ -195,7 +195,7 @@ class Decision:
         if self.focus is not None:
             rows.append(("evidence read", f"{self.focus.words_read} of {self.focus.words_total} words"))
         if self.left_out:
-            rows.append(("chunks left out", f"{len(self.left_out)} of {self.chunks}, for want of room"))
+            rows.append(("chunks left out", f"{len(self.left_out)} of {self.chunks} (they did not fit)"))
         rows.append(("forward passes", f"{self.passes} (stands for m = {self.m}), {self.seconds:.2f} s"))
         return rows
 
@@ -216,11 +216,11 @@ _HEADLINES = {
     Reason.SUFFICIENT: "the evidence carries it",
     Reason.REFERENCE_BELOW_TARGET: "it is not trusted enough",
     Reason.ORDER_SENSITIVE: "the model's belief depends on the order of the evidence",
-    Reason.INSUFFICIENT_INFORMATION: "the evidence does not bring the model near the target",
-    Reason.CUT_NOT_REACHED: "the calibrated cut is not reached",
-    Reason.OUTSIDE_CALIBRATION: "the case lies outside of what the reference was calibrated for",
-    Reason.QUOTE_NOT_FOUND: "the evidence does not have what it quotes",
-    Reason.NUMBER_NOT_FOUND: "the evidence does not have one of its numbers",
+    Reason.INSUFFICIENT_INFORMATION: "even with the evidence the model stays too far from the target",
+    Reason.CUT_NOT_REACHED: "its score does not reach the calibrated threshold",
+    Reason.OUTSIDE_CALIBRATION: "the reference was not calibrated for cases like this",
+    Reason.QUOTE_NOT_FOUND: "the evidence does not contain what it quotes",
+    Reason.NUMBER_NOT_FOUND: "the evidence does not contain one of its numbers",
     Reason.NO_EVIDENCE: "there is no evidence",
     Reason.REFERENCE_FAILED: "the reference failed",
     Reason.SCORER_FAILED: "the scorer failed",
@@ -232,11 +232,11 @@ _HEADLINES = {
 _CHANGES = {
     Reason.ORDER_SENSITIVE: "fewer chunks that distract from or contradict the one that carries it",
     Reason.INSUFFICIENT_INFORMATION: _MORE_EVIDENCE,
-    Reason.CUT_NOT_REACHED: "more labelled data, which allow a lower cut, or a larger h*",
+    Reason.CUT_NOT_REACHED: "more labelled data, which may allow a lower threshold, or a larger h*",
     Reason.OUTSIDE_CALIBRATION: "a calibration on labelled data of your own that covers such cases",
-    Reason.QUOTE_NOT_FOUND: "the passage that is quoted among the evidence",
+    Reason.QUOTE_NOT_FOUND: "evidence that contains the quoted passage",
     Reason.NUMBER_NOT_FOUND: "evidence that has the number",
-    Reason.NO_EVIDENCE: "retrieving some",
+    Reason.NO_EVIDENCE: "retrieving evidence",
     Reason.SHIFTED: "a calibration on labels of the new cases",
 }
 """What would change an abstention; where the reference is below its target, see `_trusted_more`."""
@@ -284,12 +284,12 @@ def _trusted(decision: Decision) -> str:
         return ""
     trusted, needed = percent(decision.p_ref, decision.p_star)
     if decision.settings.rule.convention == "paper":
-        return f"It is trusted at {trusted}, of which the paper's rule asks nothing (h* = {decision.h_star:g})."
+        return f"It is trusted at {trusted}, which the paper's rule ignores (h* = {decision.h_star:g})."
     if decision.guarantee == "selective":  # the class is all cases at least as sure
         said = f"{trusted} of the cases at least as sure as this one hold; {needed} must (h* = {decision.h_star:g})."
         own = decision.pointwise or decision.p_ref  # 0: no bound is known
         if decision.p_ref - own > 0.05:
-            said += f" Of those only about as sure, {own:.0%} do by a cautious estimate."
+            said += f" Of cases only about as sure, {own:.0%} do, by a cautious estimate."
         return f"By its calibration, {said}"
     return f"It is trusted at {trusted}; {needed} is needed (h* = {decision.h_star:g})."
 
@@ -303,7 +303,7 @@ def _where_to_look(decision: Decision, nearest: Nearest, chunks: Sequence[Chunk]
     if decision.answered or not nearest.lacking:
         return said
     lacking = ", ".join(f"“{word}”" for word in nearest.lacking)
-    return f"{said} It does not have {lacking}."
+    return f"{said} That sentence lacks {lacking}."
 
 
 def _trusted_more(decision: Decision, setting: str) -> str:
@@ -311,6 +311,6 @@ def _trusted_more(decision: Decision, setting: str) -> str:
     found = [_MORE_EVIDENCE] if decision.lowest_h_star is None else []
     if decision.p_ref is not None and decision.threshold_reached is None:  # else each target needs a threshold
         reached = [h for h in _WIDER if h > decision.h_star and decision.p_ref >= 1.0 - h]
-        found += [f"{setting}{h:g} where {h:.0%} wrong among the answered will do" for h in reached[:1]]
+        found += [f"{setting}{h:g} if {h:.0%} wrong answers will do" for h in reached[:1]]
     last = "a calibration on labelled data of your own"
     return f"{', '.join(found)}, or {last}" if found else last

@@ -94,7 +94,7 @@ class ISRGate:
             from isr_rag.scorers.adjudicators import NAMES
             from isr_rag.scorers.load import load_scorer
 
-            named = f"there is no scorer {scorer!r}; there are {' and '.join(NAMES)}, or give one of isr_rag.scorers"
+            named = f"unknown scorer {scorer!r}: give {' or '.join(map(repr, NAMES))}, or a scorer of isr_rag.scorers"
             require(scorer in NAMES, named)
             reference = shipped_reference(scorer) if reference is None else reference
             scorer = load_scorer(scorer)

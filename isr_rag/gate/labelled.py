@@ -41,7 +41,7 @@ def score_labelled(gate: ISRGate, items: Sequence[Mapping[str, Any]]) -> list[Ca
         ISRError: as the gate's `decide`, with a note that names the item.
     """
     if gate.settings.orderings.cascade:
-        raise CalibrationError("calibrate a gate without its cascade: a calibration belongs to one m")
+        raise CalibrationError("turn the cascade off to calibrate: a calibration belongs to one m")
     texts = check_labelled(items)
     oracle = ReadingAlone(gate)
     records: list[CalibrationRecord] = []

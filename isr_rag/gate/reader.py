@@ -68,7 +68,7 @@ class Reader:
         scorer = load_scorer(**self.scorer) if given is None else given
         if scorer.identity != artefact.fingerprint.scorer:
             raise CalibrationMismatchError(
-                f"calibrated was {artefact.fingerprint.scorer!r}, and this scorer is {scorer.identity!r}: the "
-                "model, its precision or its server has changed. Calibrate it anew with `isr-rag calibrate`"
+                f"the calibration is for {artefact.fingerprint.scorer!r}, but this scorer is {scorer.identity!r}: the "
+                "model, its precision or its server has changed. Calibrate again with `isr-rag calibrate`"
             )
         return scorer

@@ -212,12 +212,12 @@ def _outside(known: tuple[str, ...], fitted: PredicateCalibration, part: BinCali
     """What about a case was not calibrated: its number of chunks, or the language of a text; empty if nothing."""
     if part is None:
         ranges = ", ".join(f"{part.first} to {part.last or 'more'}" for part in fitted.bins)
-        return f"{case.read} chunk{'s' * (case.read != 1)}; calibrated were {ranges}"
+        return f"{case.read} chunk{'s' * (case.read != 1)}; it is calibrated for {ranges}"
     if not known:
         return ""
     texts = {"what is judged": case.predicate.query, "evidence": sample([chunk.text for chunk in case.chunks])}
     for name, text in texts.items():
         language = foreign_language(text, known)
         if language is not None:
-            return f"{name} is not in a calibrated language ({', '.join(known)}) but likely in {language!r}"
+            return f"{name} seems to be in {language!r}; the calibration covers {', '.join(known)}"
     return ""

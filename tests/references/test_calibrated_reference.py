@@ -157,7 +157,7 @@ def test_a_smaller_share_of_supported_cases_asks_more(artefact: CalibrationArtef
 @pytest.mark.parametrize(
     ("evidence", "claim", "what"),
     [
-        ([ENGLISH] * 13, "The river flows", "13 chunks; calibrated were 1 to 8"),
+        ([ENGLISH] * 13, "The river flows", "13 chunks; it is calibrated for 1 to 8"),
         (["Der Fluss fließt durch die alte Stadt und mündet ins Meer."], "The river flows", "likely in 'de'"),
         ([ENGLISH], "La rivière traverse la vieille ville et se jette dans la mer.", "what is judged is not in a"),
     ],

@@ -100,7 +100,7 @@ function verdictOf(answer) {
   return [
     make("p", {}, badge(decision.action), " ", make("code", {}, decision.reason.replaceAll("_", " "))),
     make("p", {}, answer.explanation),
-    decision.left_out.length ? make("p", { class: "doubt" }, `${decision.left_out.length} of ${decision.chunks} passages were not read, for want of room.`) : null,
+    decision.left_out.length ? make("p", { class: "doubt" }, `${decision.left_out.length} of ${decision.chunks} passages were not read: they did not fit.`) : null,
     decision.focus ? make("p", { class: "faint" }, `${decision.focus.words_read} of ${decision.focus.words_total} words were read: the sentences nearest to what was asked.`) : null,
     orders(decision), budget(decision),
   ].filter(Boolean);
