@@ -158,11 +158,11 @@ def test_an_abstention_says_what_is_needed_and_what_would_change_it() -> None:
     assert "0.9 on average" not in said
     beyond = dataclasses.replace(decided([0.9], 0.94), lowest_h_star=1 / 18)
     assert "states it more directly" in said and "states it more directly" not in beyond.explain()
-    assert "What would change it: h_star=0.1 where" in beyond.explain()
+    assert "What would change it: h_star=0.1 if" in beyond.explain()
     assert "Choose h_star >= 0.056, or calibrate on more labelled items." in beyond.explain()
     assert "in the worst" in decided([0.9, 1e-7]).explain()
     assert (
-        "What would change it: retrieving some."
+        "What would change it: retrieving evidence."
         in dataclasses.replace(decided([0.9]), action=Action.ABSTAIN, reason=Reason.NO_EVIDENCE).explain()
     )
 

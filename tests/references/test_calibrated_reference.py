@@ -158,8 +158,8 @@ def test_a_smaller_share_of_supported_cases_asks_more(artefact: CalibrationArtef
     ("evidence", "claim", "what"),
     [
         ([ENGLISH] * 13, "The river flows", "13 chunks; it is calibrated for 1 to 8"),
-        (["Der Fluss fließt durch die alte Stadt und mündet ins Meer."], "The river flows", "likely in 'de'"),
-        ([ENGLISH], "La rivière traverse la vieille ville et se jette dans la mer.", "what is judged is not in a"),
+        (["Der Fluss fließt durch die alte Stadt und mündet ins Meer."], "The river flows", "seems to be in 'de'"),
+        ([ENGLISH], "La rivière traverse la vieille ville et se jette dans la mer.", "what is judged seems to be in"),
     ],
 )
 def test_outside_of_what_was_calibrated_it_abstains_and_says_why(
@@ -330,7 +330,7 @@ def test_nothing_calibrated_is_promised_of_the_papers_rule(artefact: Calibration
     )
     assert p_ref is not None and decision.p_ref is not None and decision.p_ref < p_ref
     assert (decision.guarantee, decision.decided_by) == ("", "isr")
-    assert "is needed" not in decision.explain() and "the paper's rule asks nothing" in decision.explain()
+    assert "is needed" not in decision.explain() and "the paper's rule ignores" in decision.explain()
 
 
 def test_hashes_of_what_was_trained_on_keep_it_out(tmp_path: Any) -> None:
