@@ -12,10 +12,11 @@ from llama_index.core import Document, MockEmbedding, SummaryIndex, VectorStoreI
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
 from llama_index.core.base.response.schema import AsyncStreamingResponse, Response, StreamingResponse
 from llama_index.core.chat_engine import CondenseQuestionChatEngine
-from llama_index.core.indices.query.query_transform.base import IdentityQueryTransform
+from llama_index.core.indices.query.query_transform.base import IdentityQueryTransform, StepDecomposeQueryTransform
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
 from llama_index.core.query_engine import (
     CitationQueryEngine,
+    MultiStepQueryEngine,
     RetrieverQueryEngine,
     RouterQueryEngine,
     SubQuestionQueryEngine,
@@ -23,7 +24,7 @@ from llama_index.core.query_engine import (
 )
 from llama_index.core.response_synthesizers import ResponseMode, get_response_synthesizer
 from llama_index.core.retrievers import QueryFusionRetriever, RecursiveRetriever
-from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.tools import QueryEngineTool
 from llama_parts import DraftingLLM, OneQuestion, OpaqueEngine, TopKRetriever, fixed, node, recorded, speaks_of, texts
 
@@ -41,6 +42,7 @@ from llama_index.postprocessor.isr import (
 )
 
 MESSAGE = "No idea."
+QUESTION = "Where is the Seine?"
 ROUNDS = [
     [node("The Seine flows through Paris.", "a")],
     [node("The Seine flows through Paris.", "a"), node("Rouen.", "b")],
@@ -488,7 +490,55 @@ def test_an_engine_whose_nodes_may_be_answers_gives_none_back_after_an_abstentio
     withheld = ISRQueryEngine(engine, gate=fixed(0), place="after", message=MESSAGE)
     for response in (withheld.query("Where is the Seine?"), asyncio.run(withheld.aquery("Where is the Seine?"))):
         assert str(response) == MESSAGE and response.source_nodes == [] and "red green" not in str(response.metadata)
-    assert str(ISRQueryEngine(engine, gate=fixed(1), place="after").query("Where is the Seine?")) == "red green blue"
+
+
+def over_answers(how: str, inner: Any, llm: DraftingLLM, *, use_async: bool) -> Any:
+    """An engine that drafts from what another one answered."""
+    settings: Any = {"response_synthesizer": get_response_synthesizer(llm=llm, use_async=use_async)}
+    if how == "steps":
+        transform = StepDecomposeQueryTransform(llm=llm, verbose=False)
+        return MultiStepQueryEngine(inner, transform, index_summary="rivers", num_steps=1, **settings)
+    if how == "sub-questions":
+        tools = [QueryEngineTool.from_defaults(inner, name="rivers", description="Rivers.")]
+        settings |= {"llm": llm, "question_gen": OneQuestion(), "use_async": use_async, "verbose": False}
+        return SubQuestionQueryEngine.from_defaults(tools, **settings)
+    retriever: Any = SummaryIndex(objects=[IndexNode(text="rivers", index_id="r", obj=inner)]).as_retriever()
+    if how == "a recursive retriever":
+        root = SummaryIndex([IndexNode(text="rivers", index_id="r")]).as_retriever()
+        retriever = RecursiveRetriever("root", retriever_dict={"root": root}, query_engine_dict={"r": inner})
+    return RetrieverQueryEngine(retriever, settings["response_synthesizer"])
+
+
+@pytest.mark.parametrize("run", ["query", "aquery", "query in a loop"])
+@pytest.mark.parametrize("how", ["sub-questions", "steps", "objects", "a recursive retriever"])
+def test_what_an_engine_inside_answered_is_no_evidence_for_the_draft(how: str, run: str) -> None:
+    llm = DraftingLLM(write=lambda prompt: "red green blue")
+    judged: list[str] = []
+
+    def says_so(case: Case) -> float:
+        judged.extend(chunk.text for chunk in case.chunks)
+        return float(any("red green blue" in chunk.text for chunk in case.chunks))
+
+    def answer(text: str) -> Any:
+        documents = SummaryIndex([TextNode(text=text, id_="d")])
+        inner = documents.as_query_engine(llm=llm, streaming=how == "sub-questions" and run == "query")
+        engine = over_answers(how, inner, llm, use_async=run != "query")
+        gated = ISRQueryEngine(engine, gate=fixed(says_so), place="after", message=MESSAGE)
+        return gated.query(QUESTION) if run == "query" else asyncio.run(asked(gated))
+
+    async def asked(gated: ISRQueryEngine) -> Any:
+        return await gated.aquery(QUESTION) if run == "aquery" else gated.query(QUESTION)
+
+    withheld = answer("The Seine flows through Paris.")
+    assert str(withheld) == MESSAGE and "red green" not in f"{judged} {withheld.metadata} {withheld.source_nodes}"
+    if how in ("sub-questions", "steps"):
+        released = answer("It is red green blue.")
+        assert str(released) == "red green blue" and texts(released.source_nodes) == ["It is red green blue."]
+        same = answer("red green blue")  # a document may have the same words
+        assert str(same) == "red green blue" and texts(same.source_nodes) == ["red green blue"]
+    else:  # it gives the answers alone
+        assert withheld.metadata["isr"]["reason"] == "no_evidence"
+        assert "answers of other engines" in withheld.metadata["isr"]["detail"]
 
 
 def test_an_engine_around_one_that_can_retrieve_can_be_gated_before_drafting() -> None:

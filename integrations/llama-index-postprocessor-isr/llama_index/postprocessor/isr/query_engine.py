@@ -20,9 +20,10 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import QueryBundle
 from pydantic import BaseModel, ValidationError
 
-from isr_rag import AnswerAudit, Decision, ISRGate
+from isr_rag import AnswerAudit, Decision, ISRGate, Reason
 from isr_rag.core.evidence import Chunk, one_line
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
+from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import MESSAGE, gate_for, stands_alone, unquoted
 from llama_index.postprocessor.isr.evidence import (
     AFetch,
@@ -40,6 +41,8 @@ from llama_index.postprocessor.isr.evidence import (
     check_engine,
     chunk_of,
     copied,
+    decided,
+    documents,
     gather,
     originals,
     quietly,
@@ -71,8 +74,9 @@ class ISRQueryEngine(BaseQueryEngine):
 
     Args:
         query_engine: drafts the answer: `index.as_query_engine()`, `RetrieverQueryEngine(retriever, synthesizer)`
-            or any other. One that cannot retrieve without answering can be gated `after` only; since its nodes may hold
-            words of its model, an abstention gives none of them back.
+            or any other. One that cannot retrieve without answering can be gated `after` only. Of its nodes those that
+            hold what an engine inside it answered are no evidence; since others may hold words of its model, too, an
+            abstention gives none of them back.
         gate: decides; by default the embedded model with its shipped calibration, at h* = 0.2 before drafting and at
             0.05 after it. Its `on_error` says what happens when the scorer or the retriever fails.
         place: `before`: does the evidence hold enough to answer, else the LLM is not called. `after`: does the
@@ -165,13 +169,15 @@ class ISRQueryEngine(BaseQueryEngine):
                 nothing = gather(self._gate, _given(found_first), question=question)
                 return self._abstain(nothing, StreamingResponse if self._streams() else Response)
             first = found_first
-        with quietly():
+        with quietly(), documents() as of_documents:
             if first:
                 response = self._engine.synthesize(deepcopy(query_bundle), copied(first))
             else:
                 response = self._engine.query(deepcopy(query_bundle))
             draft = _read(response)
-        read = originals(draft.source_nodes, first)
+        read = originals(draft.source_nodes, first) if first else of_documents(draft.source_nodes)
+        if draft.source_nodes and not read:
+            return self._release(response, draft, self._unfounded(question, draft))
         if self._audit and stands_alone(question):
             audit = _audit(self._gate, question, draft, read)
             return self._audited(response, draft, read, audit, None)
@@ -219,13 +225,15 @@ class ISRQueryEngine(BaseQueryEngine):
                 nothing = await agather(self._gate, _agiven(found_first), question=question)
                 return self._abstain(nothing, AsyncStreamingResponse if self._streams() else Response)
             first = found_first
-        with quietly():
+        with quietly(), documents() as of_documents:
             if first:
                 response = await self._engine.asynthesize(deepcopy(query_bundle), copied(first))
             else:
                 response = await self._engine.aquery(deepcopy(query_bundle))
             draft = await _aread(response)
-        read = originals(draft.source_nodes, first)
+        read = originals(draft.source_nodes, first) if first else of_documents(draft.source_nodes)
+        if draft.source_nodes and not read:
+            return self._release(response, draft, self._unfounded(question, draft))
         if self._audit and stands_alone(question):
             audit = await _aaudit(self._gate, question, draft, read)
             return self._audited(response, draft, read, audit, None)
@@ -252,6 +260,12 @@ class ISRQueryEngine(BaseQueryEngine):
 
     def _abstain(self, found: Gathered, kind: type[RESPONSE_TYPE]) -> RESPONSE_TYPE:
         return _respond(self._message, kind, found.nodes, found.metadata())
+
+    def _unfounded(self, question: str, draft: Response) -> Gathered:
+        """The abstention about a draft that rests on nothing but answers of engines inside the one that wrote it."""
+        detail = "its nodes hold nothing but answers of other engines, which nobody has judged: give documents, too"
+        made = abstain(self._gate, Reason.NO_EVIDENCE, detail, question=question, answer=draft.response)
+        return decided((made,), [], question, draft.response)
 
     def _release(self, response: RESPONSE_TYPE, draft: Response, found: Gathered) -> RESPONSE_TYPE:
         """The draft made anew from its text, or the abstention in its place, in the form that the engine answers in."""
