@@ -57,6 +57,22 @@ def test_the_three_policies_of_abstention() -> None:
     assert "isr" in annotated[1].node.excluded_llm_metadata_keys
 
 
+@pytest.mark.parametrize("run", ["sync", "async"])
+def test_a_question_that_does_not_stand_alone_keeps_its_nodes_where_others_would(run: str) -> None:
+    def ask(policy: Any) -> list[NodeWithScore]:
+        gate, asked = ISRGate(gate=fixed(1), on_abstain=policy), {"query_str": "And when did it end?"}
+        given = gate.postprocess_nodes(NODES, **asked) if run == "sync" else None
+        return asyncio.run(gate.apostprocess_nodes(NODES, **asked)) if given is None else given
+
+    assert ask("empty") == []
+    with pytest.raises(AbstainedError) as raised:
+        ask("raise")
+    assert raised.value.nodes == NODES
+    annotated = ask("annotate")
+    assert texts(annotated) == texts(NODES)
+    assert annotated[0].node.metadata["isr"]["reason"] == "insufficient_information"
+
+
 def test_fetches_more_evidence_while_it_is_not_enough() -> None:
     found = {1: [*NODES, node("The Seine passes Rouen.", "b")], 2: [node("It ends in the Channel.", "c")]}
     retriever = TopKRetriever(lambda query, round_number: found[round_number])

@@ -126,7 +126,7 @@ class ISRGate(BaseNodePostprocessor):
             return widening.widened(self.retriever, number).retrieve(asked)
 
         with self._telling(nodes, asked, gate) as event:
-            passed = self._close(gather(gate, fetch, question=asked.query_str, rounds=self._rounds()))
+            passed = self._close(gather(gate, fetch, question=asked.query_str, rounds=self._rounds()), nodes)
             event.on_end(payload={EventPayload.NODES: passed})
             return passed
 
@@ -141,7 +141,7 @@ class ISRGate(BaseNodePostprocessor):
             return await widening.widened(self.retriever, number).aretrieve(asked)
 
         with self._telling(nodes, asked, gate) as event:
-            passed = self._close(await agather(gate, fetch, question=asked.query_str, rounds=self._rounds()))
+            passed = self._close(await agather(gate, fetch, question=asked.query_str, rounds=self._rounds()), nodes)
             event.on_end(payload={EventPayload.NODES: passed})
             return passed
 
@@ -160,12 +160,13 @@ class ISRGate(BaseNodePostprocessor):
         }
         return self.callback_manager.event(CBEventType.RERANKING, payload=payload)
 
-    def _close(self, gathered: Gathered) -> Nodes:
+    def _close(self, gathered: Gathered, came_in: Nodes) -> Nodes:
         decision, passed = gathered.decision, Nodes()
+        nodes = gathered.nodes or came_in  # none are gathered for a question that does not stand alone
         if decision.answered or self.on_abstain == "annotate":
-            passed = [_annotated(node, decision) for node in gathered.nodes]
+            passed = [_annotated(node, decision) for node in nodes]
         elif self.on_abstain == "raise":
-            raise AbstainedError(decision, gathered.nodes)
+            raise AbstainedError(decision, nodes)
         dispatcher.event(ReRankEndEvent(nodes=passed))
         return passed
 
