@@ -219,6 +219,17 @@ def test_a_turn_without_retrieval_passes_or_abstains_as_wished() -> None:
         GatedAgent(FunctionAgent(tools=[], llm=ScriptedLLM(asks=[])), gate="fixed")  # type: ignore[arg-type]
 
 
+def test_an_agent_that_searches_with_another_tool_is_told_that_it_found_no_evidence() -> None:
+    def search(search: str) -> str:
+        """Search."""
+        return "The Seine flows through Rouen."
+
+    tools: Any = [FunctionTool.from_defaults(search, name="search")]
+    agent = FunctionAgent(tools=tools, llm=ScriptedLLM(asks=[asked("Rouen")], tool="search"), streaming=False)
+    told = asyncio.run(GatedAgent(agent, gate=fixed(1)).run(QUESTION)).metadata["isr"]  # type: ignore[index]
+    assert told["reason"] == "no_evidence" and "called no evidence_tool" in told["detail"]
+
+
 def test_a_tool_that_asks_a_human_is_an_error_and_no_run_without_an_end() -> None:
     async def confirm(ctx: Context) -> str:
         """Ask whether to go on."""

@@ -184,12 +184,16 @@ class GatedAgent:
         async def found(query: str, number: int, previous: object) -> Nodes:
             return nodes or []
 
-        if draft.strip():
-            gathered = await agather(self._gate, found, question=question, answer=draft)
-        else:
+        if not draft.strip():
             detail = "the agent drafted no text"
             stated = abstain(self._gate, Reason.INSUFFICIENT_INFORMATION, detail, question=question)
             gathered = decided((stated,), nodes or [], question)
+        elif nodes is None:
+            detail = "the agent called no evidence_tool, and what other tools return is no evidence"
+            stated = abstain(self._gate, Reason.NO_EVIDENCE, detail, question=question, answer=draft)
+            gathered = decided((stated,), [], question, draft)
+        else:
+            gathered = await agather(self._gate, found, question=question, answer=draft)
         text = draft if gathered.decision.answered else self._message
         return Response(text, source_nodes=gathered.nodes, metadata=gathered.metadata())
 
