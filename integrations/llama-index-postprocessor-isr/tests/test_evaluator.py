@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
 
-from llama_index.core.base.response.schema import Response
+import pytest
+from llama_index.core.base.response.schema import (
+    AsyncStreamingResponse,
+    PydanticResponse,
+    Response,
+    StreamingResponse,
+)
 from llama_index.core.evaluation import BatchEvalRunner
 from llama_parts import fixed, node, speaks_of
+from pydantic import BaseModel
 
 from isr_rag import Decision
 from isr_rag.references import Case
@@ -32,6 +41,35 @@ def test_judges_a_response_by_what_the_llm_read_of_its_nodes() -> None:
         asked = {"query": "Where does the Seine end?", "response": Response("Le Havre.", source_nodes=[source])}
         assert evaluator.evaluate_response(**asked).passing is passes  # type: ignore[arg-type]
         assert asyncio.run(evaluator.aevaluate_response(**asked)).passing is passes  # type: ignore[arg-type]
+
+
+class Told(BaseModel):
+    city: str
+
+
+async def words() -> AsyncGenerator[str, None]:
+    for word in ("Le ", "Havre."):
+        yield word
+
+
+@pytest.mark.parametrize("kind", ["structured", "a stream", "an async stream"])
+@pytest.mark.parametrize("run", ["sync", "async"])
+def test_judges_streams_and_structured_responses_by_their_text(kind: str, run: str) -> None:
+    asked: list[str] = []
+    evaluator = ISREvaluator(fixed(lambda case: float(not asked.append(case.predicate.query))))
+    source = [node("It ends at Le Havre.")]
+    response: Any = {
+        "structured": lambda: PydanticResponse(Told(city="Le Havre."), source_nodes=source),
+        "a stream": lambda: StreamingResponse(iter(["Le ", "Havre."]), source_nodes=source),
+        "an async stream": lambda: AsyncStreamingResponse(words(), source_nodes=source),
+    }[kind]()
+    if run == "sync":
+        result = evaluator.evaluate_response(query="Where does the Seine end?", response=response)
+    else:
+        result = asyncio.run(evaluator.aevaluate_response(query="Where does the Seine end?", response=response))
+    assert result.passing and "Le Havre." in (result.response or "") and "Le Havre." in asked[-1]
+    empty = evaluator.evaluate_response(query="Where does the Seine end?", response=PydanticResponse(None))
+    assert empty.invalid_result and "no text" in (empty.invalid_reason or "")
 
 
 def test_no_contexts_do_not_pass_and_missing_input_is_invalid() -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llama_index.core.base.response.schema import Response
+from llama_index.core.async_utils import asyncio_run
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    PydanticResponse,
+    StreamingResponse,
+)
 from llama_index.core.evaluation import BaseEvaluator, EvaluationResult
 from llama_index.core.prompts.mixin import PromptDictType
 
@@ -14,6 +20,7 @@ from isr_rag.core.evidence import one_line
 from isr_rag.errors import InvalidInputError, ISRError
 from isr_rag.gate.adapters import core_gate, gate_for, not_alone
 from llama_index.postprocessor.isr.evidence import chunk_of
+from llama_index.postprocessor.isr.query_engine import aread_whole
 
 
 class ISREvaluator(BaseEvaluator):
@@ -65,21 +72,30 @@ class ISREvaluator(BaseEvaluator):
         return _result(decision, query, response, contexts)
 
     def evaluate_response(
-        self, query: str | None = None, response: Response | None = None, **kwargs: Any
+        self, query: str | None = None, response: RESPONSE_TYPE | None = None, **kwargs: Any
     ) -> EvaluationResult:
-        """Judge a response by its source nodes, in the text that the LLM read: with the metadata that it sees."""
-        return self.evaluate(query=query, **_read(response), **kwargs)
+        """Judge a response by its source nodes, in the text that the LLM read: with the metadata that it sees.
+
+        A stream is taken in, and of a structured response the JSON is judged.
+        """
+        return asyncio_run(self.aevaluate_response(query=query, response=response, **kwargs))  # type: ignore[no-any-return]
 
     async def aevaluate_response(
-        self, query: str | None = None, response: Response | None = None, **kwargs: Any
+        self, query: str | None = None, response: RESPONSE_TYPE | None = None, **kwargs: Any
     ) -> EvaluationResult:
         """As `evaluate_response`, awaited."""
-        return await self.aevaluate(query=query, **_read(response), **kwargs)
+        try:
+            read = await _read(response)
+        except ISRError as error:
+            return EvaluationResult(query=query, invalid_result=True, invalid_reason=str(error))
+        return await self.aevaluate(query=query, **read, **kwargs)
 
 
-def _read(response: Response | None) -> dict[str, Any]:
+async def _read(response: RESPONSE_TYPE | None) -> dict[str, Any]:
     if response is None:
         return {}
+    if isinstance(response, (PydanticResponse, StreamingResponse, AsyncStreamingResponse)):
+        response = await aread_whole(response)
     contexts = [chunk_of(node).text for node in response.source_nodes]
     return {"response": response.response, "contexts": [text for text in contexts if one_line(text)]}
 

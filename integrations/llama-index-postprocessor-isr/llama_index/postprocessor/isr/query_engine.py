@@ -151,7 +151,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return _attach(self._engine.synthesize(query_bundle, found.nodes), found)
         with quietly():
             response = self._engine.synthesize(deepcopy(query_bundle), copied(found.nodes))
-            draft = _read(response)
+            draft = read_whole(response)
         read = originals(draft.source_nodes, found.nodes) or found.nodes
         if self._audit:
             audit = _audit(self._judge, question, draft, read)
@@ -174,7 +174,7 @@ class ISRQueryEngine(BaseQueryEngine):
                 response = self._engine.synthesize(deepcopy(query_bundle), copied(first))
             else:
                 response = self._engine.query(deepcopy(query_bundle))
-            draft = _read(response)
+            draft = read_whole(response)
         read = originals(draft.source_nodes, first) if first else of_documents(draft.source_nodes)
         if draft.source_nodes and not read:
             return self._release(response, draft, self._unfounded(question, draft))
@@ -207,7 +207,7 @@ class ISRQueryEngine(BaseQueryEngine):
             return _attach(await self._engine.asynthesize(query_bundle, found.nodes), found)
         with quietly():
             response = await self._engine.asynthesize(deepcopy(query_bundle), copied(found.nodes))
-            draft = await _aread(response)
+            draft = await aread_whole(response)
         read = originals(draft.source_nodes, found.nodes) or found.nodes
         if self._audit:
             audit = await _aaudit(self._judge, question, draft, read)
@@ -230,7 +230,7 @@ class ISRQueryEngine(BaseQueryEngine):
                 response = await self._engine.asynthesize(deepcopy(query_bundle), copied(first))
             else:
                 response = await self._engine.aquery(deepcopy(query_bundle))
-            draft = await _aread(response)
+            draft = await aread_whole(response)
         read = originals(draft.source_nodes, first) if first else of_documents(draft.source_nodes)
         if draft.source_nodes and not read:
             return self._release(response, draft, self._unfounded(question, draft))
@@ -364,7 +364,7 @@ def _attach(response: RESPONSE_TYPE, found: Gathered) -> RESPONSE_TYPE:
     return response
 
 
-def _read(response: RESPONSE_TYPE) -> Response:
+def read_whole(response: RESPONSE_TYPE) -> Response:
     """A draft as a whole; a stream of it is taken in before anybody sees a word.
 
     Raises:
@@ -380,11 +380,11 @@ def _read(response: RESPONSE_TYPE) -> Response:
     return _whole(response if isinstance(response, Response) else response.get_response(), response)
 
 
-async def _aread(response: RESPONSE_TYPE) -> Response:
-    """As `_read`, for either kind of stream."""
+async def aread_whole(response: RESPONSE_TYPE) -> Response:
+    """As `read_whole`, for either kind of stream."""
     if isinstance(response, AsyncStreamingResponse):
         return _whole(await response.get_response(), response)
-    return _read(response)
+    return read_whole(response)
 
 
 def _whole(draft: Response, response: RESPONSE_TYPE) -> Response:
