@@ -238,6 +238,20 @@ class TestInAnIndex:
             self.engine(calls, ISRGate(gate=fixed(0)), **mode).query("Where is Rouen?")
         assert len(calls) == 1
 
+    @pytest.mark.parametrize("mode", ["context", "condense_plus_context"])
+    def test_a_chat_engine_without_nodes_calls_no_llm_and_one_with_nodes_has_the_decision(self, mode: Any) -> None:
+        calls: list[str] = []
+        llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "drafted")  # type: ignore[func-returns-value]
+        gate = ISRGate(gate=fixed(lambda case: float("Seine" in case.predicate.query)), on_abstain="empty")
+        for stream in (False, True):
+            chat = self.index().as_chat_engine(chat_mode=mode, llm=llm, node_postprocessors=[gate])
+            asked = "Who won the cup?"
+            said = "".join(chat.stream_chat(asked).response_gen) if stream else str(chat.chat(asked))
+            assert said == "Empty Response" and not calls
+        chat.reset()
+        response: Any = chat.chat("Where is the Seine?")
+        assert response.source_nodes[0].node.metadata["isr"]["question"] == "Where is the Seine?"
+
     def test_a_context_chat_engine_abstains_and_goes_on(self) -> None:
         calls: list[str] = []
         llm = DraftingLLM(write=lambda prompt: calls.append(prompt) or "drafted")  # type: ignore[func-returns-value]

@@ -57,8 +57,8 @@ class ISRGate(BaseNodePostprocessor):
         on_error: `raise` or `abstain` when the embedded gate's scorer or a retriever fails.
         gate: a gate of your own (scorer, reference, h*, policy) instead of the embedded one.
         on_abstain: `raise`: `AbstainedError`. `empty`: no nodes; engines then answer the literal `Empty Response`,
-            which chat memory keeps, and an engine in GENERATION mode or a chat engine still calls the LLM, without
-            evidence and ungated. `annotate`: the nodes pass, and what to do about the decision is left to you.
+            which chat memory keeps; only one in GENERATION mode still calls the LLM, without evidence and ungated.
+            `annotate`: the nodes pass, and what to do about the decision is left to you.
         retriever: where to search for more evidence while it is not enough: at `similarity_top_k` times `factor`,
             then deeper. None: what comes in is all there is.
         rounds: with a retriever, rounds at most, the nodes that came in included, >= 1; h* is split over the rounds,
