@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from llama_index.core import Document, MockEmbedding, VectorStoreIndex
+from llama_index.core import Document, MockEmbedding, StorageContext, VectorStoreIndex
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload, LlamaDebugHandler
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.llms import MockLLM
 from llama_index.core.response_synthesizers import ResponseMode
+from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever, RecursiveRetriever
 from llama_index.core.schema import ImageNode, IndexNode, MetadataMode, NodeWithScore
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_parts import DraftingLLM, TopKRetriever, fixed, node, recorded, speaks_of, texts
@@ -93,6 +94,22 @@ def test_a_widened_bm25_retriever_stays_within_its_corpus() -> None:
     retriever = BM25Retriever(nodes=corpus, similarity_top_k=3)
     gate = ISRGate(gate=fixed(lambda case: float(len(case.chunks) == 5)), retriever=retriever)
     assert len(gate.postprocess_nodes(retriever.retrieve("river"), query_str="river")) == 5
+
+
+@pytest.mark.parametrize("how", ["fused", "recursive", "merged"])
+def test_a_further_round_looks_deeper_in_the_retrievers_that_one_asks(how: str) -> None:
+    corpus: list[Any] = [node(f"Word{i} river of number {i}.", str(i)).node for i in range(5)]
+    inner = BM25Retriever(nodes=corpus, similarity_top_k=2)
+    retriever: Any = inner
+    if how == "fused":
+        retriever = QueryFusionRetriever([inner], llm=MockLLM(), num_queries=1, similarity_top_k=2, use_async=False)
+    elif how == "recursive":
+        retriever = RecursiveRetriever("root", retriever_dict={"root": inner})
+    elif how == "merged":
+        retriever = AutoMergingRetriever(inner, StorageContext.from_defaults())
+    gate = ISRGate(gate=fixed(lambda case: float(len(case.chunks) == 4)), retriever=retriever)
+    assert len(gate.postprocess_nodes(retriever.retrieve("river"), query_str="river")) == 4
+    assert len(retriever.retrieve("river")) == 2  # the caller's retriever stays as it is
 
 
 @pytest.mark.parametrize("run", ["sync", "async"])

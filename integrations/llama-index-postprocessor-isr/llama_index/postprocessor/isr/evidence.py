@@ -200,7 +200,7 @@ class Widening:
         Raises:
             ConfigurationError: if there are any, and nothing changes between them.
         """
-        if rounds > 1 and self.rewrite is None and not hasattr(retriever, "similarity_top_k"):
+        if rounds > 1 and self.rewrite is None and not _has_depth(retriever, {id(retriever)}):
             name = "the engine" if retriever is None else type(retriever).__name__
             raise ConfigurationError(
                 f"{name} has no similarity_top_k to widen, so a further round would bring the "
@@ -214,13 +214,38 @@ class Widening:
         return asked if query == asked.query_str else QueryBundle(query)
 
     def widened(self, retriever: BaseRetriever, number: int) -> BaseRetriever:
-        """The retriever of a round: a copy that looks deeper; the retriever itself where it cannot."""
-        top_k = getattr(retriever, "similarity_top_k", None)
-        if number == 0 or not isinstance(top_k, int):
-            return retriever
-        wider: Any = copy.copy(retriever)
-        wider.similarity_top_k = min(top_k * self.factor**number, _size(retriever))
-        return wider  # type: ignore[no-any-return]
+        """The retriever of a round: a copy that looks deeper, as do those that it asks."""
+        return retriever if number == 0 else _deeper(retriever, self.factor**number, {})
+
+
+def _has_depth(retriever: object, seen: set[int]) -> bool:
+    """Whether a retriever, or one that it asks, can look deeper."""
+    if hasattr(retriever, "similarity_top_k"):
+        return True
+    return isinstance(retriever, BaseRetriever) and any(_has_depth(one, seen) for one in _held(retriever, seen))
+
+
+def _deeper(retriever: BaseRetriever, factor: int, made: dict[int, Any]) -> BaseRetriever:
+    """A copy of a retriever that looks deeper by a factor, and asks such copies of those that the retriever asks."""
+    if id(retriever) in made:
+        return made[id(retriever)]  # type: ignore[no-any-return]
+    wider: Any = copy.copy(retriever)
+    made[id(retriever)] = wider
+    top_k = getattr(retriever, "similarity_top_k", None)
+    if isinstance(top_k, int):
+        wider.similarity_top_k = min(top_k * factor, _size(retriever))
+
+    def part(one: Any) -> Any:
+        return _deeper(one, factor, made) if isinstance(one, BaseRetriever) else one
+
+    for name, own in vars(retriever).items():
+        if isinstance(own, BaseRetriever):
+            vars(wider)[name] = part(own)
+        elif isinstance(own, list) and any(isinstance(one, BaseRetriever) for one in own):
+            vars(wider)[name] = list(map(part, own))
+        elif isinstance(own, dict) and any(isinstance(one, BaseRetriever) for one in own.values()):
+            vars(wider)[name] = {key: part(one) for key, one in own.items()}
+    return wider  # type: ignore[no-any-return]
 
 
 def _size(retriever: Any) -> int:
