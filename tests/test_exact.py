@@ -52,6 +52,35 @@ SAME = [
     ("half an hour to an hour and a half", "a window of 30 to 90 minutes"),
     ("sixty to 120 minutes", "1–2 hours"),
     ("in two seasons (1995–96)", "1995 to 1996"),
+    ("seasons 1995-96", "1995 to 1996"),
+    ("1,5 kg", "1.5 kg"),
+    ("1500 g", "1,5 kg"),
+    ("1.2 million users", "1,2 million users"),
+    ("rooms 1,2 and 3", "rooms 1, 2 and 3"),
+    ("€1,299", "1.299,00 €"),
+    ("1299 francs", "CHF 1'299, that is 1 299,00 francs"),
+    ("10,000 people", "10 000 people"),
+    ("on 12.05.2024", "12 May 2024"),
+    ("on 12 May 2024", "12/05/2024"),
+    ("on May 12, 2024", "5/12/24"),
+    ("on 31/12/1985", "Dec 31, 1985"),
+    ("on 12 May 2024", "on 12 may 2024"),
+    ("until 3 pm", "until 15:00"),
+    ("until 15:00", "until 3 o'clock"),
+    ("at 7.30 p.m.", "at 19:30"),
+    ("at 9:30", "at half past nine"),
+    ("at 12:00", "at noon"),
+    ("19:30", "19.30"),
+    ("rated 4.5/5", "4.5/5"),
+    ("90 minutes", "an hour and a half"),
+    ("250 ml", "a quarter litre"),
+    ("20 degrees Celsius", "68 °F"),
+    ("16GB of RAM", "16 GB RAM"),
+    ("30x20x10 cm", "30 × 20 × 10 cm"),
+    ("300 mm wide", "30 × 20 × 10 cm"),
+    ("10 percent", "10 pct"),
+    ("v2.1", "version 2.1.0"),
+    ("SP 800-63B", "SP 800-63B"),
 ]
 OTHER = [
     ("It cost 1,001 francs.", "one thousand francs"),
@@ -68,6 +97,21 @@ OTHER = [
     ("for 30 to 90 minutes", "for 30 to 90 hours"),
     ("Eighty days passed, and Twenty-one left.", "It took ten days."),
     ("in two seasons (1995–97)", "1995 to 1996"),
+    ("12 million users", "1,2 million users"),
+    ("15 kg", "1,5 kg"),
+    ("on 13.05.2024", "12 May 2024"),
+    ("on 12/06/2024", "12 May 2024"),
+    ("until 4 pm", "until 15:00"),
+    ("until 15:30", "until 4 pm"),
+    ("at 7 pm", "at 7 am"),
+    ("rated 4.0/5", "4.5/5"),
+    ("for 10-25 people", "for 10-20 people"),
+    ("-15 °C", "-5 °C"),
+    ("32GB of RAM", "16 GB RAM"),
+    ("220V", "230 V"),
+    ("30x25x10 cm", "30x20x10 cm"),
+    ("25 degrees Celsius", "20 °C"),
+    ("v2.2", "version 2.1.0"),
 ]
 UNCHECKED = [
     "There are two reasons for that.",
@@ -100,6 +144,12 @@ def test_a_number_of_hundreds_of_digits_is_none_that_others_follow_from(digits: 
 @pytest.mark.parametrize("text", UNCHECKED)
 def test_what_is_counted_named_or_ordered_is_not_checked(text: str) -> None:
     assert missing_numbers(text, [Chunk("Nothing of the kind.")], None) == []
+
+
+def test_a_time_in_a_bare_answer_is_no_number_of_its_own() -> None:
+    chunk = [Chunk("Core hours end at 15:00.")]
+    assert missing_numbers("3 pm", chunk, "When do core hours end?", bare=True) == []
+    assert missing_numbers("4 pm", chunk, "When do core hours end?", bare=True) == ["4 pm"]
 
 
 def test_a_number_of_the_question_needs_no_evidence_and_a_bare_answer_is_checked_in_full() -> None:
@@ -180,6 +230,34 @@ def test_an_audit_looks_for_a_quotation_in_the_chunk_that_is_cited_also_over_two
 def test_numbers_longer_than_python_reads_are_numbers_all_the_same() -> None:
     long = "1" * 5000
     assert missing_numbers(f"It has {long} parts.", [Chunk(f"It has {long} 1/2 parts.")], None) == [long]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        "UNUSED ITEMS CAN BE RETURNED – or “exchanged”",
+        "unused items can be re-\nturned - or 'exchanged'",
+        "> unused [items](https://example.org/1) can\n> be returned—or *exchanged*",
+        "unu\u00adsed items can be returned -- or ‘exchanged’",
+    ],
+)
+def test_capitals_links_and_line_breaks_are_no_letters_of_a_quotation(evidence: str) -> None:
+    text = evidence.replace("*exchanged*", "'exchanged'")
+    assert missing_quotes(["Unused items can be returned — or ‘exchanged’"], [Chunk(text)]) == []
+    assert missing_quotes(["Unused items cannot be returned — or ‘exchanged’"], [Chunk(text)])
+
+
+@pytest.mark.parametrize("mark", ["(…)", "(...)", ". . .", "…", "[...]"])
+def test_what_is_left_out_of_a_quotation_is_marked_in_any_way(mark: str) -> None:
+    assert missing_quotes([f"we will {mark} tomorrow"], [Chunk("We will go home tomorrow.")]) == []
+
+
+def test_a_quotation_may_stand_in_single_marks_that_no_apostrophe_ends() -> None:
+    said = "He wrote ‘we don’t go’ and 'we aren't going'."
+    assert [said[first:last] for first, last in quotations(said)] == ["we don’t go", "we aren't going"]
+    assert (
+        quotations("the boys' and girls' bags, rock 'n' roll, the '90s and the workers' rights, 5' by 6' 'or so'") == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,7 @@ from isr_rag.core.settings import Reference, Settings
 from isr_rag.core.work import Item
 from isr_rag.errors import InvalidInputError, InvalidTypeError
 
-MOST = 1000
-"""Most statements of one answer that are judged."""
+MOST = 1000  # most statements of one answer that are judged
 
 LONGEST_ANSWER = 100_000
 """Characters of the longest answer that is audited: more than `MOST` statements of ordinary length."""

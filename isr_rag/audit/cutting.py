@@ -23,10 +23,8 @@ from isr_rag.core.evidence import one_line, words
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-LONGEST = 120
-"""Words of the longest statement that is judged."""
-BARE_ANSWER = 4
-"""Words of the longest text that is read as a bare answer to the question."""
+LONGEST = 120  # words of the longest statement that is judged
+BARE_ANSWER = 4  # words of the longest text that is read as a bare answer to the question
 
 _TITLES = 8 * LONGEST  # characters of the longest headings that are read with what they stand over
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
@@ -75,8 +73,7 @@ _YES_OR_NO_ASKED = re.compile(
     r"should|may|might|must|has|have|had|am)(?:n['’]t)?\b(?!\s+you\b)",
     re.IGNORECASE,
 )
-BOLD = 7
-"""The level of a heading that is a line in bold."""
+BOLD = 7  # the level of a heading that is a line in bold
 TITLE = re.compile(r"(\*\*|__)(?=\S)[^*_\n]*[^*_\n\s.:!?。…](?:\1)")
 """A heading in bold; what ends with a full stop or colon is none."""
 YES_OR_NO = re.compile(

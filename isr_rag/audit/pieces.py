@@ -20,8 +20,7 @@ from isr_rag.core.work import Item
 WHOLE = 200
 """Words of the longest chunk that is read whole. Longer ones are cut when the evidence exceeds the gate's limit."""
 
-PIECE = 120
-"""Words of one piece of a longer chunk."""
+PIECE = 120  # words of one piece of a longer chunk
 
 
 @dataclass(frozen=True, slots=True)

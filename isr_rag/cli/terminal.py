@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 EXIT_BAD, EXIT_USAGE, EXIT_ABSTAIN = 1, 2, 3
-EXIT_LINES = 4
-"""A file was decided, without some bad lines."""
-EXIT_STOPPED = 5
-"""The scorer, the reference, a disk or the network failed; the same command goes on from there."""
-EXIT_INTERRUPTED = 130
-"""Stopped from the keyboard, as shells count it."""
+EXIT_LINES = 4  # a file was decided, without some bad lines
+EXIT_STOPPED = 5  # the scorer, the reference, a disk or the network failed; the same command goes on from there
+EXIT_INTERRUPTED = 130  # stopped from the keyboard, as shells count it
 
 _WRONG_PATH = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EEXIST, errno.ENAMETOOLONG)
 

@@ -32,11 +32,8 @@ EPS = 1e-9
 TOLERANCE = 1e-9
 """Tolerance of every comparison with a threshold: exact ties occur, and rounding breaks them both ways."""
 
-STAGES = (3, 6)
-"""Numbers of orderings after which a cascade may stop before it reaches m."""
-
-FAR = 2.0
-"""An abstention is far from the boundary when twice the ISR would still abstain."""
+STAGES = (3, 6)  # numbers of orderings after which a cascade may stop before it reaches m
+FAR = 2.0  # an abstention is far from the boundary when twice the ISR would still abstain
 
 
 def _probability(value: ArrayLike, name: str) -> Float:

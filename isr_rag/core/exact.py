@@ -1,8 +1,8 @@
 """Quotations and numbers: whether those of a statement appear in the evidence, found by reading and not by a model.
 
-A quotation must be there letter for letter. A number must be there with an equal value, however it is written, or
-follow by converting units, by rounding ("about 35 million"), as the years between two years, or, where the statement
-compares or adds up, as a sum or difference.
+A quotation must be there letter for letter. A number, date or time must be there with an equal value, however it is
+written, or follow by converting units, by rounding ("about 35 million"), as the years between two years, or, where the
+statement compares or adds up, as a sum or difference.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ _SUMMED = 300  # numbers of a text whose sums and differences are looked at
 _SOUGHT = 50  # quotations of a text that are looked for
 _SMALL = 12  # whole numbers up to here without a unit are often counted by the writer ("two reasons")
 
-BARE = 6
-"""Words of the longest draft that is likely to be nothing but the answer."""
-
+BARE = 6  # words of the longest draft that is likely to be nothing but the answer
 _QUOTED_WORDS = 3  # of the shortest quotation: fewer in quotation marks are often a term or a title
 _MINOR = "a an and as at but by de der des du for from if in into is it la le nor of on or over per than the to upon"
 _MINOR_WORDS = frozenset([*_MINOR.split(), "with"])  # written small in titles
-_MARKS = re.compile(r"[*_`\\]|\[\^?\d[\d,; –-]*\]|【[^【】]*】")
-_FOLDS = str.maketrans("“”„‟«»‘’‚‛‹›‐‑‒–—―−", '"' * 6 + "'" * 6 + "-" * 7)
-_QUOTED = re.compile(r"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“”]+[“”]|«[^«»]+»|»[^«»]+«|(?<!\w)‘[^‘’]+’(?!\w)""")
-_OMITTED = re.compile(r"\[[^\[\]]*\]|\.\.\.|…")
+_MARKS = re.compile(r"[*_`\\\u00ad]|\[\^?\d[\d,; –-]*\]|【[^【】]*】")
+_LAYOUT = re.compile(r"\[(?=[^\[\]\n]*\]\()|\]\([^()\s]*\)|^(?:> ?)+|(?<=[a-z])-\s{1,9}(?=[a-z])", re.MULTILINE)
+_FOLDS = str.maketrans('“”„‟«»‘’‚‛‹›"‐‑‒–—―−', "'" * 13 + "-" * 7)
+_SINGLE = r"(?<!\w)['‘](?=[^\W\d])(?:[^'‘’]|(?<=\w)['’](?=\w)){1,400}['’](?!\w)"  # no "the '90s and the boys' ..."
+_QUOTED = re.compile(rf"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“”]+[“”]|«[^«»]+»|»[^«»]+«|{_SINGLE}""")
+_OMITTED = re.compile(r"\[[^\[\]]*\]|\(?(?:\.\.\.|…|\. \. \.)\)?")
 _MONTHS = {name: i for i in range(1, 13) for name in (calendar.month_name[i], calendar.month_abbr[i])} | {"Sept": 9}
 _MONTH = rf"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
+_MONTH_SAID = re.compile(r"[A-Z]\w+|(?:(?<=\d )|(?<=\dth ))[a-z]+|[a-z]+(?= \d)")
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
 _DATE = re.compile(
     rf"(?=[\dA-Z])(?:\b(?P<d1>{_DAY})(?: day)? (?:of )?(?P<m1>{_MONTH})(?:,? (?P<y1>\d{{4}})\b)?"
@@ -46,11 +47,15 @@ _DATE = re.compile(
     r"|(?<!\d)(?P<y4>[12]\d{3})(?P<_>[-/.]?)(?P<m4>0?[1-9]|1[0-2])(?P=_)(?P<d4>[0-3]?\d)(?!\d)"
     r"|\b(?P<y5>[12]\d{3})-(?P<m5>0[1-9]|1[0-2])\b)"
 )
+_SLASHED = re.compile(r"(?<![\d./-])(\d\d?)([/.-])(\d\d?)\2([12]\d{3}|(?<=/)\d\d)(?![./-]?\d)")
+_TIME = re.compile(r"(?<![\d:.])(\d\d?)(?:[:.]?([0-5]\d))?(?: ?([ap])\.?m\b|(?![\d:]))", re.IGNORECASE)
+_PAST = {0: "noon|midday|midnight", 15: "quarter (?:past|after)", 30: "half past", 45: "quarter (?:to|before)"}
 _VALUE = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)+|\d+"
-_NUMBER = re.compile(rf"(?<![\w.,:/-])(?P<value>{_VALUE})(?P<tail>(?:(?:st|nd|rd|th)s?|['’]?s)\b)?")
-_UNIT = re.compile(r"(?:(?: to | or |[-–])\d[\d.,]*)?[ -]?(%|°\s?[CF]|[A-Za-zµ]{1,40}(?![A-Za-zµ]))")
-_SHORT = re.compile(r"[km]g|[kcm]m|[gGlh%]|lb|oz|ft|mi|yd|hr|m[slA]|[KMGT]B|Hz|k[WV]|ha|°[CF]")
-_NO_UNIT = re.compile(r"(?:all|are|bar|point|unit|count|turn|degree|mil|drop|per|cup)s?", re.IGNORECASE)
+_BEGINS = r"(?<![^\Wv])(?<!\wv)(?<![.,:/])(?<![A-Za-z)]-)(?<!\d{4}-)"  # no name: GPT-4; but v2.1, -5 and 10-20
+_NUMBER = re.compile(rf"{_BEGINS}(?P<value>{_VALUE})(?P<tail>(?:(?:st|nd|rd|th)s?|['’]?s)\b)?")
+_UNIT = re.compile(r"(?:(?: to | or | by | x |[-–])\d[\d.,]*){0,3}[ -]?(%|°\s?[CF]|[A-Za-zµ]{1,40}(?![A-Za-zµ]))")
+_SHORT = re.compile(r"[kmµ]g|[kcmµn]m|K[GM]|[gGlh%]|[cd]l|lb|oz|ft|mi|yd|hr|m[slA]|(?i:[kmgt]b)|Hz|[kM]?[WV]|ha|°[CF]")
+_NO_UNIT = re.compile(r"(?:all|are|bar|point|unit|count|turn|degree|mil|drop|per|cup|pct)s?", re.IGNORECASE)
 _ONE_UNIT = re.compile(r"\b(?:an?|one|1|each|every|per|the|past|last|next) ([a-z]{3,40})\b", re.IGNORECASE)
 _PART_OF_NAME = re.compile(r"[A-Za-z°%]|-\w*\d|:\d|\([a-z]\)| something")
 _WORDS = "one two three four five six seven eight nine ten eleven twelve hundred thousand million".split()  # noqa: SIM905
@@ -67,26 +72,32 @@ _HEDGE = re.compile(
 _COMPUTED = re.compile(
     r"\b(?:more|less|[a-z]+er|ahead|apart|short|total|together|in all|remain\w*|left|lies?|lay|passed|first)\b"
 )
-_HALVED = "mile|hour|minute|second|day|week|month|year|decade|century|foot|inch|pound|metre|meter|dozen|[a-z]+illion"
+_HALVED = "mile|hour|minute|second|day|week|month|year|decade|century|foot|inch|pound|[lm][ei]t[er]+|dozen|[a-z]+illion"
+_MANY = "hundred|thousand|[a-z]*illion|dozen"
 _SCALES = {
     **{"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "dozen": 12.0},
     **{"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "B": 1e9, "bn": 1e9},
 }
-_FRACTION = r"\b(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"
-_SCALED = rf"(?<![\w.])(?<![\d,],)(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b)[ -]?({'|'.join(_SCALES)})\b"
+_FRACTION = r"(?<![\w.,/])(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"
+_COMMA = r"(?<![\w.,])([€£$] ?)?(\d{1,3}(?:\.\d{3})+|\d+),(\d\d?)(?(1)\b|(?= ?[€%°A-Za-z])(?! (?:and|or|are|is)\b))"
+_SPACED = r"(?<![\w.,:/-])[1-9]\d{0,2}(?:[ \u00a0\u202f\u2009'’]\d{3})+\b(?! ?[\d:/-]|[.,]\d{3})"
+_SCALED = rf"(?<![\w.])(?<![\d,],)(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b|(?<=\d{{3}}-\d\d)B)[ -]?({'|'.join(_SCALES)})\b"
 _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
-    (re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}\b)"), ","),
+    (re.compile(_COMMA), lambda m: f"{m[1] or ''}{m[2].replace('.', '')}.{m[3]}"),
+    (re.compile(_SPACED), lambda m: re.sub(r"\D", ",", m[0])),
+    (re.compile(r"(?<=\d)(?: ?[°º]| degrees?)? ([CF]\b|(?i:celsius|fahrenheit)\b)"), lambda m: f" °{m[1][0].upper()}"),
+    (re.compile(r"(?<=\d)(?<!\b0)[x×](?=\d)| × "), " x "),
     (re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s{2,}|[^\S ]"), " "),
     (re.compile(r"(\d?) ?([¼½¾⅐-⅞])"), lambda m: f"{int(m[1] or 0) + unicodedata.numeric(m[2]):.4g}"),
     (re.compile(_FRACTION), lambda m: f"{float(m[1] or 0) + int(m[2]) / int(m[3]):.4g}"),
-    (re.compile(r"\b(?:hundreds|thousands|[a-z]*illions|dozens|tens|scores)\b", re.I), "many"),
-    (re.compile(r"\b(?:several|few|multi) (?:hundred|thousand|[a-z]*illion|dozen)\b", re.I), "many"),
+    (re.compile(rf"\b(?:{_MANY}|ten|score)s\b|\b(?:several|few|multi) (?:{_MANY})\b", re.I), "many"),
     (re.compile(r"\b(\d\d)(\d\d)–(\d\d)\b(?![–.,]\d)"), lambda m: f"{m[1]}{m[2]}–{m[1] * (m[2] < m[3])}{m[3]}"),
-    (re.compile(r"\ba (hundred|thousand|[a-z]+illion) and a half\b"), r"1.5 \1"),
-    (re.compile(r"(\w) and (?:a|one) half\b"), lambda m: f"{m[1]}.5" if m[1].isdigit() else f"{m[1]} point five"),
+    (re.compile(rf"\b(?:an?|one|1) ({_MANY}|hour|mile|foot|inch) and (?:a|one) half\b"), r"1.5 \1"),
+    (re.compile(r"(\d) and (?:a|one) half\b"), r"\1.5"),
+    (re.compile(rf"({'|'.join(_WORDS)}|t(?:y|een)) and (?:a|one) half\b", re.I), r"\1 point five"),
     (re.compile(rf"\bhalf (?=(?:an? )?(?:{_HALVED})\b)(?:an? )?", re.I), "0.5 "),
     (re.compile(r"\b(?:three|3) quarters of an? ", re.I), "0.75 "),
-    (re.compile(r"\b(?:a|one) quarter of an? ", re.I), "0.25 "),
+    (re.compile(rf"\b(?:(?:a|one) quarter of an? |(?:(?:a|one) )?quarter (?=(?:{_HALVED})\b))", re.I), "0.25 "),
     (re.compile(r"\ba (?=dozen\b)", re.I), "1 "),
     (re.compile(_SCALED), lambda m: f"{float(m[1].replace(',', '')) * _SCALES[m[2]]:.15g}"),
 ]
@@ -107,10 +118,10 @@ def _is_quoted(said: list[str]) -> bool:
 def missing_quotes(quoted: Sequence[str], evidence: Sequence[Chunk]) -> list[str]:
     """Those of some quotations that no single chunk has, letter for letter, and all after the fiftieth.
 
-    White space, markdown, the kind of quotation marks and dashes, and the case of the first letter do not count. Where
-    words are left out (…) or put in brackets, what is around them must be there in this order.
+    White space, markdown, the kind of quotation marks and dashes, and capitals do not count. Where words are left out
+    (…) or put in brackets, what is around them must be there in this order.
     """
-    sources = [_letters(f"{chunk.title or ''} {chunk.text}") for chunk in evidence] if quoted else []
+    sources = [_letters(f"{chunk.title or ''}\n{chunk.text}") for chunk in evidence] if quoted else []
     whole = (re.sub(r"\[(\w)\](?=\w)", r"\1", one) for one in quoted[:_SOUGHT])  # "[t]he bridge"
     sought, split = cache(_sought), map(_OMITTED.split, whole)
     found = {i for i, one in enumerate(split) if any(_quotes(map(sought, one), source) for source in sources)}
@@ -118,15 +129,14 @@ def missing_quotes(quoted: Sequence[str], evidence: Sequence[Chunk]) -> list[str
 
 
 def _letters(text: str) -> str:
-    text = text.replace("\ufdfa", " ")  # of which NFKC makes eighteen characters
+    text = _LAYOUT.sub("", text.replace("\ufdfa", " "))  # of which NFKC makes eighteen characters
     text = "".join([unicodedata.normalize("NFKC", text[first:last]) for first, last in parts(text)])
-    return one_line(_MARKS.sub("", text).translate(_FOLDS))
+    return re.sub(r" ?-+ ?", "-", one_line(_MARKS.sub("", text).translate(_FOLDS)).casefold())
 
 
 def _sought(part: str) -> re.Pattern[str]:
-    piece = _letters(part).strip(" .,;:!?'\"-")
-    either = rf"{re.escape(piece)}|{re.escape(piece[:1].swapcase() + piece[1:])}"
-    return re.compile(rf"(?<!\w)(?:{either})(?!\w)" if piece else "")
+    piece = _letters(part).strip(" .,;:!?'-")
+    return re.compile(rf"(?<!\w){re.escape(piece)}(?!\w)" if piece else "")
 
 
 def _quotes(pieces: Iterator[re.Pattern[str]], source: str) -> bool:
@@ -137,8 +147,8 @@ def _quotes(pieces: Iterator[re.Pattern[str]], source: str) -> bool:
 def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, *, bare: bool = False) -> list[str]:
     """The numbers and dates of a text, in digits, that neither the evidence nor its question has.
 
-    Not checked are ordinals, shares ("one in twenty"), times, what follows a minus or a dash, numbers in names (GPT-4),
-    markers of citations, and small whole numbers without a unit, which writers count themselves.
+    Not checked are ordinals, shares ("one in twenty"), the sign of a number, numbers in names (GPT-4), markers of
+    citations, and small whole numbers without a unit, which writers count themselves.
 
     `question` is what the text answers (None for a claim); `bare`: it is a mere answer, so small numbers count too.
     """
@@ -147,10 +157,12 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
     if not numbers:
         return []
     known = _Numbers("\n".join([question or "", *(f"{chunk.title or ''}\n{chunk.text}" for chunk in evidence)]))
-    dates = list(_dates(written))
-    dated = {place for span, _ in dates for place in range(*span)}
+    dates, times = list(_dates(written)), [one for one in _TIME.finditer(written) if one[3] or ":" in one[0]]
+    dated = {place for span in (*(span for span, _ in dates), *(one.span() for one in times)) for place in range(*span)}
     computed = not bare and bool(_COMPUTED.search(written))
-    missing = [written[slice(*span)] for span, date in dates if not known.date(*date)]
+    unknown = {span for span, _ in dates} - {span for span, date in dates if known.date(*date)}
+    missing = [written[slice(*span)] for span in sorted(unknown)]
+    missing += [one[0] for one in times if known.times.isdisjoint(_clock(one))]
     for match in numbers:
         value, tail, (first, last) = match["value"], match["tail"] or "", match.span()
         before, after = written[max(0, first - 30) : first], written[last : last + 20]
@@ -179,11 +191,21 @@ def _digits(text: str, threshold: int = 3) -> str:
 
 
 def _dates(text: str) -> Iterator[tuple[Span, tuple[int | None, int, int | None]]]:
-    """The dates in a text: year, month and day."""
+    """The dates in a text: year, month and day; 3/4/2024 twice, once for each order."""
     for match in _DATE.finditer(text):
         named = {name[0]: part for name, part in match.groupdict("").items() if part and name != "_"}
         given = {name: _MONTHS.get(part.rstrip(".")) or int(re.sub(r"\D", "", part)) for name, part in named.items()}
         yield match.span(), (given.get("y"), given["m"], given.get("d"))
+    for match in _SLASHED.finditer(text):
+        first, second, year = int(match[1]), int(match[3]), int(match[4])
+        year += 0 if year > 99 else 1900 if year >= 50 else 2000
+        yield from ((match.span(), (year, *order)) for order in ((second, first), (first, second)))
+
+
+def _clock(time: re.Match[str]) -> set[tuple[int, int]]:
+    """The hour and minute that a time may stand for, in the morning and in the afternoon where it does not say."""
+    hour, minute = int(time[1]), int(time[2] or 0)
+    return {(hour % 12 + 12 * (half in "pP") if hour <= 12 else hour, minute) for half in time[3] or "ap"}
 
 
 @lru_cache(maxsize=1)
@@ -202,13 +224,13 @@ def _unit(word: str) -> Any:
         return None
     from pint.errors import PintError
 
-    for name in (word, word.lower()):
+    for name in (word.upper() if word[1:] == "b" else word, word.lower()):
         name = "decennium" if name in ("decade", "decades") else name  # pint's own decade is logarithmic
         try:
             unit = _registry().parse_units(name)
         except (PintError, AttributeError, ValueError, TypeError):
             continue
-        return None if unit.dimensionless and unit != _registry().percent else unit
+        return None if unit.dimensionless and not re.search("percent|byte", str(unit)) else unit
     return None
 
 
@@ -223,8 +245,10 @@ class _Numbers:
     def __init__(self, text: str) -> None:
         text = _digits(text, 0)
         self._dates = [date for _, date in _dates(text)]
+        self.times = {one for time in _TIME.finditer(text) for one in _clock(time)}
+        self.times |= {(hour, past) for past, words in _PAST.items() if re.search(words, text) for hour in range(24)}
         self._months = {month for _, month, _ in self._dates}
-        self._months |= {_MONTHS[name] for name in re.findall(r"[A-Z]\w+", text) if name in _MONTHS}
+        self._months |= {_MONTHS[name] for name in map(str.title, _MONTH_SAID.findall(text)) if name in _MONTHS}
         self._written = sorted({f"{one}." for one in re.findall(_VALUE, text)})
         self._values = defaultdict[float, set[Any]](set)
         for match in re.finditer(_VALUE, text):

@@ -25,14 +25,9 @@ from typing import Any, BinaryIO
 from isr_rag._util.text import printable, sentence_spans
 from isr_rag.errors import InvalidInputError, MissingDependencyError
 
-SECONDS = 60.0
-"""Wall-clock time for one document by default."""
-
-CHARACTERS = 5_000_000
-"""Most characters of text of one document."""
-
-PAGES = 2_000
-"""Most pages of a PDF."""
+SECONDS = 60.0  # wall-clock time for one document by default
+CHARACTERS = 5_000_000  # most characters of text of one document
+PAGES = 2_000  # most pages of a PDF
 
 MEMORY = 256 * 2**20
 """Bytes of address space for documents, beside what the libraries take (resident: 36 MB for PDF, 55 for HTML)."""

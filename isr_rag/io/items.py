@@ -19,15 +19,11 @@ from isr_rag._util.files import sha256_of
 from isr_rag._util.text import printable
 from isr_rag.errors import InvalidInputError
 
-BATCH = 16
-"""Lines that are decided together, and that are decided again if a run stops in the middle of them."""
+BATCH = 16  # lines that are decided together, and that are decided again if a run stops in the middle of them
 
 FIELDS = ("question", "answer", "claim", "evidence")
-LABELLED = ("label", "group", "source", "kind")
-"""Further fields of labelled items."""
-
-RawLine = tuple[int, str]
-"""Number of a line, from 1, and its text."""
+LABELLED = ("label", "group", "source", "kind")  # further fields of labelled items
+RawLine = tuple[int, str]  # number of a line, from 1, and its text
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
     from isr_rag.scorers.local.loading import Quantization
 
-OVERLAP = 64
-"""Tokens that neighbouring windows of one long chunk share, half of a window at most."""
-BATCH = 16
-"""Windows that a cross-encoder reads together."""
+OVERLAP = 64  # tokens that neighbouring windows of one long chunk share, half of a window at most
+BATCH = 16  # windows that a cross-encoder reads together
 FACTCG = (
     '{evidence}\n\nChoose your answer: based on the paragraph above can we conclude that "{claim}"?\n\n'
     "OPTIONS:\n- Yes\n- No\nI think the answer is "
