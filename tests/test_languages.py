@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from isr_rag._util.text import foreign_language, languages_of, sample
 
 ENGLISH = "The river flows through the old town and on to the sea, where it was dammed long ago."
@@ -25,3 +27,22 @@ def test_a_sample_takes_the_same_of_each_text_in_any_order() -> None:
     assert len(found) <= 2000 and GERMAN in found and ENGLISH in found
     assert foreign_language(sample([GERMAN * 40] * 3), ("en",)) == "de"
     assert sample([]) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Björk Guðmundsdóttir was born in Reykjavík.",
+        "Kraków, Łódź and Wrocław are cities.",
+        "Who wrote Cien años de soledad? Gabriel García Márquez",
+        "When was the Gesetz über den Lastenausgleich passed? 1952",
+        "CEO of Müller & Söhne GmbH? Jürgen Müller",
+    ],
+)
+def test_names_make_no_other_language_of_an_english_text(text: str) -> None:
+    assert foreign_language(text, ("en",)) is None
+
+
+@pytest.mark.parametrize("text", ["Wie hoch ist der Preis?", "¿Dónde está Madrid?", "Warszawa jest stolicą Polski."])
+def test_a_short_text_in_another_language_is_told_in_spite_of_its_names(text: str) -> None:
+    assert foreign_language(text, ("en",)) is not None
