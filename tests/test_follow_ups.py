@@ -104,6 +104,8 @@ does scotland have its own football team
 when did marathon change its name
 What is Python?
 Why is there a semicolon?
+How do I contact IT?
+What is IT support's number?
 """
 
 

@@ -118,13 +118,13 @@ def stands_alone(question: str) -> bool:
     """
     text = one_line(question)
     words = _WORD.findall(text)
-    if _CARRIES_ON.search(text) or (words and all(map(_SMALL.fullmatch, words))):
+    if _CARRIES_ON.search(text) or (words and all(_SMALL.fullmatch(word) and word != "IT" for word in words)):
         return False
     words, named, contents = _WORD.findall(_EXPLETIVE.sub("…", text)), False, 0
     for i, (before, word) in enumerate(zip(["", *words], words, strict=False)):
         clause = word.lower() == "that" and (contents > 1 or (contents and len(words) - i > 4))
         joined = clause or (contents > 1 and _JOINING.fullmatch(before))
-        if _PRONOUN.fullmatch(word) and not named and not joined:
+        if _PRONOUN.fullmatch(word) and word != "IT" and not named and not joined:
             return False
         if not _SMALL.fullmatch(word):
             contents += 1
