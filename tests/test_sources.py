@@ -128,6 +128,22 @@ def test_of_a_page_the_main_text_is_read_under_its_title(tmp_path: Path) -> None
     assert {chunk.title for chunk in chunks} <= {"Rivers of France", "Rivers"}
 
 
+@pytest.mark.parametrize("inside", ["{}", "<div>{}</div>", "<main>{}</main>"])
+def test_the_headings_of_a_page_are_read_wherever_they_stand(inside: str, tmp_path: Path) -> None:
+    told = {
+        "Can opened software be returned?": "No, opened software cannot be returned, whatever the reason may be.",
+        "Do you ship to Norway?": "Yes, parcels to Norway arrive within seven days of the order.",
+        "Who pays the postage?": "The customer does; it is free for orders over 100 euros.",
+    }
+    text = "".join(f"<h2>{asked}</h2><p>{said}</p>" for asked, said in told.items())
+    menu, foot = '<nav><a href="/">Home</a></nav>', '<footer><p>Imprint of <a href="/i">this site</a></p></footer>'
+    path = tmp_path / "page.html"
+    path.write_text(f"<html><body>{menu}{inside.format(f'<h1>Returns</h1>{text}')}{foot}</body></html>", "utf-8")
+    read = " ".join(chunk.text for chunk in read_evidence([str(path)]))
+    assert all(f"{asked} {said}" in " ".join(read.split()) for asked, said in told.items())
+    assert "Home" not in read and "Imprint" not in read
+
+
 def test_a_long_title_of_a_page_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(f"<html><head><title>{'Long ' * 2000}</title></head><body><p>The Seine flows.</p></body>", "utf-8")

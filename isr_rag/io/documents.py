@@ -167,7 +167,7 @@ def _html(raw: bytes) -> tuple[list[str], str | None]:
     """The main text of a page, without menus and footers."""
     from trafilatura import bare_extraction
 
-    page = bare_extraction(raw.decode(), include_comments=False, with_metadata=True)
+    page = bare_extraction(raw.decode(), include_comments=False, with_metadata=True, favor_recall=True)  # headings too
     main = str(getattr(page, "text", None) or "")
     check_size(len(main))
     return main.split("\n"), (getattr(page, "title", None) or "")[:300]  # which each chunk gets
