@@ -36,7 +36,7 @@ def calibrate(
         ),
     ] = None,
     bundled: Annotated[bool, typer.Option("--bundled", help="With --items: those of the package too.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="For a first look: score so many items, at random.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="First look: score so many at random, in sixteens.")] = None,
     h_star: Annotated[float, typer.Option(help="Share of wrong answers that the threshold allows.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability that it does not keep to that.")] = 0.1,
     force: Force = False,
