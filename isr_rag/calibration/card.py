@@ -13,8 +13,7 @@ from isr_rag.calibration.calibrators import Tail
 from isr_rag.calibration.records import CalibrationRecord, groups_of
 
 H_STARS = (0.05, 0.1, 0.2)
-NEAR = 40
-"""Items just above a threshold whose share of true ones is told."""
+NEAR = 40  # items just above a threshold whose share of true ones is told
 
 
 def calibration_card(

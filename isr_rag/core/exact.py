@@ -244,11 +244,14 @@ class _Numbers:
 
     def __init__(self, text: str) -> None:
         text = _digits(text, 0)
-        self._dates = [date for _, date in _dates(text)]
+        dates = [date for _, date in _dates(text)]
+        apart = _SLASHED.sub(" ", _DATE.sub(" ", text))
         self.times = {one for time in _TIME.finditer(text) for one in _clock(time)}
         self.times |= {(hour, past) for past, words in _PAST.items() if re.search(words, text) for hour in range(24)}
-        self._months = {month for _, month, _ in self._dates}
-        self._months |= {_MONTHS[name] for name in map(str.title, _MONTH_SAID.findall(text)) if name in _MONTHS}
+        self._apart = {float(one.replace(",", "")) for one in re.findall(_VALUE, apart) if one.count(".") < 2}
+        months = {_MONTHS[name] for name in map(str.title, _MONTH_SAID.findall(apart)) if name in _MONTHS}
+        told = [*dates, *((None, month, None) for month in months)]
+        self._dates = {(y, month, d) for year, month, day in told for y in (year, 0) for d in (day, 0)}  # 0: any
         self._written = sorted({f"{one}." for one in re.findall(_VALUE, text)})
         self._values = defaultdict[float, set[Any]](set)
         for match in re.finditer(_VALUE, text):
@@ -258,7 +261,7 @@ class _Numbers:
                 self._values[float(match[0].replace(".", ""))].add(None)
         for first, last in re.findall(r"\b(\d\d)\d\d ?[-–/] ?(\d\d)\b", text):
             self._values[float(first + last)].add(None)
-        for part in (part for year, _, day in self._dates for part in (year, day) if part):
+        for part in (part for year, _, day in dates for part in (year, day) if part):
             self._values[float(part)].add(None)
         for match in _ONE_UNIT.finditer(text):
             if (unit := _unit(match[1])) is not None:
@@ -277,8 +280,9 @@ class _Numbers:
             self._base[unit.dimensionality] = sorted(self._base[unit.dimensionality] + self._base[unit])
 
     def date(self, year: int | None, month: int, day: int | None) -> bool:
-        """Whether the text has a date: its month with its day, and its year anywhere."""
-        return month in self._months and all(part is None or part in self._values for part in (year, day))
+        """Whether the text has a date; its day and year may also stand apart from any date, or its year be left out."""
+        y, d = (0 if part is None or part in self._apart else part for part in (year, day))
+        return (y, month, d) in self._dates or (y in self._values and (None, month, d) in self._dates)
 
     def decade(self, value: str) -> bool:
         """Whether it has a year of a decade or century ("the 1930s", "the 1800s"), or the century itself."""

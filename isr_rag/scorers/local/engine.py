@@ -12,8 +12,7 @@ from isr_rag.scorers.local.packed.attention import AttentionPlan, KeysValues
 from isr_rag.scorers.local.packed.pack import Evidence, Pack, pack_full
 from isr_rag.scorers.local.states import StateCache
 
-PROBE = tuple(range(3, 27))
-"""Token ids that ways to compute are compared on."""
+PROBE = tuple(range(3, 27))  # token ids that ways to compute are compared on
 _SAME = 1e-4  # largest difference of a float32 probe's hidden states that counts as rounding
 
 

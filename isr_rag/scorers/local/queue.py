@@ -14,11 +14,8 @@ from dataclasses import dataclass, field
 from isr_rag.core.scorer import ScoreRequest, Scores
 from isr_rag.errors import QueueFullError, ScorerError
 
-TOGETHER = 32
-"""The most requests of one turn, which bounds how long the next caller waits."""
-
-WAITING = 1024
-"""Callers that may wait by default: a minute's work and more for the adjudicator on a CPU."""
+TOGETHER = 32  # the most requests of one turn, which bounds how long the next caller waits
+WAITING = 1024  # callers that may wait by default: a minute's work and more for the adjudicator on a CPU
 
 
 @dataclass(frozen=True, slots=True, eq=False)
