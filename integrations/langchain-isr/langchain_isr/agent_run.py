@@ -127,6 +127,12 @@ class AgentRun:
         """The evidence of earlier runs of the thread, then that of all rounds, in the order it was found."""
         return gathered([self.kept, *self.rounds])
 
+    @property
+    def spent(self) -> int:
+        """How many rounds are spent once a draft is judged: a draft on earlier evidence alone takes one, too."""
+        drafts = [plain for plain in self.decisions if not _about_evidence(plain) and plain["chunks"]]
+        return max(self.begun["searches"], len(drafts) + bool(self.documents))
+
     def last_sufficiency(self) -> Decision | None:
         """The last decision about the evidence alone."""
         made = [plain for plain in self.decisions if _about_evidence(plain)]

@@ -213,7 +213,7 @@ class Turns:
             return self._abstention(run, decision)
         if self.audit and response.structured_response is None and stands_alone(run.question):
             return (yield from self._audited(request, run, response, draft))
-        decision = yield from _decided(request, run, answer=draft, can_acquire=run.begun["searches"] < self.rounds)
+        decision = yield from _decided(request, run, answer=draft, can_acquire=run.spent < self.rounds)
         if decision.answered:
             return self._release(run, _rebuilt(response, draft))
         if decision.action is Action.ABSTAIN:

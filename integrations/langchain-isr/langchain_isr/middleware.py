@@ -82,7 +82,8 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
         gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.2
             before the answer and at 0.05 after it. Its `on_error` also holds for tools that raise.
         when: gate the evidence `"before"` the answer, the answer `"after"` it is drafted, or `"both"`.
-        rounds: rounds of evidence at most, >= 1. A further round has to pay for itself: each may spend h* / rounds.
+        rounds: rounds of evidence at most, >= 1. A further round has to pay for itself: each may spend h* / rounds. A
+            draft on the evidence of earlier turns takes one, too.
         tools: names of the tools that find evidence; by default all but `write_todos`, the agent's own plans. What is
             judged is the text of a tool's message, which the model reads; it is cut into the documents of the artifact
             where it consists of these.

@@ -21,10 +21,12 @@ from pydantic import BaseModel
 
 from isr_rag import Decision
 from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
+from isr_rag.references import Case
 from langchain_isr import ISRAbstained, ISRGate, ISRMiddleware
 
 SECRET = "draft-red draft-green"
-ASKED: Any = {"messages": [HumanMessage("Which river flows through Paris?")]}
+QUESTION = "Which river flows through Paris?"
+ASKED: Any = {"messages": [HumanMessage(QUESTION)]}
 
 
 @tool(response_format="content_and_artifact")
@@ -130,6 +132,30 @@ def test_an_answer_from_the_evidence_of_an_earlier_turn_is_released_if_that_suff
             assert (str(last.text) == SECRET) == (enough == 1) == (state["isr"][-1]["action"] == "answer")
             assert last.response_metadata["isr"] == state["isr"][-1]
             assert len(state["isr"]) == (made if enough == 1 else 1)
+
+
+@pytest.mark.parametrize("when", ["after", "both"])
+@pytest.mark.parametrize(("rounds", "made"), [(1, ["abstain"]), (2, ["acquire", "answer"])])
+def test_a_draft_on_the_evidence_of_an_earlier_turn_takes_a_round(when: Any, rounds: int, made: list[str]) -> None:
+    """Otherwise drafts would be judged once more than h* is split over."""
+    drafts: list[Case] = []
+
+    def judge(case: Case) -> float:
+        if not case.predicate.template.startswith("supported"):
+            return 1.0
+        drafts.append(case)
+        return float(len(drafts) != 2)  # the second turn's first
+
+    def lazy(messages: list[BaseMessage]) -> AIMessage | str:
+        told = str(messages[-1].text).startswith("The evidence found so far does not support")
+        searched = any(isinstance(message, ToolMessage) for message in messages)
+        return SECRET if searched and not told else searching("3", number=len(messages))
+
+    gated = ISRMiddleware(gate(judge), when=when, rounds=rounds, condense=lambda messages: QUESTION)
+    built, config = agent(gated, lazy, checkpointer=InMemorySaver()), Watch().config()
+    built.invoke(ASKED, config)
+    decisions = built.invoke(ASKED, config)["isr"]
+    assert [one["action"] for one in decisions if one["predicate"].startswith("supported")] == made
 
 
 def test_a_model_that_never_stops_searching_is_stopped() -> None:
