@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, cast
 
@@ -45,6 +45,7 @@ class Begun(TypedDict):
         question: the text of the message that the run answers.
         follows_up: an earlier message of the user came before it.
         given: evidence that came along with the question.
+        along: results of tools that came along, by their tools, until it is known which of these the agent has.
         searches: how often the model has asked for evidence, results that came along included.
         sought: an earlier run of the thread asked for evidence, or the messages hold some.
         condensed: the question in words that stand alone, where it was asked for.
@@ -55,6 +56,7 @@ class Begun(TypedDict):
     question: str
     follows_up: bool
     given: list[Document]
+    along: NotRequired[dict[str, list[Document]]]
     searches: int
     sought: bool
     condensed: NotRequired[str]
@@ -85,10 +87,10 @@ class AgentRun:
     begun: Begun
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], tools: frozenset[str] | None) -> AgentRun:
-        """The run that a state describes."""
+    def of(cls, state: Mapping[str, Any], tools: frozenset[str] | None, has: Collection[str] | None = None) -> AgentRun:
+        """The run that a state describes, of an agent that `has` these tools; None where they are not known yet."""
         # A thread that was interrupted before the middleware was there goes on without a beginning.
-        begun = cast(Begun, state.get("isr_run") or begin(state["messages"], tools))
+        begun = _met(cast(Begun, state.get("isr_run") or begin(state["messages"], tools)), tools, has)
         found = cast(list[Found], list((state.get("isr_found") or {}).values()))
         rounds = {0: list(begun["given"])} if begun["given"] else {}
         for one in found:
@@ -147,8 +149,9 @@ class AgentRun:
 def begin(messages: Sequence[BaseMessage], tools: frozenset[str] | None, last: Begun | None = None) -> Begun:
     """What a run that starts with these messages answers: the last message of the user.
 
-    Results of tools that find evidence count as found in this run where they came along with the question; a result of
-    which nothing says whose it is counts as sought. So does an earlier turn of which no state is known.
+    Results of tools that find evidence count as found in this run where they came along with the question and the agent
+    has these tools; a result of which nothing says whose it is counts as sought. So does an earlier turn of which no
+    state is known.
 
     Args:
         messages: all messages of the thread.
@@ -169,8 +172,10 @@ def begin(messages: Sequence[BaseMessage], tools: frozenset[str] | None, last: B
     def by(message: ToolMessage) -> str | None:
         return message.name or named.get(message.tool_call_id)
 
-    results = [one for one in came_along if isinstance(one, ToolMessage) and finds_evidence(tools, by(one) or "")]
-    given = [document for message in results for document in documents_of(message)]
+    along: dict[str, list[Document]] = {}
+    for one in came_along:
+        if isinstance(one, ToolMessage) and finds_evidence(tools, by(one) or ""):
+            along.setdefault(by(one) or "", []).extend(documents_of(one))
     question = str(messages[asked[-1]].text)
     lost = last is not None and bool(last.get("open") or last.get("lost"))
     if last is not None:
@@ -179,10 +184,25 @@ def begin(messages: Sequence[BaseMessage], tools: frozenset[str] | None, last: B
         sought = any(not isinstance(message, SystemMessage) for message in messages[: asked[-1]])
     found = [by(message) for message in messages if isinstance(message, ToolMessage)]
     sought = sought or any(tool is None or finds_evidence(tools, tool) for tool in found)
-    follows_up, searches = len(asked) > 1, int(bool(results))
+    follows_up = len(asked) > 1
     return Begun(
-        question=question, follows_up=follows_up, given=given, searches=searches, sought=sought, open=True, lost=lost
+        question=question, follows_up=follows_up, given=[], along=along, searches=0, sought=sought, open=True, lost=lost
     )
+
+
+def _met(begun: Begun, tools: frozenset[str] | None, has: Collection[str] | None) -> Begun:
+    """What a run began with, once it is known which tools the agent has.
+
+    What another agent's tools said, such as that it hands over, is no evidence, unless this one has none that find any.
+    """
+    if has is None or "along" not in begun:
+        return begun
+    known = begun.copy()
+    along = known.pop("along")
+    own = [tool for tool in has if finds_evidence(tools, tool)] or list(along)
+    known["given"] = [document for tool in along if tool in own for document in along[tool]]
+    known["searches"] = int(any(tool in own for tool in along))
+    return known
 
 
 def finds_evidence(tools: frozenset[str] | None, tool: str) -> bool:

@@ -134,7 +134,7 @@ class Turns:
     def steps(self, request: ModelRequest[Any]) -> Steps:
         """One call of the model with its gates; asks for decisions and drafts where it needs them."""
         self._check_tools(request)
-        run = AgentRun.of(cast(dict[str, Any], request.state), self.evidence_tools)
+        run = AgentRun.of(cast(dict[str, Any], request.state), self.evidence_tools, _names(request.tools))
         run.offered(search=_can_search(request))
         yield from self._understood(request, run)
         if run.failed is not None:

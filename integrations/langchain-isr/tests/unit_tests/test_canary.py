@@ -1280,6 +1280,28 @@ def test_what_another_tool_said_is_no_evidence_although_it_came_along(name: Any,
         assert done["isr"][-1]["action"] == action and len(done["isr_documents"]) == (action == "answer")
 
 
+@pytest.mark.parametrize("called", ["with its call", "alone"])
+@pytest.mark.parametrize("when", ["before", "after", "both"])
+def test_what_another_agents_tool_said_is_no_evidence_and_no_search(when: Any, called: str) -> None:
+    """An agent that hands over says so with a tool of its own, in words that a model may have written."""
+    call = AIMessage("", tool_calls=[ToolCall(name="hand_over", args={"why": SECRET}, id="h")])
+    over = ToolMessage(f"Handed over: {SECRET}", name="hand_over", tool_call_id="h")
+    asked = [HumanMessage(QUESTION), *([call] if called == "with its call" else []), over]
+
+    def searches(messages: list[BaseMessage]) -> AIMessage | str:
+        found = [message for message in messages if isinstance(message, ToolMessage) and message.name == "search"]
+        return "The Seine." if found else searching("rivers")
+
+    done = an_agent(searches, ISRMiddleware(gate(2), when=when)).invoke({"messages": asked})
+    assert done["messages"][-1].text == "The Seine." and len(done["isr_documents"]) == 2
+    idle = an_agent(lambda messages: "The Seine.", ISRMiddleware(gate(), when=when)).invoke({"messages": asked})
+    assert idle["isr"][-1]["reason"] == "no_evidence" and idle["isr_documents"] == []
+    given = an_agent(lambda messages: "The Seine.", ISRMiddleware(gate(1), when=when), tools=[]).invoke(
+        {"messages": asked}
+    )
+    assert given["messages"][-1].text == "The Seine."  # there is no other evidence for an agent without tools
+
+
 def test_a_call_of_another_tool_is_no_search() -> None:
     def reply(messages: list[BaseMessage]) -> AIMessage | str:
         call = ToolCall(name="clock", args={"zone": "x"}, id="c")
