@@ -233,7 +233,7 @@ class Turns:
             decision = yield from _decided(request, run, Reason.INSUFFICIENT_INFORMATION, detail)
             return self._abstention(run, decision)
         last = [message for message in response.result if isinstance(message, AIMessage)][-1]
-        released = cast(AIMessage, trimmed(last, audit, self.message, cite=True))
+        released = cast(AIMessage, trimmed(last, audit, self.message, cite=True)).model_copy(update={"name": _agent()})
         return ExtendedModelResponse(ModelResponse(result=[released]), Command(update=run.update()))
 
     def _passed_on(self, request: ModelRequest[Any], run: AgentRun, response: ModelResponse[Any], quiet: bool) -> Steps:
@@ -262,7 +262,7 @@ class Turns:
         run.decisions[-1] = final.to_dict()
         if self.on_abstain == "raise":
             raise ISRAbstained(final, run.documents)
-        message = AIMessage(self.message, response_metadata={KEY: final.to_dict()})
+        message = AIMessage(self.message, name=_agent(), response_metadata={KEY: final.to_dict()})
         return ExtendedModelResponse(
             ModelResponse(result=[message]), Command(update={**run.update(), "jump_to": "end"})
         )

@@ -280,6 +280,11 @@ def test_the_policy_can_be_to_raise() -> None:
     assert caught.value.documents == rivers(3)
 
 
+def test_agents_of_one_thread_are_told_apart_by_their_names_whatever_they_say() -> None:
+    for gated in (ISRMiddleware(gate()), ISRMiddleware(gate(99)), ISRMiddleware(gate(), audit=True)):
+        assert agent(gated, name="clerk").invoke(ASKED)["messages"][-1].name == "clerk"
+
+
 def test_each_decision_is_streamed_as_a_custom_event() -> None:
     built = agent(ISRMiddleware(gate(), when="both", rounds=2))
     custom = list(built.stream(ASKED, stream_mode="custom"))
