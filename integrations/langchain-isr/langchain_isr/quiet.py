@@ -12,8 +12,8 @@ from dataclasses import replace
 from dis import get_instructions
 from functools import partial
 from inspect import isroutine
-from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any, cast
+from types import CellType, CodeType, FunctionType, MethodType, SimpleNamespace
+from typing import Any, NoReturn, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManager,
@@ -50,6 +50,8 @@ _INTERNAL = "__pregel_"
 _CACHE = "__pregel_cache"
 _CHECKPOINTER = "__pregel_checkpointer"
 RUNTIME = "__pregel_runtime"
+_CALL = "__pregel_call"
+_SCRATCHPAD = "__pregel_scratchpad"
 _IDLE = ("langgraph.pregel._retry", "_IdleProgressCallbackHandler")  # without it a node that drafts for long is idle
 _OF_A_CHECKPOINT = frozenset({"checkpoint_id", "checkpoint_map", "checkpoint_ns"})
 
@@ -90,6 +92,7 @@ def _alone(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run without what ties it to the graph around it."""
     own = handed({k: v for k, v in settings.items() if not k.startswith(_INTERNAL) and k not in _OF_A_CHECKPOINT})
     own[_CACHE] = own[_CHECKPOINTER] = None
+    own[_CALL], own[_SCRATCHPAD] = _no_task, _NOBODY
     if (runtime := settings.get(RUNTIME)) is not None:
         own[RUNTIME] = muted(runtime)
     return own
@@ -108,6 +111,24 @@ def muted(runtime: Any) -> Any:
 
 def _nowhere(_: Any) -> None:
     pass
+
+
+def _nobody(*_: Any) -> NoReturn:
+    raise ConfigurationError(
+        "a draft asks a person (interrupt), who would be shown what is undecided yet: ask before it is drafted, or "
+        "about what the gate released"
+    )
+
+
+def _no_task(*_: Any, **__: Any) -> NoReturn:
+    raise ConfigurationError(
+        "a draft calls a task of the graph around it, which keeps in its checkpoint what the task returns: call a "
+        "plain function"
+    )
+
+
+_NOBODY = SimpleNamespace(interrupt_counter=_nobody, get_null_resume=_nobody)
+"""What `interrupt` asks first, in a function of the draft or in a graph inside it."""
 
 
 @contextmanager

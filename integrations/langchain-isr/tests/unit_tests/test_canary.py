@@ -572,6 +572,40 @@ def test_a_draft_cannot_tell_the_graph_around_it_what_to_do(host: str, called: s
     assert watch.clean() and "ParentCommand about a draft" in watch.text()
 
 
+@pytest.mark.parametrize("asks", ["a function", "a graph", "a graph that a function calls"])
+@pytest.mark.parametrize("host", sorted(HOSTS))
+def test_a_draft_that_asks_a_person_is_an_error_that_says_so(host: str, asks: str) -> None:
+    """A run that is interrupted shows what it asks, and would go on from a checkpoint."""
+    built = StateGraph(Inner)
+    built.add_node("write", lambda state: {"text": interrupt(SECRET)})
+    built.add_edge(START, "write")
+    drafting, watch = built.compile(), Watch()
+    draft = {
+        "a function": RunnableLambda(lambda state: interrupt(SECRET)),
+        "a graph": drafting | TEXT,
+        "a graph that a function calls": RunnableLambda(lambda state: drafting.invoke(state)["text"]),
+    }[asks]
+    watch.stream(HOSTS[host](watch, draft, 0), ASKED)
+    assert watch.clean() and "a draft asks a person" in watch.text()
+
+
+def test_a_draft_that_calls_a_task_is_an_error_that_says_so() -> None:
+    @task
+    def write(question: str) -> str:
+        return SECRET
+
+    watch = Watch()
+    chain = a_chain(watch, RunnableLambda(lambda state: write(state["question"]).result()), 0)
+
+    @entrypoint(checkpointer=watch.saver)
+    def answering(asked: Any) -> str:
+        return str(chain.invoke(asked)["answer"])
+
+    with pytest.raises(ConfigurationError, match="calls a task"):
+        answering.invoke(ASKED, watch.config())
+    assert watch.clean()
+
+
 @pytest.mark.parametrize("how", ["of the model", "bound to it", "bound to a step", "listening"])
 def test_a_draft_with_handlers_of_its_own_is_refused(how: str) -> None:
     heard: list[Any] = []
