@@ -10,13 +10,13 @@ from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_eve
 from langchain_core.runnables import AddableDict, Runnable, RunnableConfig
 from pydantic import ConfigDict, WithJsonSchema, model_validator
 
-from isr_rag import Decision
+from isr_rag import Decision, ISRError
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, require_answerable
 from isr_rag.gate.adapters import MESSAGE, unread
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
 from langchain_isr.common import EVENT, KEY, ISRAbstained, State, handed, text_of
-from langchain_isr.gate import ISRGate
+from langchain_isr.gate import ISRGate, no_text
 from langchain_isr.quiet import quiet_config, quietly, refuse_telling
 
 
@@ -105,7 +105,9 @@ class ISRChain(Batched):
             with self._drafting():
                 work.drafted(self.draft.batch(work.handed(), work.configs(quiet=True), return_exceptions=True))
         if self.after is not None and work.open:
-            for decision, own in work.decided(self.after.judged(work.states())):
+            silent = [self._silent(state) for state in work.states()]
+            judged = self.after.judged(work.worded(silent))
+            for decision, own in work.decided(silent, judged):
                 dispatch_custom_event(EVENT, decision.to_dict(), config=own)
         return work.outcomes
 
@@ -117,9 +119,20 @@ class ISRChain(Batched):
             with self._drafting():
                 work.drafted(await self.draft.abatch(work.handed(), work.configs(quiet=True), return_exceptions=True))
         if self.after is not None and work.open:
-            for decision, own in work.decided(await self.after.ajudged(work.states())):
+            silent = [self._silent(state) for state in work.states()]
+            judged = await self.after.ajudged(work.worded(silent))
+            for decision, own in work.decided(silent, judged):
                 await adispatch_custom_event(EVENT, decision.to_dict(), config=own)
         return work.outcomes
+
+    def _silent(self, state: State) -> Decision | None:
+        """The abstention about a draft without text; None where there is something to ask the gate, or to refuse."""
+        assert self.after is not None
+        try:
+            item = self.after.item(state)
+            return no_text(self.after.core("after"), item["question"], item["answer"])
+        except ISRError:
+            return None
 
     def _drafting(self) -> AbstractContextManager[None]:
         """Where a draft is made that is decided about later: the steps of a chain read the context too."""
@@ -203,8 +216,14 @@ class _Work:
 
         self._each(results, note)
 
-    def decided(self, results: list[Any]) -> list[tuple[Decision, RunnableConfig]]:
+    def worded(self, silent: list[Decision | None]) -> list[State]:
+        """The open items with a draft that has a text."""
+        return [state for state, stated in zip(self.states(), silent, strict=True) if stated is None]
+
+    def decided(self, silent: list[Decision | None], judged: list[Any]) -> list[tuple[Decision, RunnableConfig]]:
         """Release or withhold each draft; returns the decisions with the configurations of their runs."""
+        rest = iter(judged)
+        results = [next(rest) if stated is None else stated for stated in silent]
         made: list[tuple[Decision, RunnableConfig]] = []
 
         def note(i: int, result: Any) -> bool:

@@ -281,7 +281,7 @@ def _may_be_draft(value: object, answer: str | None, seen: dict[int, object] | N
         return False
     if isinstance(value, (str, bytes, bytearray)):
         text = value if isinstance(value, str) else value.decode(errors="replace")
-        return bool(text) if answer is None else one_line(text) == answer
+        return bool(text) if answer is None else one_line(text) == answer != ""
     seen = {} if seen is None else seen  # objects may hold each other
     if id(value) in seen:
         return False

@@ -9,9 +9,10 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from isr_rag import Decision, ISRGate as CoreGate
+from isr_rag import Decision, ISRGate as CoreGate, Reason
+from isr_rag.core.evidence import one_line
 from isr_rag.errors import ConfigurationError
-from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, require_answerable
+from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, abstain, require_answerable
 from isr_rag.gate.adapters import MESSAGE, Place, asked, gate_for, not_alone
 from langchain_isr.batched import Judging, StateOrError, checked_state
 from langchain_isr.common import (
@@ -186,6 +187,14 @@ async def adecided(gate: CoreGate, item: dict[str, Any], stated: Decision | None
     with judging(draft):
         made = not_alone(gate, question, draft) if stated is None else stated
         return asked((await gate.adecide_batch([item]))[0] if made is None else made, question, draft)
+
+
+def no_text(gate: CoreGate, question: str, draft: str | None) -> Decision | None:
+    """The abstention about a draft of a model that says nothing; None for any other, and where there is none."""
+    if draft is None or one_line(draft):
+        return None
+    made = abstain(gate, Reason.INSUFFICIENT_INFORMATION, "the model drafted no text", question=question)
+    return asked(made, question)
 
 
 def told(items: Sequence[Mapping[str, Any]], made: Mapping[int, Decision]) -> list[Decision]:

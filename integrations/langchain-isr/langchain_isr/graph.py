@@ -43,7 +43,7 @@ from langchain_isr.common import (
     settled,
     text_of,
 )
-from langchain_isr.gate import adecided, decided, gate_at, require_some_answer
+from langchain_isr.gate import adecided, decided, gate_at, no_text, require_some_answer
 from langchain_isr.quiet import RUNTIME, quiet_config, quietly, refuse_telling
 from langchain_isr.retriever import RetrieverLike, Rewrite
 
@@ -266,7 +266,8 @@ class _Nodes:
         if state["documents"]:
             with quietly():
                 draft = text_of(self.draft.invoke(handed(state), quiet_config(config)))
-        decision = decided(self.core, self._item(state, draft))
+        stated = no_text(self.core, question_of(state), draft)
+        decision = decided(self.core, self._item(state, draft), stated)
         return {**_noted(state, decision, config), **_released(draft, decision)}
 
     async def aanswer(self, state: State, config: RunnableConfig) -> State:
@@ -277,7 +278,8 @@ class _Nodes:
         if state["documents"]:
             with quietly():
                 draft = text_of(await self.draft.ainvoke(handed(state), quiet_config(config)))
-        decision = await adecided(self.core, self._item(state, draft))
+        stated = no_text(self.core, question_of(state), draft)
+        decision = await adecided(self.core, self._item(state, draft), stated)
         return {**await _anoted(state, decision, config), **_released(draft, decision)}
 
     def abstain(self, state: State) -> State:

@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableLambda
 from lc_fakes import Runs, ScriptedModel, gate, rivers
 from pydantic import ValidationError
 
-from isr_rag.errors import InvalidTypeError
+from isr_rag.errors import InvalidInputError, InvalidTypeError
 from langchain_isr import ISRAbstained, ISRChain, ISRGate
 
 SECRET = "draft-red draft-green draft-blue"
@@ -87,6 +87,18 @@ def test_a_batch_mixes_answers_abstentions_and_errors() -> None:
     assert isinstance(broken, InvalidTypeError) and all(isinstance(one, InvalidTypeError) for one in bad)
     *_, alone = asyncio.run(chain.abatch(inputs[4:], return_exceptions=True))
     assert isinstance(alone, InvalidTypeError)
+
+
+def test_a_model_that_drafts_nothing_is_an_abstention_and_no_error() -> None:
+    draft = RunnableLambda(lambda state: " \n" if state["question"] == "silent?" else SECRET)
+    chain = ISRChain(draft=draft, after=ISRGate(gate=gate()))
+    inputs: list[Any] = [{**ASKED, "question": "silent?"}, ASKED, {**ASKED, "question": "silent?", "note": ""}]
+    for first, second, third in (chain.batch(inputs), asyncio.run(chain.abatch(inputs))):
+        assert first["answer"] == third["answer"] == chain.message and second["answer"] == SECRET
+        assert (first["isr"]["action"], first["isr"]["detail"]) == ("abstain", "the model drafted no text")
+        assert first["isr"]["question"] == "silent?"
+    (wrong,) = chain.batch([{"question": "silent?"}], return_exceptions=True)
+    assert isinstance(wrong, InvalidInputError) and "documents" in str(wrong)
 
 
 def test_the_policies_of_the_gate_after_hold() -> None:

@@ -57,6 +57,14 @@ def test_a_draft_that_is_not_supported_leads_to_more_evidence_and_a_new_draft() 
     assert (state["answer"], state["round"], len(calls)) == (SECRET, 2, 2)
 
 
+@pytest.mark.parametrize("when", ["after", "both"])
+def test_a_model_that_drafts_nothing_is_an_abstention_and_no_error(when: Any) -> None:
+    built = create_isr_graph(retriever, RunnableLambda(lambda state: ""), gate(), when=when, rounds=2)
+    for state in (built.invoke(ASKED), asyncio.run(built.ainvoke(ASKED))):
+        assert state["answer"].startswith("I cannot answer") and state["isr"]["action"] == "abstain"
+        assert (state["isr"]["detail"], state["round"]) == ("the model drafted no text", 1)
+
+
 @pytest.mark.parametrize("when", ["before", "after", "both"])
 def test_the_rounds_are_bounded_by_the_graph_itself(when: Any) -> None:
     state = graph(99, when=when, rounds=4).invoke(ASKED)
