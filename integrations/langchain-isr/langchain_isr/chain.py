@@ -8,16 +8,18 @@ from typing import Annotated, Any, cast
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.runnables import AddableDict, Runnable, RunnableConfig
-from pydantic import ConfigDict, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, WithJsonSchema, model_validator
 
 from isr_rag import Decision, ISRError
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.gate.acquisition import SUFFICIENT, SUPPORTED, require_answerable
 from isr_rag.gate.adapters import MESSAGE, unread
 from langchain_isr.batched import Batched, StateOrError, as_run, checked_state, raised
-from langchain_isr.common import EVENT, KEY, ISRAbstained, State, handed, text_of
+from langchain_isr.common import EVENT, KEY, ISRAbstained, State, handed, step, text_of
 from langchain_isr.gate import ISRGate, no_text
 from langchain_isr.quiet import quiet_config, quietly, refuse_telling
+
+_RUNNABLE = WithJsonSchema({"type": "object", "title": "a runnable"})
 
 
 class ISRChain(Batched):
@@ -37,15 +39,16 @@ class ISRChain(Batched):
 
     Raises:
         ValidationError: if there is neither a gate before nor one after, or one that could never answer.
+        InvalidTypeError: for a function or a gate of `isr_rag` in the place of a runnable.
         ISRAbstained: after an abstention, where the gate that decided has `on_abstain="raise"`.
         ISRError: as the gates.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    draft: Annotated[Runnable[State, Any], WithJsonSchema({"type": "object", "title": "a runnable"})]
-    before: Annotated[Runnable[State, State] | None, WithJsonSchema({"type": "object", "title": "a runnable"})] = None
-    after: ISRGate | None = None
+    draft: Annotated[Runnable[State, Any], BeforeValidator(step), _RUNNABLE]
+    before: Annotated[Runnable[State, State] | None, BeforeValidator(step), _RUNNABLE] = None
+    after: Annotated[ISRGate | None, BeforeValidator(step)] = None
     message: str = MESSAGE
 
     @model_validator(mode="after")

@@ -334,6 +334,22 @@ Core: TypeAlias = Annotated[
 """A core gate as the field of a component; its JSON schema says no more than what it is."""
 
 
+def step(value: Any) -> Any:
+    """What a component takes as a part of a chain, unless it is a core gate or a function.
+
+    Raises:
+        InvalidTypeError: if it is.
+    """
+    if isinstance(value, ISRGate):
+        raise InvalidTypeError(
+            "an isr_rag.ISRGate is no part of a chain: from langchain_isr import ISRGate, and give ISRGate(gate=...)"
+        )
+    if callable(value) and not isinstance(value, Runnable):
+        kind = type(value).__name__
+        raise InvalidTypeError(f"a part of a chain must be a runnable, not {kind}: RunnableLambda makes one")
+    return value
+
+
 def settled(decision: Decision) -> Decision:
     """The decision where no further round follows: ABSTAIN takes the place of ACQUIRE."""
     return replace(decision, action=Action.ABSTAIN) if decision.action is Action.ACQUIRE else decision

@@ -15,7 +15,7 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from isr_rag import Chunk, Decision, aacquire, acquire
 from isr_rag.errors import ConfigurationError
@@ -34,6 +34,7 @@ from langchain_isr.common import (
     gathered,
     question_of,
     released,
+    step,
 )
 
 RetrieverLike: TypeAlias = Runnable[str, list[Document]]
@@ -95,7 +96,9 @@ class ISRRetriever(BaseRetriever):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    retriever: Annotated[RetrieverLike, WithJsonSchema({"type": "object", "title": "a retriever or runnable"})]
+    retriever: Annotated[
+        RetrieverLike, BeforeValidator(step), WithJsonSchema({"type": "object", "title": "a retriever or runnable"})
+    ]
     gate: Core = Field(default_factory=lambda: gate_for("before"))
     k: int | None = Field(default=None, ge=1)
     factor: int = Field(default=2, ge=1)

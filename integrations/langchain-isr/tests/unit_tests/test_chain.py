@@ -12,7 +12,7 @@ from lc_fakes import Runs, ScriptedModel, gate, rivers
 from pydantic import ValidationError
 
 from isr_rag.errors import InvalidInputError, InvalidTypeError
-from langchain_isr import ISRAbstained, ISRChain, ISRGate
+from langchain_isr import ISRAbstained, ISRChain, ISRGate, ISRRetriever
 
 SECRET = "draft-red draft-green draft-blue"
 ASKED = {"question": "Which river?", "documents": rivers(2)}
@@ -124,6 +124,18 @@ def test_tracers_see_a_withheld_draft_and_other_handlers_do_not() -> None:
     assert SECRET in repr(drafting.outputs)
     ISRChain(draft=model(), before=ISRGate(gate=gate())).invoke(ASKED, {"callbacks": [Handler()]})
     assert heard == [SECRET]
+
+
+def test_what_is_no_part_of_a_chain_is_refused_with_what_to_do() -> None:
+    function: Any = lambda state: "The Seine"  # noqa: E731
+    for parts in ({"after": gate()}, {"before": gate()}):
+        with pytest.raises(InvalidTypeError, match=r"from langchain_isr import ISRGate, and give ISRGate\(gate="):
+            ISRChain(draft=model(), **parts)
+    for parts in ({"draft": function, "after": ISRGate(gate=gate())}, {"draft": model(), "before": function}):
+        with pytest.raises(InvalidTypeError, match="not function: RunnableLambda makes one"):
+            ISRChain(**parts)
+    with pytest.raises(InvalidTypeError, match="not function: RunnableLambda makes one"):
+        ISRRetriever(retriever=function, gate=gate())
 
 
 def test_a_chain_without_a_gate_is_refused() -> None:
