@@ -42,6 +42,12 @@ DocumentPrompt: TypeAlias = Annotated[
     BasePromptTemplate[str], WithJsonSchema({"type": "object", "title": "a prompt template for one document"})
 ]
 
+OTHER_NAMES = (
+    "where a state has other names, put a step before the node, such as RunnableLambda(lambda state: "
+    '{"question": state["question"], "documents": state["context"], "answer": state["generation"]}) | isr_node()'
+)
+"""What to do where a node cannot be told the keys."""
+
 State: TypeAlias = dict[str, Any]
 
 
@@ -164,7 +170,7 @@ def item_of(
         state: the three by these names.
         can_acquire: another round of retrieval is possible.
         document_prompt: how the chain renders a document for its model.
-        keys: what the caller calls the three, for the error message.
+        keys: what the caller calls the three, for the error message; None for a node, which has names of its own.
 
     Raises:
         InvalidInputError: if question or documents are missing.
@@ -172,7 +178,8 @@ def item_of(
     """
     missing = [(keys or {}).get(name, name) for name in ("question", "documents") if name not in state]
     if missing:
-        raise InvalidInputError(f"the gate needs {missing} in its input: set the keys that your chain uses")
+        hint = OTHER_NAMES if keys is None else "set the keys that your chain uses"
+        raise InvalidInputError(f"the gate needs {missing} in its input: {hint}")
     answer = state.get("answer")
     return {
         "question": question_of(state),
@@ -215,7 +222,9 @@ def _counts(usage: Any) -> Any:
     return usage if isinstance(usage, Number) else None
 
 
-def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer_key: str) -> None:
+def refuse_unknown_drafts(
+    state: Mapping[str, Any], known: Sequence[str], answer_key: str, hint: str = "name its key with answer_key=..."
+) -> None:
     """Refuse an input that may hold a draft under a key that the gate does not know.
 
     It would go on unjudged, with nothing but the evidence judged where there is no answer. Without an answer anything
@@ -226,6 +235,7 @@ def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer
         state: the input.
         known: the keys that the gate knows.
         answer_key: which of them is the draft's.
+        hint: how to say that another one is.
 
     Raises:
         InvalidInputError: if there is one.
@@ -235,8 +245,8 @@ def refuse_unknown_drafts(state: Mapping[str, Any], known: Sequence[str], answer
     found = [key for key, value in state.items() if key not in known and _may_be_draft(value, text)]
     if found:
         raise InvalidInputError(
-            f"the keys {found} may hold a draft, which is judged under {answer_key!r} only: name its key with "
-            'answer_key=..., or give other_texts="pass" where none is a draft'
+            f"the keys {found} may hold a draft, which is judged under {answer_key!r} only: {hint}, or give "
+            'other_texts="pass" where none is a draft'
         )
 
 

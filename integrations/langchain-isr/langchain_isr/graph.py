@@ -32,6 +32,7 @@ from langchain_isr.common import (
     DOCUMENT_PROMPT,
     EVENT,
     KEY,
+    OTHER_NAMES,
     DocumentPrompt,
     State,
     gathered,
@@ -91,10 +92,13 @@ def isr_node(
 ) -> Runnable[Any, State]:
     """A node that decides about `question`, `documents` and, where there is one, `answer` in a graph's state.
 
-    It writes `isr` (the decision as plain data) and appends it to `decisions`. Route on
+    It writes `isr` (the decision as plain data) and `decisions`, which has it last and needs no reducer. Route on
     `state["isr"]["action"]`: `"answer"`, `"abstain"`, or `"acquire"` while `state["round"]`, which your
-    retrieval counts from 1, is below `rounds`. A draft that is in the state before this node decides is visible
-    in the graph's streams and checkpoints; `create_isr_graph` keeps it out of them.
+    retrieval counts from 1, is below `rounds`. The node withholds nothing: a draft that is in the state before it
+    decides is visible in the graph's streams and checkpoints; `create_isr_graph` keeps it out of them. With a
+    checkpointer the answer of an earlier run counts as a draft: begin a run with `{"question": ..., "answer": None}`.
+    Where a state has other names, put a step before the node:
+    `RunnableLambda(lambda state: {"question": ..., "documents": state["context"], "answer": ...}) | isr_node()`.
 
     Args:
         gate: the gate of `isr_rag` that decides. By default the embedded model with its calibration, at h* = 0.2
@@ -117,7 +121,7 @@ def isr_node(
     def core(state: State) -> CoreGate:
         place: Place = "before" if state.get("answer") is None else "after"
         if other_texts == "refuse":
-            refuse_unknown_drafts(state, _KNOWN, "answer")
+            refuse_unknown_drafts(state, _KNOWN, "answer", OTHER_NAMES)
         return gate_of_round(gate_at(place, own), rounds, TEMPLATES[place])
 
     return _gate_node(core, rounds, document_prompt)

@@ -1090,7 +1090,7 @@ def test_a_draft_under_a_key_that_the_gate_does_not_know_is_an_error(key: str, d
     node = StateGraph(dict)
     node.add_node("gate", isr_node(gate()))
     node.add_edge(START, "gate")
-    with pytest.raises(InvalidInputError, match="answer_key"):
+    with pytest.raises(InvalidInputError, match="may hold a draft"):
         node.compile().invoke(state)
 
 

@@ -18,7 +18,7 @@ from lc_fakes import ScriptedModel, gate, rivers
 from pydantic import BaseModel
 
 from isr_rag import Decision
-from isr_rag.errors import ConfigurationError, InvalidTypeError, RetrieverFailedError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, RetrieverFailedError
 from langchain_isr import create_isr_graph, isr_node
 
 SECRET = "draft-red draft-green"
@@ -198,6 +198,33 @@ class Plain:
     documents: list[Any] = field(default_factory=list)
     isr: dict[str, Any] | None = None
     decisions: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Tutorial(TypedDict, total=False):
+    question: str
+    context: list[Any]
+    generation: str
+    isr: dict[str, Any]
+
+
+def test_a_state_with_other_names_is_an_error_that_says_what_to_put_before_the_node() -> None:
+    asked: Any = {"question": "Which river?", "context": rivers(2), "generation": "The Seine."}
+
+    def built(node: Any) -> Any:
+        graph = StateGraph(Tutorial)
+        graph.add_node("gate", node)
+        graph.add_edge(START, "gate")
+        return graph.compile()
+
+    for state in (asked, {"question": "Which river?", "context": []}):
+        with pytest.raises(InvalidInputError, match=r"put a step before the node, such as RunnableLambda\(") as refused:
+            built(isr_node(gate(2))).invoke(state)
+        assert "answer_key" not in str(refused.value) and "set the keys" not in str(refused.value)
+    step = str(refused.value).partition("such as ")[2]
+    made = eval(step, {"RunnableLambda": RunnableLambda, "isr_node": lambda: isr_node(gate(2))})
+    done = built(made).invoke(asked)
+    assert (done["isr"]["action"], done["isr"]["predicate"]) == ("answer", "supported-answer/1")
+    assert done["generation"] == "The Seine."
 
 
 @pytest.mark.parametrize("schema", [Pydantic, Plain])
