@@ -68,7 +68,8 @@ def deeper(retriever: RetrieverLike, k: int) -> RetrieverLike:
         if "k" in type(retriever).model_fields:
             return retriever.model_copy(update={"k": k})
     raise ConfigurationError(
-        f"{type(retriever).__name__} has neither k nor search_kwargs: say with deepen=... how it finds more documents"
+        f"{type(retriever).__name__} has neither k nor search_kwargs: say with deepen=... how it finds more documents, "
+        "or give rounds=1, or factor=1 with rewrite=..."
     )
 
 
@@ -85,7 +86,7 @@ class ISRRetriever(BaseRetriever):
         gate: the gate of `isr_rag` that decides; by default the embedded model with its calibration, at h* = 0.2.
         k: documents of the first round; by default what the retriever finds by itself.
         factor: how many times deeper each further round goes, >= 1; with 1 only `rewrite` changes what is found.
-        rounds: rounds of retrieval at most, >= 1.
+        rounds: rounds of retrieval at most, >= 1; with more than one the retriever has to know how to search deeper.
         rewrite: rewords the query for each further round.
         deepen: how the retriever finds more documents; by default its `k` or `search_kwargs["k"]`.
         on_abstain: `"raise"` stops with `ISRAbstained`; `"empty"` returns no documents, and a chain that calls its
@@ -111,6 +112,10 @@ class ISRRetriever(BaseRetriever):
     @model_validator(mode="after")
     def _can_answer(self) -> Self:
         require_answerable(self.gate, SUFFICIENT, self.rounds)
+        if self.deepen is deeper and (self.k or (self.rounds > 1 and self.factor > 1)):
+            deeper(
+                self.retriever, 1
+            )  # one that cannot is refused here, and not by the first question without an answer
         return self
 
     def as_gate(self) -> Runnable[State, State]:

@@ -181,7 +181,7 @@ def test_a_history_aware_chain_is_gated_on_the_condensed_question() -> None:
 
 def test_nothing_is_searched_for_a_question_that_does_not_stand_alone() -> None:
     judge, shelf = Judge(), Shelf()
-    retriever = ISRRetriever(retriever=shelf, gate=gate(judge))
+    retriever = ISRRetriever(retriever=shelf, gate=gate(judge), rounds=1)
     with pytest.raises(ISRAbstained):
         retriever.invoke(AGAIN)
     with pytest.raises(ISRAbstained):

@@ -13,9 +13,9 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 from lc_fakes import TEXTS, Runs, bm25, gate
+from pydantic import ValidationError
 
 from isr_rag import Decision
-from isr_rag.errors import ConfigurationError
 from langchain_isr import ISRAbstained, ISRRetriever
 
 QUESTION = "Which river flows through Paris?"
@@ -84,15 +84,21 @@ def test_a_further_look_can_ask_in_other_words() -> None:
     assert asked == ["rivers", "rivers again 1 reference_below_target"]
 
 
-def test_a_retriever_that_cannot_look_deeper_says_so_only_when_it_must() -> None:
+def test_a_retriever_that_cannot_look_deeper_is_refused_when_it_would_have_to() -> None:
     plain = RunnableLambda(lambda query: [Document(query)])
-    assert len(ISRRetriever(retriever=plain, gate=gate(1)).invoke("rivers")) == 1
-    with pytest.raises(ConfigurationError, match="deepen"):
-        ISRRetriever(retriever=plain, gate=gate(2)).invoke("rivers")
+    refused: list[Any] = [{}, {"rounds": 1, "k": 3}]
+    taken: list[Any] = [{"rounds": 1}, {"factor": 1}, {"deepen": lambda own, k: own}]
+    for settings in refused:
+        with pytest.raises(ValidationError, match="deepen"):
+            ISRRetriever(retriever=plain, gate=gate(1), **settings)
+    for settings in taken:
+        assert len(ISRRetriever(retriever=plain, gate=gate(1), **settings).invoke("rivers")) == 1
 
 
 def test_a_retriever_may_find_strings() -> None:
-    found = ISRRetriever(retriever=RunnableLambda(lambda query: ["The Seine."]), gate=gate(1)).invoke("Which river?")
+    found = ISRRetriever(retriever=RunnableLambda(lambda query: ["The Seine."]), gate=gate(1), rounds=1).invoke(
+        "Which river?"
+    )
     assert [(one.page_content, one.metadata["isr"]["action"]) for one in found] == [("The Seine.", "answer")]
 
 
