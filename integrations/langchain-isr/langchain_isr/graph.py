@@ -175,8 +175,8 @@ def create_isr_graph(
             before drafting and at 0.05 after it. Its target hallucination rate is split over the rounds, unless its
             calibration covers whole loops; its `on_error` also holds for the retriever.
         when: gate the evidence `"before"` drafting, the draft `"after"` it, or `"both"`.
-        rounds: rounds of retrieval at most, >= 1. The default gate releases drafts in a single round only: half of its
-            h* is more than its calibration can reach.
+        rounds: rounds of retrieval at most, >= 1. The default gate releases drafts in two at most: its calibration
+            covers loops of two, and reaches no third of its h*.
         rewrite: rewords the query for each further round: takes the question, the number of the round, and the
             decision before it.
         message: the answer after an abstention.

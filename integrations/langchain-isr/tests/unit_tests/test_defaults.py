@@ -74,9 +74,11 @@ def test_an_agent_at_its_defaults() -> None:
 
 
 def test_defaults_that_could_never_answer_are_refused() -> None:
-    for make in (
-        lambda: ISRMiddleware(rounds=3),
-        lambda: create_isr_graph(bm25(), DRAFT, rounds=3),
-    ):
+    makes: list[Any] = [
+        lambda rounds: ISRMiddleware(rounds=rounds),
+        lambda rounds: create_isr_graph(bm25(), DRAFT, rounds=rounds),
+    ]
+    for make in makes:
+        make(2)
         with pytest.raises((ConfigurationError, ValidationError), match="h_star >="):
-            make()
+            make(3)

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from canary import Watch
 from langchain.agents import create_agent
-from langchain.agents.middleware import TodoListMiddleware
+from langchain.agents.middleware import HumanInTheLoopMiddleware, TodoListMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import create_retriever_tool, tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 from lc_fakes import Runs, ScriptedModel, gate, rivers, searching
 from pydantic import BaseModel
 
@@ -224,6 +225,30 @@ def test_the_plans_of_an_agent_support_no_answer_of_its_own(when: Any, came: str
     state = create_agent(ScriptedModel(reply=reply), [search], middleware=middleware).invoke({"messages": asked})
     assert state["isr_documents"] == [] and state["isr"][-1]["reason"] == "no_evidence"
     assert "draft-" not in repr(state)
+
+
+@pytest.mark.parametrize(
+    ("said", "rounds", "end"),
+    [("respond", 1, "no_evidence"), ("reject", 1, "insufficient_information"), ("reject", 2, "sufficient")],
+)
+def test_what_a_person_says_in_a_tools_place_is_no_evidence_and_takes_a_round(said: str, rounds: int, end: str) -> None:
+    def again(messages: list[BaseMessage]) -> AIMessage | str:
+        last = messages[-1]
+        return (
+            SECRET if isinstance(last, ToolMessage) and last.status != "error" else searching("2", number=len(messages))
+        )
+
+    asking: Any = HumanInTheLoopMiddleware(
+        interrupt_on={"search": {"allowed_decisions": ["approve", "reject", "respond"]}}
+    )
+    middleware: Any = [ISRMiddleware(gate(), rounds=rounds), asking]
+    built = create_agent(ScriptedModel(reply=again), [search], middleware=middleware, checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    built.invoke(ASKED, config)
+    state = built.invoke(Command(resume={"decisions": [{"type": said, "message": "The Seine."}]}), config)
+    if "__interrupt__" in state:
+        state = built.invoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
+    assert state["isr"][-1]["reason"] == end
 
 
 def test_a_tool_without_documents_counts_as_one_chunk_of_text() -> None:
