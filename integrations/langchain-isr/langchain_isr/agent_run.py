@@ -18,6 +18,9 @@ from langchain_isr.common import KEY, gathered
 PLANS = "write_todos"
 """LangChain's tool for the agent's own plans, which are no evidence."""
 
+MOST = 20
+"""Up to how many documents those of earlier runs count: with more than are calibrated a thread would fall silent."""
+
 
 def merged(old: dict[str, Found] | None, new: dict[str, Found] | None) -> dict[str, Found]:
     """What tools found, by the ids of their calls; None begins anew."""
@@ -126,8 +129,10 @@ class AgentRun:
 
     @property
     def documents(self) -> list[Document]:
-        """The evidence of earlier runs of the thread, then that of all rounds, in the order it was found."""
-        return gathered([self.kept, *self.rounds])
+        """The newest evidence of earlier runs of the thread, as far as `MOST` has room, then that of all rounds."""
+        own = gathered(self.rounds)
+        earlier = gathered([own, self.kept])[len(own) :]
+        return [*earlier[max(0, len(earlier) + len(own) - MOST) :], *own]
 
     @property
     def spent(self) -> int:

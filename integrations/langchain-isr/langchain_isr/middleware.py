@@ -44,7 +44,7 @@ class ISRAgentState(AgentState[Any]):
 
     Attributes:
         isr: the decisions of this run as plain data, the last one last.
-        isr_documents: the evidence of this thread, in the order it was found.
+        isr_documents: the evidence of this thread, as far as it counts, in the order it was last found.
         isr_kept: the evidence that earlier runs of the thread left.
         isr_run: what this run answers, and how often it has searched.
         isr_found: what its tools found, by the rounds and ids of their calls.
@@ -68,9 +68,10 @@ class ISRMiddleware(AgentMiddleware[ISRAgentState, Any, Any]):
     time in the thread. What tools find is noted in the agent's private state when they return, so that it counts
     although messages are summarised or trimmed later. Tools with `return_direct` are refused.
 
-    Evidence stays over the turns of a thread: a follow-up is judged on what earlier turns found and this one adds, and
-    as a question of its own, which `condense` makes of it; `decision["question"]` is the one that was judged. Where a
-    follow-up does not stand alone and no question was made of it, the agent abstains.
+    Evidence stays over the turns of a thread: a follow-up is judged on what it adds and the newest of what earlier
+    turns found, 20 documents in all, and as a question of its own, which `condense` makes of it. The one that was
+    judged is `decision["question"]`. Where a follow-up does not stand alone and no question was made of it, the agent
+    abstains.
 
     The state has `isr` (all decisions of the run) and `isr_documents`; the released message and the abstention
     carry the decision in `response_metadata["isr"]`. Each decision is also streamed as a custom event. The target

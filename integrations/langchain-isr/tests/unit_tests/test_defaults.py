@@ -17,10 +17,11 @@ from isr_rag import ISRGate as CoreGate
 from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.gate.acquisition import SUFFICIENT, gate_of_round
 from isr_rag.gate.adapters import gate_for
-from isr_rag.gate.defaults import AFTER_DRAFTING, BEFORE_DRAFTING
+from isr_rag.gate.defaults import AFTER_DRAFTING, BEFORE_DRAFTING, default_reference
 from isr_rag.references import Oracle
 from isr_rag.testing import FixedScorer
 from langchain_isr import ISRAudit, ISRChain, ISRCompressor, ISRGate, ISRMiddleware, ISRRetriever, create_isr_graph
+from langchain_isr.agent_run import MOST
 
 QUESTION = "Which river flows through Paris?"
 DRAFT = RunnableLambda(lambda state: "The Seine.")
@@ -71,6 +72,12 @@ def test_an_agent_at_its_defaults() -> None:
     agent = create_agent(ScriptedModel(reply=reply), [shelf], middleware=[ISRMiddleware()])
     state = agent.invoke({"messages": [HumanMessage(QUESTION)]})
     assert state["messages"][-1].text == "The Seine." and target(state["isr"][-1]) == AFTER_DRAFTING
+
+
+def test_what_an_agent_keeps_of_earlier_turns_is_within_the_default_calibration() -> None:
+    artefact: Any = default_reference().calibration
+    for fitted in artefact.predicates.values():
+        assert max(part.last or MOST for part in fitted.bins) >= MOST
 
 
 def test_defaults_that_could_never_answer_are_refused() -> None:

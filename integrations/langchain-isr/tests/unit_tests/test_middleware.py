@@ -191,6 +191,26 @@ def test_counters_are_fresh_on_every_turn_of_a_thread() -> None:
     assert [decision["chunks"] for decision in second["isr"]] == [4, 5]  # its own searches, and none of the first's
 
 
+def test_a_long_thread_is_judged_on_as_many_documents_as_are_calibrated() -> None:
+    @tool(response_format="content_and_artifact")
+    def search(query: str) -> tuple[str, list[Document]]:
+        """Find evidence."""
+        found = [*rivers(1), *(Document(f"River {query} has {i} bridges.") for i in range(3))]
+        return "\n".join(one.page_content for one in found), found
+
+    def reply(messages: list[BaseMessage]) -> AIMessage | str:
+        turn = sum(isinstance(message, HumanMessage) for message in messages)
+        return SECRET if isinstance(messages[-1], ToolMessage) else searching(str(turn), number=turn)
+
+    gated = ISRMiddleware(gate(), condense=lambda messages: QUESTION)
+    built, config = agent(gated, reply, [search], checkpointer=InMemorySaver()), Watch().config()
+    states = [built.invoke({"messages": [HumanMessage(QUESTION)]}, config) for _ in range(9)]
+    assert [state["isr"][-1]["chunks"] for state in states] == [4, 7, 10, 13, 16, 19, 20, 20, 20]
+    texts = [document.page_content for document in states[-1]["isr_documents"]]
+    assert texts[0] == "River 3 has 2 bridges." and texts[16] == rivers(1)[0].page_content
+    assert texts[17:] == [f"River 9 has {i} bridges." for i in range(3)]
+
+
 def test_only_named_tools_find_evidence() -> None:
     @tool
     def clock() -> str:
