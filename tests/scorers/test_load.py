@@ -16,7 +16,7 @@ from isr_rag.testing import FixedScorer
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="there are standard and permuted"):
+    with pytest.raises(ConfigurationError, match="give 'standard' or 'permuted'"):
         ISRGate(scorer="large")  # type: ignore[arg-type]
 
 
