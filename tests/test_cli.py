@@ -59,7 +59,7 @@ def test_exit_code_0_answers_and_3_abstains(run, evidence: Path) -> None:  # typ
 
 def test_advice_names_the_option_and_the_file(run, evidence: Path) -> None:  # type: ignore[no-untyped-def]
     _, out, _ = run("check", "--claim", "The Seine flows through Lyon.", "-e", str(evidence), "--p-ref", "0.82")
-    assert "--h-star 0.2 where" in out and "h_star" not in out
+    assert "--h-star 0.2 if" in out and "h_star" not in out
     assert "in chunk 1 (facts): “The Seine" in out
 
 
