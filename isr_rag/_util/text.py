@@ -101,8 +101,8 @@ def trimmed(text: str, first: int, last: int) -> Span:
 def foreign_language(text: str, known: Collection[str]) -> str | None:
     """The likeliest language of a text that is almost certainly in none of the `known` ones (ISO 639-1); else None.
 
-    Almost certainly: the detector gives them less than 0.2% together, also without names (what has a capital behind the
-    first word). Of 1,984 English claims, questions and passages none lay that low; sentences of five words in German,
+    Almost certainly: the detector gives them less than 0.2% together, also without names (words after the first with a
+    capital). Of 1,984 English claims, questions and passages none lay that low; sentences of five words in German,
     French, Italian, Spanish, Russian and Chinese do.
     """
     text = text[:_READ]

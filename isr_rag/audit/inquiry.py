@@ -30,7 +30,7 @@ from isr_rag.core.predicates import Refuted
 from isr_rag.core.work import Item
 from isr_rag.references.direct import Oracle
 
-CARRIES = 0.5  # A chunk or sentence carries a statement from this probability on: more likely than not
+CARRIES = 0.5  # a chunk or sentence carries a statement from this probability on: more likely than not
 
 CLOSE_FROM = 0.3
 """Statements from this probability on are read against single chunks too, if the calibration asks for it."""

@@ -26,7 +26,8 @@ from isr_rag.errors import ISRError, PromptTooLongError, ReferenceFailedError, S
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-LOGGER = "isr_rag.decisions"  # the logger that has a line at INFO for each decision
+LOGGER = "isr_rag.decisions"
+"""The logger that has a line at INFO for each decision."""
 
 _logger = logging.getLogger(LOGGER)
 _TEXTS = {"nearest", "detail", "question"}  # what of a decision may quote the evidence or the question

@@ -1,8 +1,8 @@
 """Quotations and numbers: whether those of a statement appear in the evidence, found by reading and not by a model.
 
-A quotation must be there letter for letter. A number, date or time must be there with an equal value, however it is
-written, or follow by converting units, by rounding ("about 35 million"), as the years between two years, or, where the
-statement compares or adds up, as a sum or difference.
+A quotation must be there letter for letter, but for capitals. A number, date or time must be there with an equal
+value, however it is written, or follow by converting units, by rounding ("about 35 million"), as the years between two
+years, or, where the statement compares or adds up, as a sum or difference.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _DATE = re.compile(
 )
 _SLASHED = re.compile(r"(?<![\d./-])(\d\d?)([/.-])(\d\d?)\2([12]\d{3}|(?<=/)\d\d)(?![./-]?\d)")
 _TIME = re.compile(r"(?<![\d:.])(\d\d?)(?:[:.]?([0-5]\d))?(?: ?([ap])\.?m\b|(?![\d:]))", re.IGNORECASE)
-_PAST = {0: "noon|midday|midnight", 15: "quarter (?:past|after)", 30: "half past", 45: "quarter (?:to|before)"}
+_NOONS = "noon|midday|midnight"
+_TOLD = re.compile(rf"\b(?:(half|quarter) (past|after|to|before) (\d\d?|{_NOONS})|{_NOONS})\b", re.IGNORECASE)
 _VALUE = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)+|\d+"
 _BEGINS = r"(?<![^\Wv])(?<!\wv)(?<![.,:/])(?<![A-Za-z)]-)(?<!\d{4}-)"  # no name: GPT-4; but v2.1, -5 and 10-20
 _NUMBER = re.compile(rf"{_BEGINS}(?P<value>{_VALUE})(?P<tail>(?:(?:st|nd|rd|th)s?|['’]?s)\b)?")
@@ -208,6 +209,14 @@ def _clock(time: re.Match[str]) -> set[tuple[int, int]]:
     return {(hour % 12 + 12 * (half in "pP") if hour <= 12 else hour, minute) for half in time[3] or "ap"}
 
 
+def _told(time: re.Match[str]) -> set[tuple[int, int]]:
+    """As `_clock`, of "half past 9", "quarter to midnight", and noon."""
+    part, side, hour = time[1] or "", time[2] or "past", (time[3] or time[0]).lower()
+    apart = {"half": 30, "quarter": 15, "": 0}[part.lower()] * (1 if side.lower() in ("past", "after") else -1)
+    minutes = apart + (60 * int(hour) if hour.isdigit() else 0 if hour == "midnight" else 720)
+    return {divmod((minutes + half) % 1440, 60) for half in ((0, 720) if hour.isdigit() else (0,))}
+
+
 @lru_cache(maxsize=1)
 def _registry() -> Any:
     import pint
@@ -247,7 +256,7 @@ class _Numbers:
         dates = [date for _, date in _dates(text)]
         apart = _SLASHED.sub(" ", _DATE.sub(" ", text))
         self.times = {one for time in _TIME.finditer(text) for one in _clock(time)}
-        self.times |= {(hour, past) for past, words in _PAST.items() if re.search(words, text) for hour in range(24)}
+        self.times |= {one for told in _TOLD.finditer(text) for one in _told(told)}
         self._apart = {float(one.replace(",", "")) for one in re.findall(_VALUE, apart) if one.count(".") < 2}
         months = {_MONTHS[name] for name in map(str.title, _MONTH_SAID.findall(apart)) if name in _MONTHS}
         told = [*dates, *((None, month, None) for month in months)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Ordering = tuple[int, ...]  # A permutation of `range(n)`: position -> index of the chunk that is there
+Ordering = tuple[int, ...]
+"""A permutation of `range(n)`: position -> index of the chunk that is there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ Layout = Literal["full", "row", "set", "late"]
           only the closing part attends to everything: exactly invariant to order;
 `late`  as `set`, with the claim only in the closing part: a chunk's state depends on the chunk alone.
 """
-ORDERED: frozenset[Layout] = frozenset({"full", "row"})  # layouts in which the order of the chunks matters
+ORDERED: frozenset[Layout] = frozenset({"full", "row"})
+"""Layouts in which the order of the chunks matters."""
 TOPIC_LAST: frozenset[Layout] = frozenset({"row", "late"})
 """Layouts in which the claim or question stands after the evidence only."""
 
