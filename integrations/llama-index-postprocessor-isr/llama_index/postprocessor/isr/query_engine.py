@@ -42,12 +42,12 @@ from llama_index.postprocessor.isr.evidence import (
     chunk_of,
     copied,
     decided,
-    documents,
     gather,
     originals,
     quietly,
 )
 from llama_index.postprocessor.isr.gate import warn_unless_last
+from llama_index.postprocessor.isr.inner_answers import documents
 
 dispatcher = get_dispatcher(__name__)
 
