@@ -54,22 +54,28 @@ def build_the_curriculum(
 def documents(
     raw: Annotated[Path, typer.Option(help="Folder of the data, with passages/.")],
     out: Annotated[
-        Path, typer.Option(help="Folder to write: training, short, calibration, development, test, loops, checklist.")
+        Path,
+        typer.Option(
+            help="Folder to write: training, short, drafted, calibration, development, test, loops, checklist."
+        ),
     ],
 ) -> None:
     """Build the items about documents: to train on, and as a search returns evidence, to calibrate and to test with."""
+    from isr_lab.documents.drafts import drafted
     from isr_lab.documents.records import checklist_items, division, short_items
     from isr_lab.documents.traffic import loop_traffic, traffic
     from isr_lab.documents.training import training_items
     from isr_lab.slice.schema import SliceItem
     from isr_rag._util.files import write_atomically
 
-    trained_on = {"training": training_items(raw), "short": short_items()}
+    about_documents = list(training_items(raw))
+    trained_on = {"training": about_documents, "short": short_items(), "drafted": drafted(about_documents)}
     written: dict[str, list[dict[str, Any]]] = {
         name: [SliceItem.model_validate(item).model_dump(mode="json") for item in items]
         for name, items in trained_on.items()
     }
     written |= {part: list(traffic(part, raw)) for part in division()} | {"checklist": list(checklist_items())}
+    written |= {f"drafted_{part}": list(drafted(written[part])) for part in ("calibration", "test")}
     written["loops"] = list(loop_traffic("calibration", raw))
     for name, items in written.items():
         lines = (json.dumps(item, ensure_ascii=False) + "\n" for item in items)
