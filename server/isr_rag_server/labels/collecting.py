@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from isr_rag.core.settings import Case, Estimate
-from isr_rag.errors import InvalidInputError
+from isr_rag.errors import InvalidInputError, InvalidTypeError
 from isr_rag.gate import ISRGate
 from isr_rag_server.labels.log import ShadowLog
 
@@ -38,7 +38,7 @@ def collect(
     log: ShadowLog,
     *,
     progress: Callable[[int], None] = lambda done: None,
-    on_bad: Callable[[str, InvalidInputError], None] | None = None,
+    on_bad: Callable[[str, InvalidInputError | InvalidTypeError], None] | None = None,
 ) -> int:
     """Score items with a gate and keep what it found; items whose id is there already, or comes again, are passed over.
 
@@ -70,14 +70,14 @@ def collect(
         asked = [{k: v for k, v in item.items() if k not in ("id", "group")} | without for item in fresh]
         try:
             decided = list(zip(fresh, gate.decide_batch(asked), strict=True))
-        except InvalidInputError:
+        except (InvalidInputError, InvalidTypeError):
             if on_bad is None:
                 raise
             decided = []
             for item, one in zip(fresh, asked, strict=True):
                 try:
                     decided.append((item, gate.decide_batch([one])[0]))
-                except InvalidInputError as error:
+                except (InvalidInputError, InvalidTypeError) as error:
                     on_bad(str(item["id"]), error)
         new += log.record_many(
             (decision, item["evidence"], {name: item.get(name) for name in _TEXTS}, str(item["id"]), item.get("group"))

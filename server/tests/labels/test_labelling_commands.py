@@ -184,3 +184,11 @@ def test_bad_lines_of_traffic_are_named(run, traffic: Path, tmp_path: Path) -> N
     code, _, err = run("calibrate", "collect", "--items", traffic, "--into", tmp_path / "t.sqlite3")
     assert (code, "line 152" in err, "and 3 more" in err, "23 bad lines" in err) == (4, True, True, True)
     assert len(ShadowLog(tmp_path / "t.sqlite3").known()) == 150
+
+
+@pytest.mark.parametrize("wrong", [{"claim": 5}, {"evidence": "a text"}, {"evidence": [5]}])
+def test_a_value_of_a_wrong_type_stops_nothing(run, traffic: Path, tmp_path: Path, wrong: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
+    line = json.dumps({"id": "wrong", "claim": "claim 1.", "evidence": ["e"], **wrong})
+    traffic.write_text(f"{line}\n" + traffic.read_text("utf-8"), "utf-8")
+    code, _, err = run("calibrate", "collect", "--items", traffic, "--into", tmp_path / "t.sqlite3")
+    assert (code, "item wrong: " in err, "150 new decisions, 1 bad lines" in err) == (4, True, True), err
