@@ -124,7 +124,11 @@ class Desk:
             async with asyncio.timeout_at(deadline):
                 await self._turn(client)
         except TimeoutError:
-            raise _too_slow(allowed) from None
+            raise Problem(
+                "too-slow",
+                f"its turn did not come within {allowed:g} s, as the server is busy: try again later, with fewer "
+                "requests at a time",
+            ) from None
         task = self._begin(client, work)
         try:
             await asyncio.wait({task}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))

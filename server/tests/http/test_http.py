@@ -298,6 +298,21 @@ def test_a_thread_keeps_the_places_of_all_desks_that_its_request_has() -> None:
     asyncio.run(run())
 
 
+def test_what_never_had_its_turn_is_told_that_the_server_is_busy() -> None:
+    """Less evidence would not help it."""
+
+    async def run() -> None:
+        desk, over = Desk(Limits(running=1)), asyncio.Event()
+        begun = asyncio.create_task(desk.run("a", over.wait, seconds=30.0))
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match=r"too-slow.* busy"):
+            await desk.run("b", over.wait, seconds=0.01)
+        over.set()
+        await begun
+
+    asyncio.run(run())
+
+
 def test_what_takes_too_long_is_given_up_and_its_place_is_free_again() -> None:
     gate = worlds.gate()
     service = Service(gate, Settings(limits=Limits(running=1, queue=5, seconds=0.2)))
