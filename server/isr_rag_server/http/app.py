@@ -129,6 +129,7 @@ def _application(service: Service) -> ASGIApp:
     )
     app.keyed = service.settings.key is not None
     app.router.route_class = _strict_route(service.bodies)
+    app.router.redirect_slashes = False  # to http, whatever a proxy before it speaks
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     for kind in (Problem, ISRError, Exception):

@@ -89,8 +89,8 @@ class Door:
         identifier = headers.get("x-request-id", "")
         if not _ID.fullmatch(identifier):
             identifier = secrets.token_hex(8)
-        if scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}  # the server leaves the body of the response out
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves the body of HEAD out
+        scope = {**scope, "method": method, "path": scope["path"].rstrip("/") or "/"}
         client = client_of((scope.get("client") or (None,))[0])
         scope.setdefault("state", {}).update(request_id=identifier, client=client)
         status = held = 0

@@ -142,6 +142,13 @@ def test_other_kinds_of_bodies_paths_and_methods_are_problems_too() -> None:
     assert problem(asked("GET", "/page/..%2f..%2fsettings.py", {})) == (404, "not-found")
 
 
+@pytest.mark.parametrize("path", ["/v1/decide/", "/v1/decide//"])
+def test_a_path_that_ends_in_a_slash_is_not_sent_elsewhere(path: str) -> None:
+    """Behind a proxy with TLS, a redirect would name http, and evidence and key would follow it."""
+    assert post(worlds.item(1), path).status_code == 200
+    assert problem(post(worlds.item(1), path, key=worlds.KEY)) == (401, "key-missing")
+
+
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
