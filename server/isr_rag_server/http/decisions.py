@@ -50,11 +50,9 @@ def _said(item: Any) -> list[str]:
         return []
     if kind in ("function_call_output", "custom_tool_call_output"):
         return _parts(item.get("output"))
-    if kind == "message" and role in ("user", "system", "developer"):
+    if kind in ("message", None) and role in ("user", "system", "developer"):
         return _parts(item.get("content"))
-    raise ValueError(
-        "evidence is a message of type message whose role is user, system or developer, or a tool's output"
-    )
+    raise ValueError("evidence is a message whose role is user, system or developer, or a tool's output")
 
 
 def _refuse_drafts(value: Any) -> None:
