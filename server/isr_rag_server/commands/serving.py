@@ -115,6 +115,7 @@ def load(options: GateOptions) -> ISRGate:
 
     with console.status("loading the model"):
         gate = options.gate()
-        tried = Oracle(1.0)  # its own calibration may know questions only
+        # Its own calibration may know questions only. A gate without any reference could answer no request.
+        tried = None if gate.reference is None else Oracle(1.0)
         gate.decide(["Paris is the capital of France."], claim="Paris is the capital of France.", reference=tried)
     return gate

@@ -205,6 +205,7 @@ def test_the_command_serves_the_embedded_model_over_http(tmp_path: Path) -> None
         (["--host", "0.0.0.0"], {}, "ISR_RAG_SERVE_KEY"),
         ([], {"ISR_RAG_CACHE": "/nowhere/at/all"}, "isr-rag setup"),
         (["--log", "/nowhere/log.jsonl"], {}, "/nowhere"),
+        (["--model", "overlap"], {}, "without a reference"),
     ],
 )
 def test_what_cannot_be_served_is_said_before_anything_listens(
