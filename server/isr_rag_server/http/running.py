@@ -80,8 +80,11 @@ def _serve(gate: ISRGate, settings: Settings, started: Callable[[str], None]) ->
     # The protocol is named, since asyncio sends without delay (TCP_NODELAY) only where it knows that it is TCP.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host.strip("[]"), settings.port))
         host = f"[{settings.host.strip('[]')}]" if family == socket.AF_INET6 else settings.host
+        try:
+            listener.bind((settings.host.strip("[]"), settings.port))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{host}:{settings.port}") from error
         address = f"http://{host}:{listener.getsockname()[1]}"
         _Uvicorn(config, service, connections, lambda: started(address)).run(sockets=[listener])
 

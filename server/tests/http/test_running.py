@@ -275,3 +275,10 @@ def test_only_the_proxy_itself_has_no_share_of_the_connections() -> None:
         for _ in range(17):
             connections.add(Mock(from_client=client_of(address), from_address=address, idle=False))
         assert len(connections._open[client_of(address)]) == kept
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"'127.0.0.1:{port}'"):
+            server_run.serve(worlds.gate(), Settings(port=port))
