@@ -57,6 +57,8 @@ _DESCRIPTION = (
 )
 _PAGE = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
+_OF_MCP = ("Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Session-Id")
+"""Headers that its clients send."""
 
 _LONGEST = 200
 """Characters of a place or a message that a validation error repeats."""
@@ -93,7 +95,7 @@ def application(service: Service) -> ASGIApp:
         door,
         allow_origins=service.settings.origins,
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+        allow_headers=["Authorization", "Content-Type", "X-Request-ID", *_OF_MCP],
         expose_headers=["Retry-After", "X-Request-ID"],
     )
 

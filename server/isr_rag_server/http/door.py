@@ -225,7 +225,7 @@ class Door:
         if not self._wrong_keys.left(client):
             raise _too_many_wrong_keys()
         self._wrong_keys.spend(client)
-        raise Problem("key-wrong", "the key is not the one of this server")
+        raise Problem("key-wrong", "Authorization is not Bearer and the key of this server")
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         """Refuse what a browser sends for a page of another origin, of whatever method, without the page's consent.

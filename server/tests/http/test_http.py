@@ -217,6 +217,8 @@ def test_other_origins_may_ask_only_where_that_is_wanted() -> None:
     assert "access-control-allow-origin" not in closed.headers
     opened = asked("OPTIONS", "/v1/decide", {"headers": preflight}, origins=("https://app.example",))
     assert opened.headers["access-control-allow-origin"] == "https://app.example"
+    tools = {**preflight, "Access-Control-Request-Headers": "authorization,content-type,mcp-protocol-version"}
+    assert asked("OPTIONS", "/mcp", {"headers": tools}, origins=("https://app.example",)).status_code == 200
     other = {**preflight, "Origin": "https://evil.example"}
     refused = asked("OPTIONS", "/v1/decide", {"headers": other}, origins=("https://app.example",))
     assert "access-control-allow-origin" not in refused.headers
