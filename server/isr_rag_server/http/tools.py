@@ -121,6 +121,7 @@ class AuditedStatement(BaseModel):
     text: str
     verdict: Verdict = Field(description="not_judged: nothing was stated, or it could not be judged.")
     goes_out: bool
+    left_out_because: str = Field(description="Why the part that may go out lacks it; empty where it does not.")
     citations: list[Cited] = Field(description="The sentences that carry it, or refute it.")
     wrong_markers: list[str] = Field(description="Citation markers of the answer that name a wrong passage.")
 
@@ -352,11 +353,13 @@ def _refusals_told(context: Context[Any, Any]) -> Generator[None]:
 
 def _audited(audit: AnswerAudit) -> Audited:
     released = audit.releasable()
+    because = {one.statement: one.reason for one in released.left_out}
     statements = [
         AuditedStatement(
             text=one.text,
             verdict=one.verdict,
             goes_out=place in released.kept,
+            left_out_because=because.get(place, ""),
             citations=[Cited(chunk=cited.chunk, sentence=cited.sentence) for cited in one.citations],
             wrong_markers=[marker.text for marker in one.markers if marker.status is MarkerStatus.WRONG],
         )

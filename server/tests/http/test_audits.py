@@ -107,6 +107,9 @@ def test_an_agent_gets_what_may_go_out() -> None:
     assert plain["releasable"] == expected.releasable().text and plain["action"] == expected.action.value
     assert [one["verdict"] for one in plain["statements"]] == [one.verdict.value for one in expected.statements]
     assert plain["statements"][0]["citations"][0] == {"chunk": 0, "sentence": "The Seine is 777 kilometres long."}
+    because = {one.statement: one.reason for one in expected.releasable().left_out}
+    told_why = [one["left_out_because"] for one in plain["statements"]]
+    assert because and told_why == [because.get(place, "") for place in range(len(told_why))]
     assert told[0] == "3 statements" and len(told) > 2
 
 
