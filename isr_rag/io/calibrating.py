@@ -15,6 +15,7 @@ import numpy as np
 
 from isr_rag._util.files import sha256_of, write_atomically, write_json
 from isr_rag._util.text import in_markdown, well_formed
+from isr_rag.calibration.artefact import CalibrationArtefact
 from isr_rag.calibration.card import calibration_card, card_text
 from isr_rag.calibration.checks import FEW_OF_A_CLASS, REFUSED_OF_A_CLASS, refuse_duplicates
 from isr_rag.calibration.ltt import LearnThenTest
@@ -28,6 +29,7 @@ from isr_rag.gate.reader import CALIBRATION, Reader
 from isr_rag.io.items import BATCH
 from isr_rag.io.journal import Journal
 from isr_rag.io.run import ItemProgress
+from isr_rag.references import CalibratedMixture
 
 SCORES = "scores.jsonl"
 _SCORED = ("id", "predicate", "q_bar", "q", "q_high", "chunks", "alone")
@@ -104,17 +106,15 @@ def calibrate_reader(
         cards[name]["thresholds"] = list(dict.fromkeys(reasons))  # with and without the gate's rule, often the same
         scores |= {record.id: score for record, score in zip(by_predicate[name], joined, strict=True)}
     lines: list[dict[str, Any]] = []
-    for record, row in zip(records, rows, strict=True):
-        if record.id in scores:
-            named = {"item": _hash(record.text or ""), "group": record.group or record.id}
-            line = {name: getattr(record, name) for name in ("id", "predicate", "label")} | named
-            lines.append(line | {"score": scores[record.id], "seconds": row["seconds"]})
+    for record, row in ((record, row) for record, row in zip(records, rows, strict=True) if record.id in scores):
+        line = {"id": record.id, "predicate": record.predicate, "label": record.label}
+        line |= {"item": _hash(record.text or ""), "group": record.group or record.id}
+        lines.append(line | {"score": scores[record.id], "seconds": row["seconds"]})
     write_atomically(out / SCORES, (json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     artefact.save(out / CALIBRATION)
-    settings = gate.settings
-    reader = Reader(scorer, settings.orderings, settings.max_words, artefact.sha256, sha256_of(out / SCORES))
-    reader.save(out)
-    head = _head(rows, out, max(artefact.predicates[name].ceiling() for name in enough))
+    own_settings = gate.settings.orderings, gate.settings.max_words
+    Reader(scorer, *own_settings, artefact.sha256, sha256_of(out / SCORES)).save(out)
+    head = _head(rows, out, artefact)
     left = "".join(f"\nLeft out, with too few items of a class: {name}." for name in fewest if name not in enough)
     if thin:
         left += f"\nNo threshold for delta was looked for, with under {FEW_OF_A_CLASS} groups of a class."
@@ -166,14 +166,17 @@ def _tokens(gate: ISRGate) -> int:
     return int(getattr(gate.scorer, "prompt_tokens", 0))
 
 
-def _head(rows: Sequence[Mapping[str, Any]], out: Path, highest: float) -> str:
+def _head(rows: Sequence[Mapping[str, Any]], out: Path, artefact: CalibrationArtefact) -> str:
     measured = [(row["seconds"], len(row["q"]), row["tokens"]) for row in rows]
     seconds, passes, tokens = np.mean(measured, axis=0).tolist()
     cost = f"{len(rows)} items; {seconds:.3g} s and {passes:.3g} orderings a decision, in batches of {BATCH}"
     if tokens:
         cost += f"; 1,000 decisions send {1000 * tokens:,.0f} tokens in {1000 * passes:,.0f} prompts"
-    if highest <= 0.0:
+    reference = CalibratedMixture(artefact)  # as ISRGate.load makes it
+    lowest = {name: lowest_target(reference.ceiling(name) or 0.0) for name in artefact.predicates}
+    if (least := min(lowest.values())) >= 1.0:
         return f"{cost}.\nIt ranks too badly to answer anything at any h*: there is no gate to build."
-    lowest = lowest_target(highest)
-    target = "" if lowest <= 0.05 else f", h_star={lowest:g}"
-    return f'{cost}. It reaches h* down to {lowest:g}.\nISRGate.load("{out}"{target})'
+    read = {name: f"{own.bins[0].first} to {own.bins[-1].last} chunks" for name, own in artefact.predicates.items()}
+    reach = [f"{h_star:g} for {name} ({read[name]})" for name, h_star in lowest.items()]
+    target = "" if least <= 0.05 else f", h_star={least:g}"
+    return f'{cost}. It reaches h* down to {", ".join(reach)}.\nISRGate.load("{out}"{target})'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -83,6 +84,14 @@ def test_the_card_says_what_stands_behind_it(calibrated: Path) -> None:
     assert set(card["kinds"]) == {"claim/true", "claim/wrong"} and 0.5 < card["kinds"]["claim/wrong"]["pairs"] <= 1.0
     text = (calibrated / "card.md").read_text("utf-8")
     assert text.startswith("# overlap/1") and "240 items; " in text and f'ISRGate.load("{calibrated}"' in text
+
+
+def test_what_is_said_of_few_items_is_what_the_gate_reaches(tmp_path: Path) -> None:
+    said = calibrate_reader(overlap(), {"model": "overlap"}, items(64), tmp_path)
+    found = re.search(r"h\* down to ([\d.]+) for supported-claim/1 \(2 to 2 chunks\)", said)
+    assert found and ISRGate.load(tmp_path, h_star=float(found[1]))
+    with pytest.raises(ConfigurationError, match=f"h_star >= {found[1]}"):
+        ISRGate.load(tmp_path, h_star=float(found[1]) - 0.001)
 
 
 def test_a_run_that_broke_off_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -22,12 +22,7 @@ from isr_rag.scorers.remote.scorer import QUESTION, served_model
 Wire = tuple[Literal["decisions", "systemone"], Literal["noul", "predicate", "yes_no"]]
 """Path and type of question."""
 
-_WIRES: tuple[Wire, ...] = (
-    ("decisions", "noul"),
-    ("decisions", "predicate"),
-    ("decisions", "yes_no"),
-    ("systemone", "noul"),
-)
+_WIRES: list[Wire] = [("decisions", "noul"), ("decisions", "predicate"), ("decisions", "yes_no"), ("systemone", "noul")]
 _YES = {"noul": ("noul",), "predicate": ("probability",), "yes_no": ("probabilities", "yes")}
 """Where an answer has the probability of yes."""
 _OTHER_FORM = (400, 404, 405, 422)  # status codes after which another wire is tried
