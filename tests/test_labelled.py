@@ -64,6 +64,7 @@ def test_the_calibrated_gate_answers_the_surest_and_no_others(artefact: Calibrat
     ("last", "said"),
     [
         ({"label": None}, "a label of 0 or 1"),
+        ({"label": "1", "claim": "long " * 50}, "a label of 0 or 1, not the id 20 and the label '1'"),
         ({"id": None}, "needs an id"),
         ({"evidence": []}, "has no evidence"),
         ({"id": 0}, "1 ids occur more than once"),

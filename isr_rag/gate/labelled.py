@@ -80,11 +80,11 @@ def score_labelled(gate: ISRGate, items: Sequence[Mapping[str, Any]]) -> list[Ca
 def check_labelled(items: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """The key (`item_key`) and the chunks' texts of each item; CalibrationError as `score_labelled`."""
     texts: list[tuple[str, list[str]]] = []
-    ids: list[str] = []
-    seen: list[str] = []
+    ids, seen = list[str](), list[str]()
     for item in items:
         if item.get("label") not in (0, 1) or item.get("id") is None:
-            raise CalibrationError(f"a labelled item needs an id and a label of 0 or 1, got {dict(item)!r:.200}")
+            given = f"the id {item.get('id')!r:.80} and the label {item.get('label')!r:.80}"
+            raise CalibrationError(f"a labelled item needs an id and a label of 0 or 1, not {given}")
         try:
             chunks = [chunk.text for chunk in as_chunks(item.get("evidence", ()))]
             predicate = item.get("predicate") or predicate_for(**texts_of(item))
@@ -106,7 +106,8 @@ class ReadingAlone(Oracle):
 
     def __init__(self, gate: ISRGate) -> None:
         super().__init__(1.0)
-        self._closely = gate.scorer.layout not in ORDERED and not isinstance(gate.scorer, PairScorer)
+        pairs = isinstance(getattr(gate.scorer, "scorer", gate.scorer), PairScorer)  # of what a cache asks, too
+        self._closely = gate.scorer.layout not in ORDERED and not pairs
 
     def reads_alone(self, predicate: str) -> bool:
         """Whether each chunk is read alone."""

@@ -29,7 +29,7 @@ from transformers import (
 )
 
 import isr_rag.cli
-from isr_rag import Choice, ISRGate
+from isr_rag import CachedScorer, Choice, ISRGate
 from isr_rag.errors import (
     ConfigurationError,
     MemoryBudgetError,
@@ -38,6 +38,7 @@ from isr_rag.errors import (
     PromptTooLongError,
     ScorerError,
 )
+from isr_rag.gate.labelled import score_labelled
 from isr_rag.references import Oracle
 from isr_rag.scorers import pairs
 from isr_rag.scorers.load import load_scorer
@@ -417,3 +418,10 @@ def test_a_folder_may_be_a_path_and_what_does_not_fit_says_so(
     monkeypatch.setattr(loading, "weights_fingerprint", full)
     with pytest.raises(MemoryBudgetError, match="does not fit into memory"):
         CrossEncoder(tmp_path)
+
+
+def test_a_cache_does_not_have_each_chunk_read_once_more(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    pytest.importorskip("diskcache")
+    gate = ISRGate(CachedScorer(CrossEncoder(model(NLI), tokenizer=tokenizer), tmp_path))
+    item = {"id": 1, "label": 1, "claim": "a", "evidence": ["a b", "c d"]}
+    assert score_labelled(gate, [item])[0].alone is None
