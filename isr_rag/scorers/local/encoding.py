@@ -175,7 +175,7 @@ class PromptEncoder:
             return around_plain(instruction)
         turns = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}]
         rendered = self._render(turns)
-        if rendered is None or _SYSTEM not in rendered:  # templates without a system turn (Gemma, Mistral)
+        if rendered is None or _SYSTEM not in rendered.partition(_USER)[0]:  # no system turn first (Gemma, Mistral)
             rendered = self._render([{"role": "user", "content": f"{_SYSTEM}\n\n{_USER}"}])
         if rendered is None or rendered.count(_USER) != 1:
             raise LabelError("this tokenizer's chat template does not render a user turn: use chat=False")
@@ -193,7 +193,7 @@ class PromptEncoder:
             values["chat_template"] = re.sub(r"\bstrftime_now\([^()]*\)", repr(_DATE), template)
         try:
             return str(self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **values))
-        except TemplateError:
+        except (TemplateError, TypeError, ValueError):  # the last two of a template that expects something else
             return None
 
     def _resolve_labels(self, labels: tuple[tuple[str, ...], ...], tail: str) -> tuple[tuple[int, ...], ...]:

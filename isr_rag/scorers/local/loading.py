@@ -133,7 +133,8 @@ def loading(model: str) -> Generator[None, None, None]:
         if "custom code" in str(error):
             raise ConfigurationError(f"{model!r} is a model with code of its own, which is never run") from error
         if "Unrecognized configuration class" in str(error):
-            raise ConfigurationError(f"{model!r} is neither a language model nor a classifier") from error
+            kinds = "--model takes a causal language model, --cross-encoder a classifier (in Python CrossEncoder)"
+            raise ConfigurationError(f"{model!r} is of another kind than it was named as: {kinds}") from error
         raise ModelCorruptError(f"the files of the model {model!r} cannot be read: {error}") from error
 
 

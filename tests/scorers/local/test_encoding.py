@@ -309,3 +309,20 @@ def test_texts_are_kept_up_to_a_number_of_bytes_and_long_ones_not_at_all(monkeyp
         text = f"{i} " + "word " * 60
         assert encoder._outside(text) == tuple(encoder._encode(text))
     assert before < kept.currsize <= 100_000
+
+
+def test_an_instruction_that_a_template_puts_after_the_question_joins_it() -> None:
+    words = copy.deepcopy(tiny.tokenizer("chatml"))
+    words.chat_template = (
+        "{{ messages[-1].content }}{% if messages | length > 1 %} {{ messages[0].content }}{% endif %}"
+    )
+    head, tail = PromptEncoder(words).around("Reply 1 or 0.")
+    assert (head, tail) == ("Reply 1 or 0.\n\n", "")
+
+
+def test_a_template_that_expects_something_else_is_named() -> None:
+    words = copy.deepcopy(tiny.tokenizer("chatml"))
+    for template in ("{{ tools | length }}", "{{ messages[0].content + 1 }}", {"rag": "{{ messages }}"}):
+        words.chat_template = template
+        with pytest.raises(LabelError, match="chat template"):
+            PromptEncoder(words).around("Reply 1 or 0.")

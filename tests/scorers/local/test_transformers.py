@@ -306,7 +306,7 @@ class TestFiles:
 
     def test_a_model_of_another_kind_is_not_called_damaged(self, saved: Path, tmp_path: Path) -> None:
         config = json.dumps({"model_type": "t5", "vocab_size": 400}).encode()
-        with pytest.raises(ConfigurationError, match="neither a language model nor a classifier"):
+        with pytest.raises(ConfigurationError, match="--cross-encoder a classifier"):
             TransformersScorer(copied(saved, tmp_path / "m", config_json=config), device="cpu")
 
     @pytest.mark.parametrize("quantization", [None, "nf4"])
