@@ -130,7 +130,7 @@ class Standing:
             return (
                 f"{so_far}. Of {labels} labelled answers at score >= {cut.cut:.4g} {cut.wrong} are wrong or skipped, "
                 f"{share:.0%} where {self.h_star:.0%} is wanted: as long as this goes on, no number of labels helps. "
-                "Take a larger h*, a better model, or better evidence"
+                "Take a better model, better evidence, or a larger h*, and collect into another file"
             )
         enough = "" if cut.left >= cut.needed else f", for which only {cut.left} cases are left,"
         return f"{so_far}. {cut.needed} further right answers in a row{enough} release answering {cut.coverage:.0%}"
@@ -174,7 +174,7 @@ def plan_cuts(log: ShadowLog, predicate: str, *, h_star: float = 0.05, delta: fl
     if (plan.h_star, plan.delta) != (h_star, delta):
         raise CalibrationError(
             f"{log.path} was planned for h_star={plan.h_star:g} and delta={plan.delta:g} before the first label: its "
-            "cuts cannot be chosen anew. The report shows other targets as well"
+            "cuts cannot be chosen anew. For another target collect into another file; the report shows some as well"
         )
     return plan
 
