@@ -27,6 +27,18 @@ class DeepeningRetriever:
 
 
 @component
+class FindsDocuments:
+    """A retriever that finds the same for every query."""
+
+    def __init__(self, documents: list[Document]) -> None:
+        self.documents = documents
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str) -> dict[str, Any]:
+        return {"documents": self.documents}
+
+
+@component
 class FunctionGenerator:
     """A chat generator; it streams word by word where it is given a callback."""
 

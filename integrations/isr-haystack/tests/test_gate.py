@@ -10,11 +10,12 @@ import made_gates
 import pytest
 from haystack import Document, Pipeline
 from haystack.components.generators.chat import MockChatGenerator
+from haystack.components.joiners import BranchJoiner
 from haystack.core.errors import SerializationError
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.tracing import Span, disable_tracing, enable_tracing
 from haystack.tracing.logging_tracer import LoggingTracer
-from hs_parts import gated_before
+from hs_parts import FindsDocuments, gated_before
 
 from haystack_integrations.components.routers.isr import ISRChatGenerator, ISRDraftGate, ISRGate
 from isr_rag import Decision, ISRGate as CoreGate
@@ -173,10 +174,49 @@ def test_a_further_round_that_brings_nothing_new_ends_the_run() -> None:
     assert "llm" not in result
 
 
-@pytest.mark.parametrize("replies", [[], [ChatMessage.from_assistant("a")] * 2, [ChatMessage.from_assistant("")]])
-def test_exactly_one_reply_with_text_is_judged(replies: list[ChatMessage]) -> None:
-    with pytest.raises(InvalidInputError, match="one reply"):
+@pytest.mark.parametrize(
+    ("replies", "words"),
+    [
+        ([], "got 0: set n=1"),
+        ([ChatMessage.from_assistant("a")] * 2, "got 2: set n=1"),
+        ([ChatMessage.from_assistant("")], "has no text"),
+        ([ChatMessage.from_assistant("", tool_calls=[ToolCall("search", {})])], "calls tools"),
+    ],
+)
+def test_exactly_one_reply_with_text_is_judged(replies: list[ChatMessage], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
         ISRDraftGate(gate()).run(QUESTION, DOCUMENTS, replies)
+
+
+def looking_again(*connections: str) -> Pipeline:
+    """A loop of two rounds, with these connections from the gate."""
+    pipeline = Pipeline()
+    pipeline.add_component("near", FindsDocuments(DOCUMENTS[:1]))
+    pipeline.add_component("far", FindsDocuments(DOCUMENTS[1:]))
+    pipeline.add_component("found", BranchJoiner(list[Document]))
+    pipeline.add_component("trail", BranchJoiner(dict[str, Any]))
+    pipeline.add_component("gate", ISRGate(gate(0.0), rounds=2))
+    for sender, receiver in (("near.documents", "found"), ("far.documents", "found"), ("found", "gate.documents")):
+        pipeline.connect(sender, receiver)
+    for sender in connections:
+        pipeline.connect(sender, {"gate.acquire": "far.query", "gate.trail": "trail"}.get(sender, "gate.trail"))
+    return pipeline
+
+
+def test_a_loop_without_its_trail_is_refused_and_not_run_a_hundred_times() -> None:
+    asking = {"near": {"query": QUESTION}, "gate": {"query": QUESTION}}
+    for lost in (looking_again("gate.acquire"), looking_again("gate.acquire", "trail.value")):
+        with pytest.raises(ConfigurationError, match="connect trail to a BranchJoiner"):
+            lost.run(asking)
+        with pytest.raises(ConfigurationError, match="connect trail to a BranchJoiner"):
+            asyncio.run(lost.run_async(asking))
+    whole = looking_again("gate.acquire", "gate.trail", "trail.value").run(asking)["gate"]
+    assert [document.id for document in whole["abstained"]] == [document.id for document in DOCUMENTS]
+
+
+def test_a_generator_that_takes_no_messages_is_refused_at_once() -> None:
+    with pytest.raises(InvalidTypeError, match=r"must take messages, and FindsDocuments takes \['query'\]"):
+        ISRChatGenerator(FindsDocuments(DOCUMENTS), gate())
 
 
 def test_the_text_of_a_generator_without_chat_is_refused_with_a_way_out() -> None:

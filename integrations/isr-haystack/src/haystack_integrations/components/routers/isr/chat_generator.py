@@ -84,6 +84,12 @@ class ISRChatGenerator(Gating):
             raise InvalidTypeError(
                 f"chat_generator must be a component, made, not a {kind}: a SuperComponent makes one of a pipeline"
             )
+        if "messages" not in (inputs := chat_generator.__haystack_input__._sockets_dict):
+            kind, names = type(chat_generator).__name__, sorted(inputs)
+            raise InvalidTypeError(
+                f"chat_generator must take messages, and {kind} takes {names}: a SuperComponent takes what its "
+                "input_mapping names"
+            )
         self.chat_generator, self.without_evidence = chat_generator, without_evidence
         self._check()
 

@@ -86,10 +86,12 @@ def text_of(replies: list[ChatMessage]) -> str:
     """
     if not all(isinstance(reply, ChatMessage) for reply in replies):
         raise InvalidTypeError("replies are ChatMessages: take a chat generator, or ChatMessage.from_assistant")
-    if len(replies) != 1 or not any(text.strip() for text in replies[0].texts):
-        raise InvalidInputError(f"the gate decides about one reply with text, and got {len(replies)}: set n=1")
+    if len(replies) != 1:
+        raise InvalidInputError(f"the gate decides about one reply, and got {len(replies)}: set n=1")
     if replies[0].tool_calls:
         raise InvalidInputError("the reply calls tools: give the gate the reply after their results")
+    if not any(text.strip() for text in replies[0].texts):
+        raise InvalidInputError("the reply has no text: there is nothing to decide about")
     return "\n".join(replies[0].texts)
 
 

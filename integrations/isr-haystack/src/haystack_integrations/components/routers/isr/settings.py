@@ -15,7 +15,7 @@ from haystack.utils import deserialize_callable, deserialize_component_inplace, 
 from haystack_integrations.components.routers.isr.evidence import DOCUMENT_TEMPLATE, DocumentTemplate
 from isr_rag import ISRGate as CoreGate
 from isr_rag.core.settings import Settings, check_count
-from isr_rag.errors import InvalidTypeError
+from isr_rag.errors import ConfigurationError, InvalidTypeError
 from isr_rag.gate.acquisition import gate_of_round
 from isr_rag.gate.adapters import TEMPLATES, Place, default_h_star, gate_for
 
@@ -91,12 +91,27 @@ class Gating:
                 self._core = self._at_each_round(made)
             return self._core
 
+    def _check_trail(self) -> None:
+        """Refuse a search again of which nothing comes back: each round would be the first, without end."""
+        outputs: dict[str, Any] = getattr(self, "__haystack_output__")._sockets_dict  # noqa: B009  # of the decorator
+        if self.rounds > 1 and outputs["acquire"].receivers and not outputs["trail"].receivers:
+            raise ConfigurationError(
+                "acquire leads to another search and trail leads nowhere, so that every round would count as the "
+                "first: connect trail to a BranchJoiner(dict[str, Any]), and its value to trail of this component"
+            )
+
     def warm_up(self) -> None:
-        """Make the gate, which loads the embedded model where that is the scorer; a second call does nothing."""
+        """Make the gate, which loads the embedded model where that is the scorer; a second call does nothing.
+
+        Raises:
+            ConfigurationError: in a pipeline that connects `acquire` without `trail`.
+        """
+        self._check_trail()
         _ = self.core
 
     async def warm_up_async(self) -> None:
         """As `warm_up`, without blocking the event loop."""
+        self._check_trail()
         if self._core is None:
             await asyncio.to_thread(Gating.warm_up, self)
 
