@@ -30,7 +30,7 @@ _EXPLETIVE = re.compile(
     r"(?:important|worth|possible|impossible|likely|unlikely|clear|known|believed|estimated|said|thought|reported|"
     r"necessary|essential|common|difficult|hard|easy|true|that|to|out)\b"
 )
-_NAME = r"[A-ZÀ-Ý][\w.'’&-]*"
+_NAME = r"[A-ZÀ-Ý][\w.'’&-]*(?:\s+\d{1,4}(?:\.\d+)*[A-Za-z]{0,2}\b(?!,\d|%))?"  # "Apollo 11"
 _LINK = r"(?:of|the|de|la|du|von|van|der|den|and|&|for|in|y|al|el|bin|ibn)"
 _SUBJECT = re.compile(rf"^(?:(?:The|A|An|Sir|Dr\.?|Mr\.?|Mrs\.?|Ms\.?)\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
 _NAMES = re.compile(rf"(?:\bthe\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")

@@ -578,10 +578,20 @@ def test_numbers_and_quotations_before_a_list_are_looked_for(lead: str, absent: 
         ("The Seine is long. 🚀 It is deep.", "🚀 the Seine is deep."),
         ("✅ Paris is big. It is old.", "Paris is old."),
         ("A. P. Kalam was an engineer. He was born in India.", "A. P. Kalam was born in India."),
+        ("The Alpin 2 weighs little. It sleeps two.", "The Alpin 2 sleeps two."),
+        ("The Alpin 2's poles are light. Its colour is red.", "The Alpin 2's colour is red."),
+        ("Python 3.11 came after Python 3.10. It is faster.", "Python 3.11 is faster."),
+        ("Galaxy 20s Ultra and Galaxy 21 came. They are big.", "Galaxy 20s Ultra and Galaxy 21 are big."),
+        ("Profit 30% up. It was high.", "Profit was high."),
     ],
 )
 def test_a_pronoun_stands_for_a_subject_that_it_fits(answer: str, last: str) -> None:
     assert gate().audit(answer=answer, evidence=["x"]).statements[-1].claim == last
+
+
+def test_the_number_in_the_name_of_a_question_goes_with_it() -> None:
+    found = gate().audit(answer="It sleeps two.", question="How many does the Alpin 2 sleep?", evidence=["x"])
+    assert found.statements[-1].claim == "The Alpin 2 sleeps two."
 
 
 @pytest.mark.parametrize(
