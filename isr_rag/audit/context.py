@@ -18,22 +18,20 @@ _FRAGMENT = 6  # words of the longest list item with a verb that is read with it
 _LONGEST_SUBJECT = 100  # characters of the longest subject that is put in place of each pronoun
 
 _PRONOUN = re.compile(
-    r"^(?P<before>(?:[^\w\s]+\s+)?(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|additionally|"
-    r"furthermore|moreover|however|finally|there)\b[^,.;]{0,60},\s+)?)(?P<own>he|she|it|they|his|her|its|their)\b(?!\s*['’]s\b)",
-    re.IGNORECASE,
+    r"(?i)^(?P<before>(?:[^\w\s]+\s+)?(?:(?:in|on|at|during|after|before|since|from|by|as|when|while|later|then|today|also|"
+    r"additionally|furthermore|moreover|however|finally|there)\b[^,.;]{0,60},\s+)?)"
+    r"(?P<own>he|she|it|they|his|her|its|their)\b(?!\s*['’]s\b)"
 )
 _POSSESSIVE = {"his": "he", "her": "she", "its": "it", "their": "they"}
 _SIGN = re.compile(r"^[^\w\s]+\s+")  # such as an emoji
-_EXPLETIVE = re.compile(
-    r"(?i)\bit\s+(?:is|was|has been|may be|might be|can be|seems|appears|takes|follows|turns)\s+"
-    r"(?:also\s+|not\s+|\w+ly\s+)?"
-    r"(?:important|worth|possible|impossible|likely|unlikely|clear|known|believed|estimated|said|thought|reported|"
-    r"necessary|essential|common|difficult|hard|easy|true|that|to|out)\b"
-)
+_EXPLETIVE = re.compile(rf"(?i)\bit\s+(?:{english('expletives')})\b")
 _NAME = r"[A-ZÀ-Ý][\w.'’&-]*(?:\s+\d{1,4}(?:\.\d+)*[A-Za-z]{0,2}\b(?!,\d|%))?"  # "Apollo 11"
 _LINK = r"(?:of|the|de|la|du|von|van|der|den|and|&|for|in|y|al|el|bin|ibn)"
 _SUBJECT = re.compile(rf"^(?:(?:The|A|An|Sir|Dr\.?|Mr\.?|Mrs\.?|Ms\.?)\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
+_WORDS = r"(?:(?!wh|(?:that|and|but)\b)[\w'’-]+\s+){1,6}?"
+_THING = re.compile(rf"The\s+(?:{_WORDS}(?={VERB.pattern})|{_WORDS}(?=\w+(?:s|ed)\b))")  # "The cover is ..."
 _NAMES = re.compile(rf"(?:\bthe\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")
+_BARE = re.compile(rf"(?i)(?:{english('bare_answers')})\b(?!.*\w\wed\b)")  # "In 1990 it closed." is none
 _NO_SUBJECT = re.compile(rf"(?i)^(?:{english('no_subject')})\b")
 _NEW = re.compile(r"(?i)^(?:an?(?!\.)|one|another|some|several|few|many|two|three)\b")  # "A bridge fell. It was old."
 _ENDING = re.compile(r"(?<=[^:?])$")  # where a title lacks the colon before what it stands over
@@ -58,6 +56,8 @@ class Context:
     _introduced: str = ""  # the lead with its pronoun replaced, and the subject before the list
     _before: str = ""
     _stood: tuple[str, str] = "", ""  # a subject, and the pronoun that last stood for it
+    _thing: str | None = None  # what "it" is instead, as the last sentence begins with it; empty if unknown
+    _told: bool = False  # a sentence of its own has been met under this heading
 
     def __post_init__(self) -> None:
         if self.question:
@@ -78,10 +78,11 @@ class Context:
             return {"claim": f"{self._introduced} {text}"}
         title = before or ("" if titled else part.heading)
         question = title if title.endswith("?") else self.question
-        if question and not part.lead and words <= BARE_ANSWER and not VERB.search(text):
+        bare = words <= BARE_ANSWER or (words <= 3 * BARE_ANSWER and not self._told and _BARE.match(text))
+        if question and not part.lead and bare and not VERB.search(text):
             named = "" if title in ("", question) else f"{title.rstrip(':')}: "
             return {"question": question, "answer": named + text.rstrip(",;:–—-! ")}
-        claim = text if titled else self.resolved(text)
+        self._told, claim = True, text if titled else self.resolved(text)
         if not titled:
             self.note(text)
         if part.item and part.heading and claim == text and text[-1] not in ".!。":
@@ -92,12 +93,12 @@ class Context:
     def _enter(self, part: Part) -> None:
         """What a pronoun stands for is looked for under the same heading, and in the same list or before it."""
         if part.heading != self.heading:
-            self.heading, self.subject, self.lead = part.heading, "", ""
+            self.heading, self.subject, self.lead, self._thing, self._told = part.heading, "", "", None, False
         if part.lead != self.lead:
             self.subject = self._before = self._before if self.lead else self.subject
             self.lead = ""
             self._introduced, self.lead = self.resolved(part.lead), part.lead
-            self.subject = "" if part.lead else self.subject
+            self.subject, self._thing = "" if part.lead else self.subject, None
 
     def resolved(self, text: str) -> str:
         """The sentence with a leading pronoun replaced by the subject of the one before, or after its title."""
@@ -106,15 +107,15 @@ class Context:
             return text
         own = found["own"].lower()
         stood, pronoun = self._stood, _POSSESSIVE.get(own, own)
-        other = stood[0] == self.subject and stood[1] != pronoun and {stood[1], pronoun} != {"it", "they"}
-        if not 0 < len(self.subject) <= _LONGEST_SUBJECT or other:  # "Her husband was Pierre. He died."
+        name = self.subject if self._thing is None or pronoun not in ("it", "they") else self._thing
+        other = stood[0] == name and stood[1] != pronoun and {stood[1], pronoun} != {"it", "they"}
+        if not 0 < len(name) <= _LONGEST_SUBJECT or other:  # "Her husband was Pierre. He died."
             return f"{self._introduced if self.lead else _ENDING.sub(':', self.heading)} {text}".strip()
-        name = self.subject
+        self._stood = name, pronoun
         if found["before"] and name.startswith(("The ", "A ", "An ")):
             name = name[0].lower() + name[1:]
         elif not found["before"]:
             name = name[0].upper() + name[1:]
-        self._stood = self.subject, pronoun
         name += "'s" * (own in _POSSESSIVE)
         return f"{found['before']}{name}{text[found.end() :]}"
 
@@ -129,10 +130,11 @@ class Context:
         """Remember what a sentence is about."""
         claim = _ASIDE.sub(" ", _LABEL.sub("", _SIGN.sub("", claim)))
         if _NO_SUBJECT.match(claim):
-            self.subject = "" if _NEW.match(claim) else self.subject
+            if _NEW.match(claim):
+                self.subject, self._thing = "", None
             return
-        found = _SUBJECT.match(claim)
-        if found and found.group() not in ("The", "A", "An"):
-            self.subject = found.group().rstrip(".,'’ ")
-        elif not found:
-            self.subject = ""
+        found, thing = _SUBJECT.match(claim), _THING.match(claim)
+        named = found is None or found.group() not in ("The", "A", "An")
+        self._thing = None if named else thing.group().rstrip() if thing else ""
+        if named:
+            self.subject = found.group().rstrip(".,'’ ") if found else ""

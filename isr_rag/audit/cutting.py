@@ -60,26 +60,23 @@ _ASIDE = re.compile(
     r"(?:(?:and|or) )?(?:please (?:contact|consult|ask|see|check)|wh(?:o|at|en|ere|y|ether)|how|if)\b", re.IGNORECASE
 )
 _ASKING = re.compile(
-    r"\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:(?:in|on|at|for|from|to|by|with|of|about)\s+)?"
-    r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|did(?!\s+you\s+know\b)|"
-    r"do(?!\s+you\s+know\s+that\b)|does|can|could|would|will|shall|should|may|might|must|has|have|had|am|"
-    r"any|anything|want|need|ready|curious|interested)\b",
-    re.IGNORECASE,
+    r"(?i)\W*(?:(?:and|but|so|or|now|also|please),?\s+)?(?:(?:in|on|at|for|from|to|by|with|of|about)\s+)?(?:what|"
+    r"which|who|whom|whose|when|where|why|how|is|are|was|were|did(?!\s+you\s+know\b)|do(?!\s+you\s+know\s+that\b)|"
+    r"does|can|could|would|will|shall|should|may|might|must|has|have|had|am|any|anything|want|need|ready|curious|"
+    r"interested)\b"
 )
 """How a question begins; one that begins otherwise may state something ("It never opened, right?")."""
 _AFFIRMED = re.compile(rf"\W*{_YES}\W*", re.IGNORECASE)
 _YES_OR_NO_ASKED = re.compile(
-    r"(?:^|[,;:.!?]\s)[^\w,;:.!?]*(?:(?:so|and|but|then)\s+)?(?:is|are|was|were|did|do|does|can|could|would|will|shall|"
-    r"should|may|might|must|has|have|had|am)(?:n['’]t)?\b(?!\s+you\b)",
-    re.IGNORECASE,
+    r"(?i)(?:^|[,;:.!?]\s)[^\w,;:.!?]*(?:(?:so|and|but|then)\s+)?(?:is|are|was|were|did|do|does|can|could|would|will|shall|"
+    r"should|may|might|must|has|have|had|am)(?:n['’]t)?\b(?!\s+you\b)"
 )
 BOLD = 7  # the level of a heading that is a line in bold
 TITLE = re.compile(r"(\*\*|__)(?=\S)[^*_\n]*[^*_\n\s.:!?。…](?:\1)")
 """A heading in bold; what ends with a full stop or colon is none."""
 YES_OR_NO = re.compile(
-    r"[\s*_]*(?:(?:yes|no|nope|yeah)[*_]*\s*(?:[,;:!–—]|-(?=\s))|(?:correct|incorrect|right|wrong|true|false)[*_]*[,;!])"
-    r"[\s*_]*",
-    re.IGNORECASE,
+    r"(?i)[\s*_]*(?:(?:yes|no|nope|yeah)[*_]*\s*(?:[,;:!–—]|-(?=\s))|(?:correct|incorrect|right|wrong|true|false)[*_]*[,;!])"
+    r"[\s*_]*"
 )
 _WHOLE = {"table_open": Kind.TABLE, "fence": Kind.CODE, "html_block": Kind.HTML}
 """Tokens of markdown-it whose lines are not cut further."""

@@ -18,10 +18,9 @@ _AHEAD = rf"(?:{_WORDS}[\s_:#.-]*)?"
 _PAGE = r"(?:,?\s*(?:pp?\.|pages?)\s*\d[\d–-]*)?"
 _LIST = rf"\d{{1,3}}(?:\s*(?:,|;|-|–|and|&)\s*{_AHEAD}\d{{1,3}})*"  # one of four digits is a year
 _NUMBERED = re.compile(
-    rf"\[\^?\s*{_AHEAD}(?P<square>{_LIST})\^?{_PAGE}(?:†[\w.-]{{0,40}})?\s*\](?:\((?:\w+:/|[#/])[^()\s]*\)|(?!\())"
+    rf"(?i)\[\^?\s*{_AHEAD}(?P<square>{_LIST})\^?{_PAGE}(?:†[\w.-]{{0,40}})?\s*\](?:\((?:\w+:/|[#/])[^()\s]*\)|(?!\())"
     rf"|【\s*{_AHEAD}(?P<thick>{_LIST})(?::\d+)?(?:†(?:[\w.:/-]{{0,40}}|[^】\n]{{0,60}}\.\w{{2,4}}))?\s*】"
-    rf"|\(\s*{_WORDS}[\s_:#.-]*(?P<round>{_LIST}){_PAGE}\s*\)",
-    re.IGNORECASE,
+    rf"|\(\s*{_WORDS}[\s_:#.-]*(?P<round>{_LIST}){_PAGE}\s*\)"
 )
 _NAMED = re.compile(rf"\[(?P<square>[^\[\]\n]{{2,120}})\](?!\()|\({_WORDS}\s*:\s*(?P<round>[^()\n]{{2,120}})\)", re.I)
 _LINK = re.compile(r"\(\[(?P<text>[^\[\]\n]{1,120})\]\((?P<url>\w+://[^()\s]+)\)\)")

@@ -567,6 +567,9 @@ def test_numbers_and_quotations_before_a_list_are_looked_for(lead: str, absent: 
     assert found.statements[-1].absent == absent
 
 
+LISTED = "The cover comes with: It is so very small and light."
+
+
 @pytest.mark.parametrize(
     ("answer", "last"),
     [
@@ -583,6 +586,16 @@ def test_numbers_and_quotations_before_a_list_are_looked_for(lead: str, absent: 
         ("Python 3.11 came after Python 3.10. It is faster.", "Python 3.11 is faster."),
         ("Galaxy 20s Ultra and Galaxy 21 came. They are big.", "Galaxy 20s Ultra and Galaxy 21 are big."),
         ("Profit 30% up. It was high.", "Profit was high."),
+        ("The Alpin is red. The cover is sold apart. It is blue.", "The cover is blue."),
+        ("Acme is old. The two founders were young. They sold it.", "The two founders sold it."),
+        (
+            "The Seine is long. The river flows through Paris and is deep. Its mouth is wide.",
+            "The river's mouth is wide.",
+        ),
+        ("Anna Ray came. The school was new. She taught there.", "Anna Ray taught there."),
+        ("The Alpin is red. The man who was late came. It is blue.", "It is blue."),
+        ("The Seine is long. The bridge is old. A canal was dug. It is deep.", "It is deep."),
+        ("The Alpin is red. The cover comes with:\n\n- pegs\n- It is so very small and light.", LISTED),
     ],
 )
 def test_a_pronoun_stands_for_a_subject_that_it_fits(answer: str, last: str) -> None:
@@ -608,6 +621,15 @@ def test_the_number_in_the_name_of_a_question_goes_with_it() -> None:
         ("## Short ones:\n\n- Paris has it", ["Short ones: Paris has it"]),
         ("12.\n\nIt flows.\n\n- 1951.", ["Is it long? 12.", "It flows.", "Is it long? 1951."]),
         ("Absolutely! It flows.", ["Is it long? Absolutely", "It flows."]),
+        ("Within 60 days of delivery.", ["Is it long? Within 60 days of delivery."]),
+        ("Yes, for 60 days from delivery.", ["Is it long? Yes", "Is it long? for 60 days from delivery."]),
+        ("Tuesday to Saturday from ten to six.", ["Is it long? Tuesday to Saturday from ten to six."]),
+        ("In 1990 the old company closed.", ["In 1990 the old company closed."]),
+        (
+            "The Seine is 777 km. In Rouen it meets a river.",
+            ["The Seine is 777 km.", "In Rouen it meets a river."],
+        ),
+        ("## How long?\n\nFor 60 days from delivery.", ["How long? For 60 days from delivery."]),
         ("1951. It flows.\n2. Yes.", ["Is it long? 1951.", "It flows.", "Is it long? Yes."]),
         ("Elle est morte :\n\n- She lived in Paris and in Rome.", ["Elle est morte: She lived in Paris and in Rome."]),
         ("- Short ones:\n  - Paris\n- Rouen", ["Short ones: Paris", "Is it long? Rouen"]),
