@@ -14,7 +14,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent, JsonSerializer
 from llama_parts import ScriptedLLM, TopKRetriever, fixed, node, speaks_of
 
-from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, RetrieverFailedError
 from llama_index.postprocessor.isr import GatedAgent, evidence_tool
 
 QUESTION = "Which river flows through Rouen?"
@@ -23,6 +23,12 @@ FOUND = {"rivers": [node("The Loire is a river.", "a")], "Rouen": [node("The Sei
 
 def asked(search: str) -> dict[str, str]:
     return {"search": search}
+
+
+def breaks(query: str, round_number: int) -> list[NodeWithScore]:
+    if "again" in query:
+        return FOUND["Rouen"]
+    raise ConnectionError(f"no shelf for {query}")
 
 
 async def begun(agent: FunctionAgent) -> Context:
@@ -246,3 +252,22 @@ def test_a_tool_that_asks_a_human_is_an_error_and_no_run_without_an_end() -> Non
     with pytest.raises(InvalidInputError, match="asks a human") as caught:
         asyncio.run(talk())
     assert "LOIRE" not in str(caught.value)
+
+
+@pytest.mark.parametrize("searching", ["raise", "abstain"])
+def test_a_retriever_that_fails_is_no_search_that_found_nothing(searching: Any) -> None:
+    tool = evidence_tool(TopKRetriever(breaks), gate=fixed(speaks_of("Rouen"), on_error=searching))
+
+    def ask(policy: Any, *searches: str) -> Any:
+        llm = ScriptedLLM(asks=[asked(search) for search in searches], last=lambda heard: "The Seine, by canary")
+        agent = FunctionAgent(tools=[tool], llm=llm, streaming=False)
+        return asyncio.run(GatedAgent(agent, gate=fixed(speaks_of("Rouen"), on_error=policy)).run(QUESTION))
+
+    response = ask("abstain", "canary")
+    told = response.metadata["isr"]
+    assert (told["reason"], told["detail"]) == ("retriever_failed", "the retriever raised ConnectionError")
+    assert "canary" not in f"{response} {response.metadata}"
+    if searching == "raise":
+        with pytest.raises(RetrieverFailedError, match=r"^the retriever raised ConnectionError$"):
+            ask("raise", "canary")
+    assert str(ask("raise", "canary", "again")) == "The Seine, by canary"  # what was found later counts

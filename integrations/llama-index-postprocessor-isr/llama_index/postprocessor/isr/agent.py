@@ -16,7 +16,7 @@ from llama_index.core.workflow import Context
 from isr_rag import Decision, ISRGate, Reason
 from isr_rag._util.bm25 import tokens
 from isr_rag.core.evidence import quote
-from isr_rag.errors import InvalidInputError, InvalidTypeError
+from isr_rag.errors import InvalidInputError, InvalidTypeError, RetrieverFailedError
 from isr_rag.gate.acquisition import SUFFICIENT, gate_of_round
 from isr_rag.gate.adapters import gate_for, stands_alone
 from llama_index.postprocessor.isr.evidence import KEY, Nodes, agather, check_finds, chunk_of
@@ -66,6 +66,14 @@ def evidence_tool(
     async def search_evidence(ctx: Context, search: str) -> str:
         async with ctx.store.edit_state() as state:  # kept although the search may fail
             state[KEY] = {**_this_run(state, str(state.get("user_msg_str") or "")), "sought": True}
+        try:
+            return await searched(ctx, search)
+        except RetrieverFailedError as error:  # the agent's LLM is told so and goes on
+            async with ctx.store.edit_state() as state:
+                state[KEY] = {**state[KEY], "failed": str(error)}
+            raise
+
+    async def searched(ctx: Context, search: str) -> str:
         async with ctx.store.edit_state() as state:  # an agent may call a tool twice at once, and both calls count
             message = str(state.get("user_msg_str") or "")
             if not message.strip():
@@ -106,6 +114,15 @@ async def kept_nodes(context: Context) -> Nodes | None:
     async with context.store.edit_state() as state:
         seen = _this_run(state, str(state.get("user_msg_str") or ""))
     return [_restored(node) for node in seen["nodes"]] if seen["sought"] else None
+
+
+async def failed_search(context: Context) -> tuple[str, bool] | None:
+    """What kind of error the tool's retriever had in the present run, and whether the tool raised it; None if none."""
+    async with context.store.edit_state() as state:
+        seen = _this_run(state, str(state.get("user_msg_str") or ""))
+    stated = [plain["detail"] for plain in seen["decisions"] if plain["reason"] == Reason.RETRIEVER_FAILED.value]
+    failed: str | None = seen.get("failed", stated[-1] if stated else None)
+    return None if failed is None else (failed.split(": ", 1)[0], "failed" in seen)  # the rest may quote the LLM
 
 
 def _plain(node: NodeWithScore) -> dict[str, Any]:
