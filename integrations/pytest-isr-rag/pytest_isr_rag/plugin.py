@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -133,6 +133,9 @@ def _is_answer(value: object) -> bool:
 def _outcome(answer: str | None, record: Mapping[str, Any], judge: Judge) -> str:
     if answer is None:
         return "abstained"
+    if not isinstance(cast(object, answer), str):
+        kind = type(answer).__name__
+        pytest.fail(f"the pipeline gave a {kind}: it must return a text, or None where it abstains", pytrace=False)
     return "right" if judge(answer, record) else "wrong"
 
 

@@ -76,6 +76,16 @@ def test_a_baseline_of_the_same_ids_with_other_questions_or_answers_is_not_compa
     other.stdout.fnmatch_lines(["*is of other questions*"])
 
 
+@pytest.mark.parametrize("given", ["14", '{"answer": "yes"}'])
+def test_what_is_no_text_is_refused_before_a_judge_calls_it_wrong(folder: pytest.Pytester, given: str) -> None:
+    judged = f"rag_regression(lambda question: {given}, judge=lambda answer, record: False)"
+    folder.makepyfile(test_rag=f"def test_rag(rag_regression):\n    {judged}\n")
+    found = folder.runpytest_inprocess("-p", "pytest_isr_rag.plugin", "-p", "no:isr_rag_regression", "--rag-update")
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines(["the pipeline gave a * it must return a text, or None where it abstains"])
+    assert not folder.path.joinpath("rag_baseline.json").exists()
+
+
 def test_the_header_says_what_the_questions_can_show(folder: pytest.Pytester) -> None:
     found = run(folder, [], "--rag-update", "-v")
     found.stdout.fnmatch_lines(["rag: 200 questions show a change for the worse of 10% of them *"])
