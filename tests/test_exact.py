@@ -88,6 +88,35 @@ SAME = [
     ("10 percent", "10 pct"),
     ("v2.1", "version 2.1.0"),
     ("SP 800-63B", "SP 800-63B"),
+    ("312.50 euros", "1 pump   312,50   312,50"),
+    ("€1,234.50", "1.234,50"),
+    ("£0.38 each", "38p each"),
+    ("99 cents", "$0.99"),
+    ("at 50 percent", "at half price"),
+    ("1/2 lemon", "half a lemon"),
+    ("two-thirds, or 66%", "two thirds"),
+    ("2 times a day", "twice a day"),
+    ("in November 1917", "the flood of Novem-\nber 1917"),
+    ("25 people", "twenty-\nfive people"),
+    ("3-5 years", "a three- to five-year term"),
+    ("in April 2025", "04/2025"),
+    ("03/2026", "until March 2026"),
+    ("on 6 November 2025", "06-NOV-25"),
+    ("Nov '25", "November 2025"),
+    ("on 3 November 2025", "03.11.25"),
+    ("on 6 November", "on 11/06"),
+    ("on 6 November", "on 6.11."),
+    ("at 8:14 am", "[12/07/2025, 08:14:02] Anna: hi"),
+    ("8 to 10 pm", "20:00 to 22:00"),
+    ("8 o'clock", "20:00"),
+    ("120000 rupees", "Rs 1,20,000, or 1.2 lakh"),
+    ("$5 million to $10 million", "$5-10 million"),
+    ("75 minutes", "1 hr 15 min"),
+    ("1 hour 15 minutes", "75 minutes"),
+    ("1 h 15 min, more than 1 hour", "one hour and 15 minutes"),
+    ("60 mph", "60 miles per hour"),
+    ("01947 5550132", "01947 555 0132"),
+    ("IBAN BE71 0961 2345 6769", "BE71096123456769"),
 ]
 OTHER = [
     ("It cost 1,001 francs.", "one thousand francs"),
@@ -126,6 +155,17 @@ OTHER = [
     ("30x25x10 cm", "30x20x10 cm"),
     ("25 degrees Celsius", "20 °C"),
     ("v2.2", "version 2.1.0"),
+    ("313.50 euros", "1 pump   312,50   312,50"),
+    ("98 cents", "$0.99"),
+    ("at 60 percent", "at half price"),
+    ("in May 2025", "04/2025"),
+    ("on 7 November 2025", "06-NOV-25"),
+    ("on 7 November", "on 11/06"),
+    ("at 8:15 am", "[12/07/2025, 08:14:02] Anna: hi"),
+    ("9 to 11 pm", "20:00 to 22:00"),
+    ("$6 million to $10 million", "$5-10 million"),
+    ("85 minutes", "1 hr 15 min"),
+    ("01947 5550133", "01947 555 0132"),
 ]
 UNCHECKED = [
     "There are two reasons for that.",
@@ -153,6 +193,7 @@ def test_other_numbers_are_not(text: str, evidence: str) -> None:
 def test_a_number_of_hundreds_of_digits_is_none_that_others_follow_from(digits: str) -> None:
     assert missing_numbers(f"It has about {digits} km.", [Chunk("It has 17 km.")], None) == [digits]
     assert missing_numbers("It has about 23 km more.", [Chunk(f"It has {digits} km.")], None) == ["23"]
+    assert missing_numbers("It takes 23 minutes.", [Chunk(f"It takes {digits} h 20 min.")], None) == ["23"]
 
 
 @pytest.mark.parametrize("text", UNCHECKED)
@@ -171,6 +212,8 @@ def test_a_number_of_the_question_needs_no_evidence_and_a_bare_answer_is_checked
     assert missing_numbers("In 1951 five came.", chunk, "Who came in 1951?") == []
     assert missing_numbers("Four people", chunk, "How many came?", bare=True) == ["4"]
     assert missing_numbers("Four people", chunk, "How many came?") == []
+    assert missing_numbers("2", [Chunk("Both keys are lost.")], "How many are lost?", bare=True) == []
+    assert missing_numbers("0", [Chunk("Delivery is free.")], "What does delivery cost?", bare=True) == []
 
 
 def test_terms_and_titles_are_no_quotations() -> None:

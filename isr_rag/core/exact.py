@@ -47,8 +47,9 @@ _DATE = re.compile(
     r"|(?<!\d)(?P<y4>[12]\d{3})(?P<_>[-/.]?)(?P<m4>0?[1-9]|1[0-2])(?P=_)(?P<d4>[0-3]?\d)(?!\d)"
     r"|\b(?P<y5>[12]\d{3})-(?P<m5>0[1-9]|1[0-2])\b)"
 )
-_SLASHED = re.compile(r"(?<![\d./-])(\d\d?)([/.-])(\d\d?)\2([12]\d{3}|(?<=/)\d\d)(?![./-]?\d)")
-_TIME = re.compile(r"(?<![\d:.])(\d\d?)(?:[:.]?([0-5]\d))?(?: ?([ap])\.?m\b|(?![\d:]))", re.IGNORECASE)
+_SLASHED = re.compile(r"(?<![\d./-])(\d\d?)([/.-])(\d\d?)\2([12]\d{3}|(?:(?<=/)|(?<=\d\d\.\d\d\.))\d\d)(?![./-]?\d)")
+_YEARLESS = re.compile(r"(?<![\d./-])(\d\d?)(?:/(\d\d?)(?![\d/])|\.(\d\d?)\.(?!\d))")
+_TIME = re.compile(r"(?<![\d:.])(\d\d?)(?:[:.]?([0-5]\d))?(?::[0-5]\d)?(?: ?([ap])\.?m\b|(?![\d:]))", re.IGNORECASE)
 _NOONS = "noon|midday|midnight"
 _TOLD = re.compile(rf"\b(?:(half|quarter) (past|after|to|before) (\d\d?|{_NOONS})|{_NOONS})\b", re.IGNORECASE)
 _VALUE = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)+|\d+"
@@ -77,18 +78,25 @@ _HALVED = "mile|hour|minute|second|day|week|month|year|decade|century|foot|inch|
 _MANY = "hundred|thousand|[a-z]*illion|dozen"
 _SCALES = {
     **{"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "dozen": 12.0},
-    **{"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "B": 1e9, "bn": 1e9},
+    **{"k": 1e3, "K": 1e3, "M": 1e6, "mn": 1e6, "B": 1e9, "bn": 1e9, "lakh": 1e5, "crore": 1e7},
 }
 _FRACTION = r"(?<![\w.,/])(?:(\d+)[ -])?([1-9])/([2-9])\b(?!/)"
 _COMMA = r"(?<![\w.,])([€£$] ?)?(\d{1,3}(?:\.\d{3})+|\d+),(\d\d?)(?(1)\b|(?= ?[€%°A-Za-z])(?! (?:and|or|are|is)\b))"
 _SPACED = r"(?<![\w.,:/-])[1-9]\d{0,2}(?:[ \u00a0\u202f\u2009'’]\d{3})+\b(?! ?[\d:/-]|[.,]\d{3})"
 _SCALED = rf"(?<![\w.])(?<![\d,],)(\d[\d,]*(?:\.\d+)?)(?! [kKMB]\b|(?<=\d{{3}}-\d\d)B)[ -]?({'|'.join(_SCALES)})\b"
+_ENDS = rf"(?: ?[-–] ?| to |(?<=between \d) and |(?<=between \d\d) and )[$€£]?\d[\d.,]*( ?(?:{'|'.join(_SCALES)}))\b"
 _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"(?<=[a-z])(?<!ty)-\s{1,9}(?!(?:and|or|to)\b)(?=[a-z])"), ""),  # a word over the end of a line
+    (re.compile(r"(?<![\d/])(0?[1-9]|1[0-2])/((?:19|20)\d\d)\b(?!/)"), lambda m: f"{m[2]}-{int(m[1]):02}"),
+    (re.compile(rf"-?\b({_MONTH})(?: ?['’]|(?<=\d-...)-)(\d\d)\b", re.I), lambda m: f" {m[1].title()} 20{m[2]}"),
+    (re.compile(r"\b(\d\d?)(?= o.?clock|(?: ?[-–] ?| (?:to|until|and) )\d\d?(?:[:.]\d\d)? ?[ap]\.?m\b)"), r"\1:00"),
+    (re.compile(r"(?<![\w.,])\d{1,2}(?:,\d\d)+,\d{3}\b"), lambda m: m[0].replace(",", "")),  # 1,20,000
+    (re.compile(rf"(?<![\w.,])(?!(?:19|20)\d\d\b)(\d[\d.,]*)(?={_ENDS})"), r"\1\2"),
     (re.compile(_COMMA), lambda m: f"{m[1] or ''}{m[2].replace('.', '')}.{m[3]}"),
     (re.compile(_SPACED), lambda m: re.sub(r"\D", ",", m[0])),
     (re.compile(r"(?<=\d)(?: ?[°º]| degrees?)? ([CF]\b|(?i:celsius|fahrenheit)\b)"), lambda m: f" °{m[1][0].upper()}"),
     (re.compile(r"(?<=\d)(?<!\b0)[x×](?=\d)| × "), " x "),
-    (re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s{2,}|[^\S ]"), " "),
+    (re.compile(r"(?<=[A-Za-z])-\s{0,9}(?=[A-Za-z])|\s{2,}|[^\S ]"), " "),
     (re.compile(r"(\d?) ?([¼½¾⅐-⅞])"), lambda m: f"{int(m[1] or 0) + unicodedata.numeric(m[2]):.4g}"),
     (re.compile(_FRACTION), lambda m: f"{float(m[1] or 0) + int(m[2]) / int(m[3]):.4g}"),
     (re.compile(rf"\b(?:{_MANY}|ten|score)s\b|\b(?:several|few|multi) (?:{_MANY})\b", re.I), "many"),
@@ -102,6 +110,22 @@ _REWRITTEN: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] =
     (re.compile(r"\ba (?=dozen\b)", re.I), "1 "),
     (re.compile(_SCALED), lambda m: f"{float(m[1].replace(',', '')) * _SCALES[m[2]]:.15g}"),
 ]
+_ALSO = {  # what else the numbers of the evidence may be written as, besides what is rewritten in both texts
+    **{
+        r"\bhal(?:f|ves)\b": "0.5, 50",
+        r"\bquarter\b": "0.25, 25",
+        r"\bquarters\b": "0.75, 75",
+        r"\b3rds?\b": "33, 66, 67",
+    },
+    **{r"\b(?:none|no|free)\b": "0", r"\b(?:single|once)\b": "1", r"\b(?:twice|double|both|pair|couple)\b": "2"},
+    **{r"\b(\d{1,3})\.(\d{3})\b": r"\1\2", r"\b(\d{1,3})\.(\d{3})\.(\d{3})\b": r"\1\2\3"},
+    **{r"\b(\d{1,3})\.(\d{3}),(\d\d)\b": r"\1\2.\3", r"(?<![\w.,])(\d+),(\d\d)\b(?!,)": r"\1.\2"},
+    **{r"\b(\d\d)(?:p\b| ?(?:pence|cents?|¢))": r"0.\1", r"[$€£] ?0\.(\d\d)\b": r"\1"},
+    **{r"\b(\d\d)\d\d ?[-–/] ?(\d\d)\b": r"\1\2"},
+}
+_HOURS = re.compile(r"\b(?:(\d{1,4})|an?) ?(?:h|hrs?|hours?),? (?:and )?([1-9]\d?) ?(?:m|mins?|minutes?)\b")
+_UNITS = {"decade": "decennium", "decades": "decennium", "mph": "mile", "kph": "km", "kmh": "km"}  # as pint knows them
+_RUN = re.compile(r"\d(?:[ ().,/-]{0,3}\d){6,}")  # of a telephone or an account
 _DECIMAL_SCALED = re.compile(r"\b(\d+\.\d+) (1(?:000){1,4})\b")
 
 
@@ -153,13 +177,15 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
 
     `question` is what the text answers (None for a claim); `bare`: it is a mere answer, so small numbers count too.
     """
-    written = _digits(_NAMED.sub("that ", _MARKS.sub(" ", text)))
+    written = _HOURS.sub(_minutes, _digits(_NAMED.sub("that ", _MARKS.sub(" ", text))))
     numbers = list(_NUMBER.finditer(written))
     if not numbers:
         return []
     known = _Numbers("\n".join([question or "", *(f"{chunk.title or ''}\n{chunk.text}" for chunk in evidence)]))
     dates, times = list(_dates(written)), [one for one in _TIME.finditer(written) if one[3] or ":" in one[0]]
-    dated = {place for span in (*(span for span, _ in dates), *(one.span() for one in times)) for place in range(*span)}
+    runs = (one.span() for one in _RUN.finditer(written) if re.sub(r"\D", "", one[0]) in known.runs)
+    spans = (*(span for span, _ in dates), *(one.span() for one in times), *runs)
+    found_as_whole = {place for span in spans for place in range(*span)}
     computed = not bare and bool(_COMPUTED.search(written))
     unknown = {span for span, _ in dates} - {span for span, date in dates if known.date(*date)}
     missing = [written[slice(*span)] for span in sorted(unknown)]
@@ -172,7 +198,7 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
         named = (tail[:1].isalpha() and tail != "s") or (unit is None and _PART_OF_NAME.match(after))
         shared = _SHARE_BEFORE.search(before) or _SHARE_AFTER.match(after)
         counted = unit is None and value.isdigit() and float(value) <= (0 if bare else _SMALL)
-        if named or shared or counted or first in dated:
+        if named or shared or counted or first in found_as_whole:
             continue
         found = known.decade(value) if decade else known.number(value, unit, hedged=bool(_HEDGE.search(before)))
         if not found and not (computed and known.computed(value)):
@@ -234,13 +260,17 @@ def _unit(word: str) -> Any:
     from pint.errors import PintError
 
     for name in (word.upper() if word[1:] == "b" else word, word.lower()):
-        name = "decennium" if name in ("decade", "decades") else name  # pint's own decade is logarithmic
+        name = _UNITS.get(name, name)
         try:
             unit = _registry().parse_units(name)
         except (PintError, AttributeError, ValueError, TypeError):
             continue
         return None if unit.dimensionless and not re.search("percent|byte", str(unit)) else unit
     return None
+
+
+def _minutes(time: re.Match[str]) -> str:
+    return f"{60 * int(time[1] or 1) + int(time[2])} minutes"
 
 
 def _unit_at(text: str, place: int) -> Any:
@@ -253,6 +283,8 @@ class _Numbers:
 
     def __init__(self, text: str) -> None:
         text = _digits(text, 0)
+        text = "\n".join([text, *map(_minutes, _HOURS.finditer(text))])
+        self.runs = re.sub(r"(?<=\d)[ ().,/-]{1,3}(?=\d)", "", text)
         dates = [date for _, date in _dates(text)]
         apart = _SLASHED.sub(" ", _DATE.sub(" ", text))
         self.times = {one for time in _TIME.finditer(text) for one in _clock(time)}
@@ -260,16 +292,17 @@ class _Numbers:
         self._apart = {float(one.replace(",", "")) for one in re.findall(_VALUE, apart) if one.count(".") < 2}
         months = {_MONTHS[name] for name in map(str.title, _MONTH_SAID.findall(apart)) if name in _MONTHS}
         told = [*dates, *((None, month, None) for month in months)]
+        for one, two in (map(int, filter(None, found)) for found in _YEARLESS.findall(text)):
+            told += [(None, one, two), (None, two, one)]
         self._dates = {(y, month, d) for year, month, day in told for y in (year, 0) for d in (day, 0)}  # 0: any
+        text += "\n".join(
+            ["", *(one.expand(new) for old, new in _ALSO.items() for one in re.finditer(old, text, re.I))]
+        )
         self._written = sorted({f"{one}." for one in re.findall(_VALUE, text)})
         self._values = defaultdict[float, set[Any]](set)
         for match in re.finditer(_VALUE, text):
             if match[0].count(".") < 2:
                 self._values[float(match[0].replace(",", ""))].add(_unit_at(text, match.end()))
-            if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", match[0]):
-                self._values[float(match[0].replace(".", ""))].add(None)
-        for first, last in re.findall(r"\b(\d\d)\d\d ?[-–/] ?(\d\d)\b", text):
-            self._values[float(first + last)].add(None)
         for part in (part for year, _, day in dates for part in (year, day) if part):
             self._values[float(part)].add(None)
         for match in _ONE_UNIT.finditer(text):
