@@ -30,6 +30,36 @@ def test_running_text_is_cut_at_paragraphs_and_titled_by_its_file(
     assert [c.text for c in chunk_text(path.read_text("utf-8"))] == ["one two three", "four five"]
 
 
+@pytest.mark.parametrize("heading", ["## What is the warranty?", "3. Warranty", "The following are covered:", "Notes"])
+def test_a_heading_goes_with_what_it_stands_over(heading: str) -> None:
+    before, after = "Before it. " * 50, "After it. " * 20
+    chunks = [chunk.text for chunk in chunk_text(f"# Title\r\n\r\n{before}\n\n{heading}\n\n{after}")]
+    assert chunks == [f"# Title {before.strip()}", f"{heading} {after.strip()}"]
+    assert [chunk.text for chunk in chunk_text(f"{heading}\n\n{before * 2}")] == [f"{heading} {(before * 2).strip()}"]
+
+
+def test_a_chunk_ends_where_all_paragraphs_look_like_headings_too() -> None:
+    chunks = [len(chunk.text.split()) for chunk in chunk_text("Nothing but a title\n\n" * 100)]
+    assert max(chunks) <= sources.CHUNK_WORDS and sum(chunks) == 400
+    first = next(chunk_text("\n\n".join(["Done. " * 117, "- item", "Last. " * 9])))
+    assert first.text.endswith("- item")
+
+
+@pytest.mark.parametrize(
+    "row", ["[12/07/2025, 08:14] Anna: number {} says no", "GB-{},Garden hose,{} m,24.90", "{} is it."]
+)
+def test_a_long_table_or_chat_is_cut_between_its_lines(row: str) -> None:
+    rows = [row.format(i, i) for i in range(300)]
+    chunks = [chunk.text for chunk in chunk_text("\n".join(rows))]
+    assert len(chunks) > 2 and " ".join(chunks).split() == " ".join(rows).split()
+    assert {chunk[: len(row.split("{}")[0])] for chunk in chunks} == {row.split("{}")[0]}
+
+
+def test_long_prose_is_cut_between_sentences_wherever_its_lines_end() -> None:
+    text = "The river rises in the hills and flows\nthrough the old town before it turns. " * 60
+    assert all(chunk.text.endswith("turns.") for chunk in chunk_text(text))
+
+
 def test_jsonl_keeps_titles_and_unicode_separators(tmp_path: Path) -> None:
     path = tmp_path / "chunks.jsonl"
     path.write_text('{"text": "a\u2028b", "title": "t"}\n"plain"\n\n', "utf-8")
@@ -95,6 +125,14 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         read_evidence([str(tmp_path)])
 
 
+def test_json_that_is_no_list_of_chunks_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    for text in ('{\n  "port": 8443\n}', "{\n  // a comment\n}", '{"port": 8443}'):
+        path.write_text(text, "utf-8")
+        with pytest.raises(InvalidInputError, match=r"config\.json, line 1: .*list of chunks.*\.txt"):
+            read_evidence([str(path)])
+
+
 def test_a_json_list_is_a_list_of_chunks_and_a_mark_at_the_start_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "chunks.json"
     path.write_text('\ufeff["plain", {"text": "a", "title": "t"}]', "utf-8")
@@ -108,6 +146,11 @@ def test_a_json_list_is_a_list_of_chunks_and_a_mark_at_the_start_is_no_text(tmp_
 def test_standard_input_says_by_its_first_character_what_it_is(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", piped(text.encode()))
     assert " ".join(chunk.text for chunk in read_evidence(["-"])) == "a b"
+
+
+def test_standard_input_may_begin_with_what_somebody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", piped(b'"Call me Ishmael," he said.'))
+    assert read_evidence(["-"]) == (Chunk('"Call me Ishmael," he said.'),)
 
 
 PAGE = """<!doctype html><html><head><title>Rivers of France</title><script>var menu = 1;</script></head><body>

@@ -22,6 +22,8 @@ CHUNK_WORDS = 120
 _PARAGRAPH = re.compile(r"(?s).+?(?:\r?\n[ \t]*\r?\n|\Z)")
 _LONGEST_WORD = 20  # characters a word on average, above which a text has no spaces between its words
 _LONGEST_PARAGRAPH = 600  # words of the longest paragraph that stays whole
+_HEADING = re.compile(r"#{1,6} .+|(?=\W*[A-Z\d])(?![-|•>] )(?:\S+[ \t]+){0,11}\S*[^\s.!;,|)]")
+_HEADINGS = 3  # most headings at the end of a chunk that go with what follows
 _LARGEST = 64 * 2**20  # bytes of the largest file that is read
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _SUFFIXES = (".txt", ".md", ".rst", *_HTML_SUFFIXES, ".pdf", ".json", ".jsonl")
@@ -101,10 +103,11 @@ def read_text(path: Path) -> str:
 def _read_stdin() -> Iterator[Chunk]:
     name = "standard input"
     text = _checked(read_text(Path("-")), name)
-    start = text.lstrip()[:1]
-    chunks = _json_list(text, name) if start == "[" else None
+    line = text.lstrip().split("\n", 1)[0].rstrip()
+    chunks = _json_list(text, name) if line[0] == "[" else None
     if chunks is None:
-        chunks = _json_lines(text, name) if start in ("{", '"') else chunk_text(text)
+        lines = line[0] == "{" or line[0] == line[-1] == '"'  # else a text that begins with what somebody says
+        chunks = _json_lines(text, name) if lines else chunk_text(text)
     yield from chunks
 
 
@@ -199,7 +202,8 @@ def _json_lines(text: str, name: str) -> Iterator[Chunk]:
             try:
                 yield as_chunks([strict_json.loads(line[0])])[0]
             except (ValueError, TypeError) as error:
-                raise InvalidInputError(f"{name}, line {number}: {error}") from error
+                wanted = "JSON evidence is a list of chunks, or one on each line; name other JSON .txt to have it read"
+                raise InvalidInputError(f"{name}, line {number}: {error} ({wanted})") from error
 
 
 def _document(kind: str, raw: bytes, path: Path, reader: DocumentReader, deadline: float) -> Iterator[Chunk]:
@@ -217,19 +221,32 @@ def _document(kind: str, raw: bytes, path: Path, reader: DocumentReader, deadlin
 def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
     """Cut running text into chunks of whole paragraphs, which empty lines divide; each gets the title.
 
-    A chunk ends where the next paragraph would take it beyond `CHUNK_WORDS` words; one of over 600 is cut by sentences.
+    A chunk ends where the next paragraph would take it beyond `CHUNK_WORDS` words, and before headings that would end
+    it. A paragraph of over 600 words is cut by its lines if most begin one anew, as in tables and chats, else by
+    sentences.
     """
     gathered: list[str] = []
-    size = 0
-    for paragraph in filter(None, (one_line(found[0]) for found in _PARAGRAPH.finditer(text))):
+    size = headings = 0  # words, and headings at the end
+    for paragraph in filter(one_line, (found[0] for found in _PARAGRAPH.finditer(text))):
         long = words(paragraph) > _LONGEST_PARAGRAPH
-        for part in split_sentences(paragraph) if long else (paragraph,):
+        for part in _pieces(paragraph) if long else (one_line(paragraph),):
             spaced = len(part.split())
             more = words(part) if long or len(part) > _LONGEST_WORD * spaced else spaced
             if gathered and size + more > CHUNK_WORDS:
-                yield Chunk(" ".join(gathered), title)
-                gathered, size = [], 0
+                last = len(gathered) - min(headings, _HEADINGS)
+                if last:
+                    yield Chunk(" ".join(gathered[:last]), title)
+                gathered = gathered[last:]
+                size = sum(map(words, gathered))
             gathered.append(part)
             size += more
+            headings = headings + 1 if _HEADING.fullmatch(paragraph.strip()) else 0
     if gathered:
         yield Chunk(" ".join(gathered), title)
+
+
+def _pieces(paragraph: str) -> Iterator[str]:
+    lines = list(filter(None, map(one_line, paragraph.splitlines())))
+    apart = len(lines) > 1 and 2 * sum(line[0].islower() for line in lines) < len(lines)
+    for line in lines if apart else (one_line(paragraph),):
+        yield from split_sentences(line) if words(line) > CHUNK_WORDS else (line,)
