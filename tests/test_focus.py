@@ -56,6 +56,16 @@ def test_the_sentence_that_matters_is_kept_and_the_gap_is_marked() -> None:
     assert said is not None and said.words_total == words(LONG) + 1 and said.words_read <= 20 == said.budget
 
 
+def test_the_rows_of_a_table_stay_whole_and_are_told_apart_by_a_digit() -> None:
+    rows = [
+        f"| Garden hose of model {i} with a yellow stripe | {i} m long | {i}.90 euros | in stock |" for i in range(10)
+    ]
+    kept, _ = focus([Chunk("\n".join(rows)), Chunk(FILLER * 20)], "What does the hose of model 7 cost?", 60)
+    parts = [part for chunk in kept for part in chunk.text.split(" … ") if "hose" in part]
+    assert parts and all(part.startswith("| Garden") and part.endswith("stock |") for part in parts)
+    assert rows[7] in " ".join(parts)
+
+
 def test_every_chunk_keeps_a_sentence_its_place_and_its_title_while_the_words_last() -> None:
     chunks = [Chunk(f"Number {i} comes first. " + FILLER, f"T{i}") for i in range(6)]
     kept, said = focus(chunks, "Kepler", 60)

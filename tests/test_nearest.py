@@ -36,6 +36,30 @@ def test_it_is_the_one_with_most_of_the_words_and_what_it_lacks_is_told(
         assert (found.chunk, found.sentence, found.lacking) == (chunk, sentence, lacking)
 
 
+@pytest.mark.parametrize(
+    ("query", "chunk", "sentence"),
+    [
+        ("How much does the leaf rake cost? 15.30 euros", 0, "Leaf rake, 1.6 m, 15.30 euros."),
+        ("How much is the rent? £1,150 a month", 1, "Rent: £1,150.00."),
+    ],
+)
+def test_a_rare_word_says_more_than_how_or_much(query: str, chunk: int, sentence: str) -> None:
+    chunks = [
+        Chunk("How much does it hold? How much does it cost? Leaf rake, 1.6 m, 15.30 euros."),
+        Chunk("Rent: £1,150.00. How much gas is included in the rent, up to £60 a month? It is not."),
+    ]
+    found = nearest(query, None, chunks, (0, 1))
+    assert found is not None and (found.chunk, found.sentence) == (chunk, sentence)
+
+
+def test_of_a_long_table_the_rows_that_matter_are_shown_and_all_of_it_counts() -> None:
+    table = "\n".join(f"| Part {i} | made of steel by Miller in Ghent | stock {i} |" for i in range(12))
+    claim = "Part 11 is made of steel by Brown."
+    found = nearest(claim, claim, [Chunk(table)], (0,))
+    assert found is not None and found.sentence.endswith("| stock 11 |") and found.sentence.startswith("| Part")
+    assert found.lacking == ("Brown",)
+
+
 def test_no_word_of_a_draft_or_question_gets_into_a_decision() -> None:
     gate = ISRGate(scorer=FixedScorer([0.2]), reference=Oracle(0.3))
     asked = "When was Marie Curie born?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any, cast
 
@@ -18,9 +19,9 @@ class Bm25:
 
     def __init__(self, texts: Iterable[str], queries: Sequence[str] | None = None) -> None:
         left, corpus = iter(texts), list[list[str]]()
-        asked = None if queries is None else {word: word for query in tokens(queries) for word in query}
+        asked = None if queries is None else {word: word for query in _terms(queries) for word in query}
         alike: dict[tuple[str, ...], list[str]] = {}  # of the words of a few queries many texts have the same
-        while found := tokens(list(islice(left, 1000))):
+        while found := _terms(list(islice(left, 1000))):
             if asked is not None:
                 told = ([asked.get(word, _OTHER) for word in words] for words in found)
                 found = [alike.setdefault(tuple(row), row) for row in told]
@@ -33,7 +34,7 @@ class Bm25:
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """Score of each text for a query, shape (texts,), float64; zeros where they share no word."""
-        known = [token for token in tokens([query])[0] if token in self._vocabulary]
+        known = [token for token in _terms([query])[0] if token in self._vocabulary]
         found = self._index.get_scores(known) if known else np.zeros(self._size)
         return np.asarray(found, dtype=np.float64)
 
@@ -42,10 +43,13 @@ class Bm25:
         return [int(i) for i in np.argsort(-self.scores(query), kind="stable")[:k]]
 
 
-def tokens(texts: Sequence[str], *, stopwords: str = "en") -> list[list[str]]:
-    """The words that a search compares, of each text, without those of a list of stop words of bm25s."""
-    found = _library().tokenize(list(texts), stopwords=stopwords, return_ids=False, show_progress=False)
+def tokens(texts: Sequence[str], pattern: str = r"\b\w\w+\b", *, stopwords: str = "en") -> list[list[str]]:
+    """The words of each text, by default those of two letters or more, without a list of stop words of bm25s."""
+    found = _library().tokenize(list(texts), True, pattern, stopwords, return_ids=False, show_progress=False)
     return cast(list[list[str]], found)
+
+
+_terms = partial(tokens, pattern=r"\b(?:\w\w+|\d)\b")  # also "7", which may be all that tells two rows apart
 
 
 def _library() -> Any:

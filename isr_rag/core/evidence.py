@@ -9,9 +9,11 @@ proportion to the text. `nearest` finds the sentence that a person should look a
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import fsum
 from typing import cast
 
 import numpy as np
@@ -259,10 +261,18 @@ def split_sentences(text: str) -> Iterator[str]:
     """The sentences of a text in order, each on one line and of at most `_LONGEST` words."""
     whole = well_formed(text)
     for start, end in sentence_spans(whole):
-        folded = one_line(whole[start:end])
-        spans = [word.span() for word in _WORD.finditer(folded)]
-        for first in range(0, len(spans), _LONGEST):
-            yield folded[spans[first][0] : spans[min(first + _LONGEST, len(spans)) - 1][1]]
+        yield from _pieces(whole[start:end])
+
+
+def _pieces(sentence: str) -> Iterator[str]:
+    spans = [word.span() for word in _WORD.finditer(sentence)]
+    while spans:
+        last = most = min(_LONGEST, len(spans))
+        if most < len(spans):  # cut where a line ends, so that the rows of a table stay whole
+            ends = (i for i in range(most, 0, -1) if "\n" in sentence[spans[i - 1][1] : spans[i][0]])
+            last = next(ends, most)
+        yield one_line(sentence[spans[0][0] : spans[last - 1][1]])
+        spans = spans[last:]
 
 
 def _joined(sentences: list[str], kept: list[int]) -> str:
@@ -277,32 +287,33 @@ def _joined(sentences: list[str], kept: list[int]) -> str:
 def nearest(query: str, claim: str | None, chunks: Sequence[Chunk], places: Sequence[int]) -> Nearest | None:
     """The sentence that shares most words with what is judged, the shortest of equals; None where no word is shared.
 
-    A title counts with each sentence of its chunk; words such as “the” and “was” do not count. `claim` is what may be
-    shown of the query (None for a draft), `places` has the index of each chunk in the caller's evidence.
+    Numbers, and words that few sentences have, count for more. A title counts with each sentence of its chunk; words
+    such as “the” do not count. Of a long sentence the best part is shown. `claim` is what may be shown of the query
+    (None for a draft), `places` has the index of each chunk in the caller's evidence.
     """
     wanted = _keys(query).keys()
-    best: tuple[tuple[int, int, str], int, set[str]] | None = None
+    found: list[tuple[int, str, set[str], set[str]]] = []
     for place, chunk in zip(places, chunks, strict=True):
-        title = _keys(chunk.title or "").keys()
-        text = well_formed(chunk.text)
-        for start, end in sentence_spans(text):
-            sentence = " ".join(text[start:end].split())
+        title, text = _keys(chunk.title or "").keys(), well_formed(chunk.text)
+        for sentence in (text[start:end] for start, end in sentence_spans(text)):
             has = title | _keys(sentence).keys()
-            rank = (-len(wanted & has), len(sentence), sentence)
-            if rank[0] and (best is None or rank < best[0]):
-                best = rank, place, has
-    if best is None:
+            parts = ((part, wanted & (title | _keys(part).keys())) for part in _pieces(sentence))
+            found += [(place, part, has, shared) for part, shared in parts if shared]
+    if not found:
         return None
-    (_, _, sentence), place, has = best
+    count = Counter(key for *_, shared in found for key in shared)
+    weight = {key: (3 if key[0].isdigit() else 1) / number for key, number in count.items()}
+    ranks = ((-fsum(weight[key] for key in one[3]), len(one[1]), one[1], i) for i, one in enumerate(found))
+    place, part, has, _ = found[min(ranks)[-1]]
     lacking = [word for key, word in _keys(claim or "").items() if key not in has]
-    return Nearest(place, first_words(one_line(sentence), _LONGEST), tuple(lacking[:_MOST_LACKING]))
+    return Nearest(place, part, tuple(lacking[:_MOST_LACKING]))
 
 
 def _keys(text: str) -> dict[str, str]:
     """What the words that count are compared by, each with the first word of it."""
     found: dict[str, str] = {}
     for word in _TERM.findall(text):
-        folded = word.casefold()
+        folded = word.casefold().removesuffix(".00")
         if folded not in _STOP:
             found.setdefault(folded if _DIGIT.search(folded) else folded[:_STEM], word)
     return found
