@@ -233,6 +233,19 @@ def test_letters_that_a_font_of_a_pdf_joins_are_set_apart(tmp_path: Path) -> Non
     assert read_evidence([str(tmp_path / "lease.pdf")])[0].text == "The office is on the first floor."
 
 
+def test_words_over_the_end_of_a_line_are_joined(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(
+        pdf_of("Over-) Tj 0 -14 Td (time is paid, also to self-) Tj 0 -14 Td (employed staff.")
+    )
+    (tmp_path / "b.txt").write_text(
+        "The wood-\nen bridge has two-\nor three-ton loads; 10-\n20 carts cross it.", "utf-8"
+    )
+    assert [chunk.text for chunk in read_evidence([str(tmp_path)])] == [
+        "Overtime is paid, also to self- employed staff.",
+        "The wooden bridge has two- or three-ton loads; 10- 20 carts cross it.",
+    ]
+
+
 def test_of_a_pdf_every_page_is_read(tmp_path: Path) -> None:
     path = tmp_path / "report.pdf"
     path.write_bytes(pdf_of("The Seine flows through Paris.", "The Loire ends at Saint-Nazaire."))

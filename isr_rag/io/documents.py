@@ -35,6 +35,7 @@ MEMORY = 256 * 2**20
 _PACKAGES = {"HTML": "trafilatura", "PDF": "pypdf"}
 _INHERITED = ("PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
+BROKEN = re.compile(r"(?<=[a-z])(?<!\b(?:self|well|long|part|half|full|high|five))-\n(?!(?:and|or|to)\b)(?=[a-z])")
 
 
 class DocumentReader:
@@ -174,7 +175,7 @@ def _html(raw: bytes) -> tuple[list[str], str | None]:
 
 
 def _pdf(raw: bytes) -> list[str]:
-    """The sentences of every page, because a PDF does not mark paragraphs; ligatures are separated."""
+    """The sentences of every page, because a PDF marks no paragraphs; ligatures are cut, broken words joined."""
     from pypdf import PdfReader
 
     pages = PdfReader(BytesIO(raw)).pages
@@ -182,7 +183,7 @@ def _pdf(raw: bytes) -> list[str]:
         raise InvalidInputError(f"it has {len(pages):,} pages; {PAGES:,} are read: cut it into parts")
     texts, size = list[str](), 0
     for page in pages:
-        text = page.extract_text()
+        text = BROKEN.sub("", page.extract_text())  # words over the end of a line
         size += len(text)
         check_size(size)
         text = " ".join(_LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text).split())

@@ -14,7 +14,7 @@ from isr_rag._util import strict_json
 from isr_rag._util.text import well_formed
 from isr_rag.core.evidence import Chunk, as_chunks, one_line, split_sentences, words
 from isr_rag.errors import InvalidInputError
-from isr_rag.io.documents import SECONDS, DocumentReader, check_size
+from isr_rag.io.documents import BROKEN, SECONDS, DocumentReader, check_size
 
 CHUNK_WORDS = 120
 """Most words of a chunk that is cut out of running text, unless one paragraph has more."""
@@ -227,7 +227,7 @@ def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
     """
     gathered: list[str] = []
     size = headings = 0  # words, and headings at the end
-    for paragraph in filter(one_line, (found[0] for found in _PARAGRAPH.finditer(text))):
+    for paragraph in filter(one_line, (BROKEN.sub("", found[0]) for found in _PARAGRAPH.finditer(text))):
         long = words(paragraph) > _LONGEST_PARAGRAPH
         for part in _pieces(paragraph) if long else (one_line(paragraph),):
             spaced = len(part.split())
