@@ -216,6 +216,36 @@ def test_a_number_of_the_question_needs_no_evidence_and_a_bare_answer_is_checked
     assert missing_numbers("0", [Chunk("Delivery is free.")], "What does delivery cost?", bare=True) == []
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "1. £1,326",
+        "2) £1,326 (see pages 4–7)",
+        "£1,326 (source: lease.txt, p. 4)",
+        "£1,326 [lease, page 12]",
+        "£1,326 [Document 2, line 14]",
+        "£1,326<sup>1</sup>",
+    ],
+)
+def test_a_citation_or_the_number_of_an_item_is_no_number_of_the_answer(answer: str) -> None:
+    assert missing_numbers(answer, [Chunk("The deposit is £1,326.")], "How much is it?", bare=True) == []
+    assert missing_numbers(answer.replace("326", "327"), [Chunk("The deposit is £1,326.")], None) == ["1,327"]
+    assert missing_numbers("£1,326 (412 pages)", [Chunk("The deposit is £1,326.")], None) == ["412"]
+
+
+def test_what_is_quoted_from_the_question_needs_no_evidence() -> None:
+    gate = ISRGate(FixedScorer([0.99]), Oracle(0.99))
+    asked = "Can I bring my dog?"
+    for said, answered in (("can I bring my dog", True), ("can I bring my cat", False)):
+        answer = f'You asked "{said}": dogs are not permitted.'
+        assert gate.decide(["Dogs are never permitted."], question=asked, answer=answer).answered is answered
+    credulous = ISRGate(FixedScorer(lambda prompt, _: 0.02 if "contradict" in prompt.suffix else 0.99), Oracle(0.99))
+    for asked, absent in (("Who will sweep the river for us?", False), ("Who will sweep it?", True)):
+        answer = "The mayor said that he will “sweep the river for us”."
+        audit = credulous.audit(question=asked, answer=answer, evidence=EVIDENCE)
+        assert any(one.absent for one in audit.statements) is absent
+
+
 def test_terms_and_titles_are_no_quotations() -> None:
     assert quotations('The "so-called judge" of “How to Listen to Music” says „no“.') == []
 

@@ -290,7 +290,8 @@ class Inquiry:
             return Reason.SUFFICIENT, []
         chunks = self.pieces.chunks
         lead = self.part.lead if self.part.item else ""  # is judged with it, but may rest on another sentence
-        quotes = missing_quotes(self.quoted, [chunks[i] for i in self._cites] or chunks)
+        cited = [*([chunks[i] for i in self._cites] or chunks), Chunk(self.question or "")]
+        quotes = missing_quotes(self.quoted, cited)
         quotes += missing_quotes([lead[slice(*span)] for span in quotations(lead)], chunks)
         if quotes:
             return Reason.QUOTE_NOT_FOUND, quotes

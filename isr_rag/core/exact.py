@@ -31,6 +31,7 @@ _QUOTED_WORDS = 3  # of the shortest quotation: fewer in quotation marks are oft
 _MINOR = "a an and as at but by de der des du for from if in into is it la le nor of on or over per than the to upon"
 _MINOR_WORDS = frozenset([*_MINOR.split(), "with"])  # written small in titles
 _MARKS = re.compile(r"[*_`\\\u00ad]|\[\^?\d[\d,; –-]*\]|【[^【】]*】")
+_CITED = re.compile(r"(?im)(?<=[\[(, ])(?:pp?|pages?|lines?|document)\W{1,2}\d[\d–-]*(?=[\]),;])|^\d\d?[.)] |<sup>\d")
 _LAYOUT = re.compile(r"\[(?=[^\[\]\n]*\]\()|\]\([^()\s]*\)|^(?:> ?)+|(?<=[a-z])-\s{1,9}(?=[a-z])", re.MULTILINE)
 _FOLDS = str.maketrans('“”„‟«»‘’‚‛‹›"‐‑‒–—―−', "'" * 13 + "-" * 7)
 _SINGLE = r"(?<!\w)['‘](?=[^\W\d])(?:[^'‘’]|(?<=\w)['’](?=\w)){1,400}['’](?!\w)"  # no "the '90s and the boys' ..."
@@ -177,7 +178,7 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
 
     `question` is what the text answers (None for a claim); `bare`: it is a mere answer, so small numbers count too.
     """
-    written = _HOURS.sub(_minutes, _digits(_NAMED.sub("that ", _MARKS.sub(" ", text))))
+    written = _HOURS.sub(_minutes, _digits(_NAMED.sub("that ", _CITED.sub(" ", _MARKS.sub(" ", text)))))
     numbers = list(_NUMBER.finditer(written))
     if not numbers:
         return []

@@ -219,8 +219,8 @@ class Work:
         if not isinstance(asked, Supported) or not rule.exact or rule.convention == "paper":
             return Reason.SUFFICIENT, ""
         text, is_draft = asked.claim or asked.answer or "", asked.claim is None
-        quoted = [text[first:last] for first, last in quotations(text)]
-        reason, missing = Reason.QUOTE_NOT_FOUND, missing_quotes(quoted, self.item.chunks)
+        quoted, known = [text[a:b] for a, b in quotations(text)], [*self.item.chunks, Chunk(asked.question or "")]
+        reason, missing = Reason.QUOTE_NOT_FOUND, missing_quotes(quoted, known)
         if not missing:
             bare = is_draft and words(text) <= BARE
             missing = missing_numbers(text, self.reading.chunks, asked.question, bare=bare)

@@ -23,7 +23,6 @@ _PARAGRAPH = re.compile(r"(?s).+?(?:\r?\n[ \t]*\r?\n|\Z)")
 _LONGEST_WORD = 20  # characters a word on average, above which a text has no spaces between its words
 _LONGEST_PARAGRAPH = 600  # words of the longest paragraph that stays whole
 _HEADING = re.compile(r"#{1,6} .+|(?=\W*[A-Z\d])(?![-|•>] )(?:\S+[ \t]+){0,11}\S*[^\s.!;,|)]")
-_HEADINGS = 3  # most headings at the end of a chunk that go with what follows
 _LARGEST = 64 * 2**20  # bytes of the largest file that is read
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _SUFFIXES = (".txt", ".md", ".rst", *_HTML_SUFFIXES, ".pdf", ".json", ".jsonl")
@@ -233,7 +232,7 @@ def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
             spaced = len(part.split())
             more = words(part) if long or len(part) > _LONGEST_WORD * spaced else spaced
             if gathered and size + more > CHUNK_WORDS:
-                last = len(gathered) - min(headings, _HEADINGS)
+                last = len(gathered) - min(headings, 3)  # or a list of nothing but titles would never end
                 if last:
                     yield Chunk(" ".join(gathered[:last]), title)
                 gathered = gathered[last:]
