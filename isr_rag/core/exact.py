@@ -293,8 +293,8 @@ class _Numbers:
         self._apart = {float(one.replace(",", "")) for one in re.findall(_VALUE, apart) if one.count(".") < 2}
         months = {_MONTHS[name] for name in map(str.title, _MONTH_SAID.findall(apart)) if name in _MONTHS}
         told = [*dates, *((None, month, None) for month in months)]
-        for one, two in (map(int, filter(None, found)) for found in _YEARLESS.findall(text)):
-            told += [(None, one, two), (None, two, one)]
+        for a, b in (map(int, filter(None, found)) for found in _YEARLESS.findall(text)):
+            told += [(None, a, b), (None, b, a)]
         self._dates = {(y, month, d) for year, month, day in told for y in (year, 0) for d in (day, 0)}  # 0: any
         text += "\n".join(
             ["", *(one.expand(new) for old, new in _ALSO.items() for one in re.finditer(old, text, re.I))]
