@@ -23,7 +23,7 @@ from isr_rag._util.text import Span, parts, well_formed
 from isr_rag.core.evidence import Chunk, one_line
 
 _SUMMED = 300  # numbers of a text whose sums and differences are looked at
-_SOUGHT = 50  # quotations of a text that are looked for
+_SOUGHT = 50  # quotations, and runs of digits, of a text that are looked for
 _SMALL = 12  # whole numbers up to here without a unit are often counted by the writer ("two reasons")
 
 BARE = 6  # words of the longest draft that is likely to be nothing but the answer
@@ -184,7 +184,7 @@ def missing_numbers(text: str, evidence: Sequence[Chunk], question: str | None, 
         return []
     known = _Numbers("\n".join([question or "", *(f"{chunk.title or ''}\n{chunk.text}" for chunk in evidence)]))
     dates, times = list(_dates(written)), [one for one in _TIME.finditer(written) if one[3] or ":" in one[0]]
-    runs = (one.span() for one in _RUN.finditer(written) if re.sub(r"\D", "", one[0]) in known.runs)
+    runs = (one.span() for one in [*_RUN.finditer(written)][:_SOUGHT] if re.sub(r"\D", "", one[0]) in known.runs)
     spans = (*(span for span, _ in dates), *(one.span() for one in times), *runs)
     found_as_whole = {place for span in spans for place in range(*span)}
     computed = not bare and bool(_COMPUTED.search(written))
