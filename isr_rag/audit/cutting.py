@@ -92,9 +92,12 @@ _LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ]")
 class Part:
     """One part of an answer: its kind, and its characters in the answer.
 
-    Attributes: plain: its words without markdown and markers. markers: the citation markers in it. lead: the words that
-    introduce the list it is an item of; empty elsewhere. heading: the headings it is under, joined by colons; empty
-    where there is none. item: whether it is the first sentence of a list item.
+    Attributes:
+        plain: its words without markdown and markers.
+        markers: the citation markers in it.
+        lead: the words that introduce the list it is an item of; empty elsewhere.
+        heading: the headings it is under, joined by colons; empty where there is none.
+        item: whether it is the first sentence of a list item.
     """
 
     kind: Kind

@@ -72,11 +72,13 @@ _SUPPORTED, _REFUTED = Question(), Question(Verdict.REFUTED)
 class Inquiry:
     """One statement of an answer.
 
-    Attributes: part, asked: the statement, and the item that says what is asked about it, without evidence. pieces: the
-    evidence. h_star, calibration: error budget of the answer, and the calibration of verdicts, if there is one.
-    by_reference: without a calibration, P(supported) is p_ref and not the model's own probability. question: what the
-    whole answer answers, if that is known. quoted: what it quotes; None if its quotations and numbers are not looked
-    for in the evidence.
+    Attributes:
+        part, asked: the statement, and the item that says what is asked about it, without evidence.
+        pieces: the evidence.
+        h_star, calibration: error budget of the answer, and the calibration of verdicts, if there is one.
+        by_reference: without a calibration, P(supported) is p_ref and not the model's own probability.
+        question: what the whole answer answers, if that is known.
+        quoted: what it quotes; None if its quotations and numbers are not looked for in the evidence.
     """
 
     part: Part

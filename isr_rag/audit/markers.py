@@ -40,9 +40,11 @@ _MOST_NAMED = 10_000  # chunks that the markers of an answer name, one by one, b
 class Found:
     """A marker in the answer.
 
-    Attributes: start: first character in the answer. end: the character after the last. chunks: the chunks that it
-    names; empty if it names no chunk of the evidence. apart: False if it is judged as a part of its sentence, as in
-    `Smith (2020) showed`.
+    Attributes:
+        start: first character in the answer.
+        end: the character after the last.
+        chunks: the chunks that it names; empty if it names no chunk of the evidence.
+        apart: False if it is judged as a part of its sentence, as in `Smith (2020) showed`.
     """
 
     start: int

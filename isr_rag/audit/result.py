@@ -108,7 +108,8 @@ class AnswerAudit:
             h_star: error budget of the whole answer, in (0, 1); the audit's own for None.
             cite: add markers such as `[1]`, counted from 1, to statements that bring none that is right.
 
-        ConfigurationError if h_star lies outside (0, 1).
+        Raises:
+            ConfigurationError: if h_star lies outside (0, 1).
         """
         target = self.h_star if h_star is None else h_star
         return redact(self.answer, self.statements, self.budget, target, question=self.question, cite=cite)

@@ -85,10 +85,13 @@ class Fingerprint:
 class BinCalibration:
     """The calibration of one predicate's scores for a range of chunks read.
 
-    Attributes: first: fewest chunks. last: most chunks; None: any number from `first` on. calibrator: turns a score
-    into a lower probability (guarantee `pointwise`). tail: the labelled scores by class (guarantee `selective`). pilot:
-    the part of `tail` that no threshold was tested on; with `delta` it gives p_ref. None without thresholds.
-    thresholds: Learn-then-Test results, one for each (h_star, delta, scope) asked for, also if none was found.
+    Attributes:
+        first: fewest chunks.
+        last: most chunks; None: any number from `first` on.
+        calibrator: turns a score into a lower probability (guarantee `pointwise`).
+        tail: the labelled scores by class (guarantee `selective`).
+        pilot: the part of `tail` that no threshold was tested on; with `delta` it gives p_ref. None without thresholds.
+        thresholds: Learn-then-Test results, one for each (h_star, delta, scope) asked for, also if none was found.
     """
 
     first: int
@@ -107,8 +110,11 @@ class BinCalibration:
 class LoopCalibration:
     """The calibration of a whole acquisition loop, by the score of the round at which it stops.
 
-    Attributes: rounds: most rounds of the loop. steps: p_ref by score, see `isr_lab.loops.loop_steps`. cases: number of
-    labelled loops that it was fitted on. retriever: how they retrieved, in words.
+    Attributes:
+        rounds: most rounds of the loop.
+        steps: p_ref by score, see `isr_lab.loops.loop_steps`.
+        cases: number of labelled loops that it was fitted on.
+        retriever: how they retrieved, in words.
     """
 
     rounds: int
@@ -121,11 +127,14 @@ class LoopCalibration:
 class PredicateCalibration:
     """The calibration of one predicate's scores.
 
-    Attributes: bins: one for each range of chunks read, ascending and apart. n_true: labelled items for which the
-    predicate holds. n_false: labelled items for which it does not. data_sha256: hash of the labelled scores that it was
-    fitted on. metrics: figures that whoever fitted it adds, by name; plain numbers. loops: calibrated acquisition
-    loops, by their number of rounds. close: weight of the best chunk read alone in the score, from 0 (chunks need not
-    be read alone) to 1.
+    Attributes:
+        bins: one for each range of chunks read, ascending and apart.
+        n_true: labelled items for which the predicate holds.
+        n_false: labelled items for which it does not.
+        data_sha256: hash of the labelled scores that it was fitted on.
+        metrics: figures that whoever fitted it adds, by name; plain numbers.
+        loops: calibrated acquisition loops, by their number of rounds.
+        close: weight of the best chunk read alone in the score, from 0 (chunks need not be read alone) to 1.
     """
 
     bins: tuple[BinCalibration, ...]

@@ -22,14 +22,19 @@ _FAR = 10_000_000
 class Threshold:
     """What a Learn-then-Test fit found: a threshold, or the reason why there is none.
 
-    Attributes: h_star: highest hallucination rate among answered items. delta: probability, over the labelled items,
-    that the rate at the threshold exceeds it. scope: what "answered" means. `score`: every item with score >= value.
-    `gate`: those of them that the gate also answers by its own rule. A bound for one of the two says nothing about the
-    other. value: answer only when score >= value; None: no valid threshold. reason: in a sentence, what was found.
-    items: labelled items counted (one per group). answered: of these, items answered at the threshold, or at the first
-    candidate if there is no threshold. errors: of the answered, items for which the predicate does not hold. p_value:
-    of the test at that candidate. tested: candidates tested before the sequence stopped, the failing one included.
-    needed: labelled items needed to pass at the error rate seen; None if more labels would not help.
+    Attributes:
+        h_star: highest hallucination rate among answered items.
+        delta: probability, over the labelled items, that the rate at the threshold exceeds it.
+        scope: what "answered" means. `score`: every item with score >= value. `gate`: those of them that the gate
+            also answers by its own rule. A bound for one of the two says nothing about the other.
+        value: answer only when score >= value; None: no valid threshold.
+        reason: in a sentence, what was found.
+        items: labelled items counted (one per group).
+        answered: of these, items answered at the threshold, or at the first candidate if there is no threshold.
+        errors: of the answered, items for which the predicate does not hold.
+        p_value: of the test at that candidate.
+        tested: candidates tested before the sequence stopped, the failing one included.
+        needed: labelled items needed to pass at the error rate seen; None if more labels would not help.
     """
 
     h_star: float
@@ -122,7 +127,8 @@ class LearnThenTest:
             groups: shape (n,); one item of each group is counted, drawn by `seed`.
             seed: seed of that draw.
 
-        CalibrationError for bad scores, labels or thresholds.
+        Raises:
+            CalibrationError: for bad scores, labels or thresholds.
         """
         s, y, may = _checked(scores, labels, answerable)
         grid = np.asarray(thresholds, dtype=np.float64)

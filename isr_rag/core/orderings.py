@@ -36,7 +36,8 @@ def draw_orderings(
         bands: number of bands of `banded`, >= 1.
         identity_first: put the retriever's own order first.
 
-    ConfigurationError for a bad n, m, bands, seed or family, or an exhaustive family larger than m.
+    Raises:
+        ConfigurationError: for a bad n, m, bands, seed or family, or an exhaustive family larger than m.
     """
     least = {"n": (n, 1), "m": (m, 1), "bands": (bands, 1), "seed": (seed, 0)}
     if wrong := [f"{name}={v!r}" for name, (v, low) in least.items() if not isinstance(v, Integral) or v < low]:

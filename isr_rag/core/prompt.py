@@ -12,10 +12,13 @@ Ordering = tuple[int, ...]
 class Prompt:
     """One question about one set of chunks: `prefix + "".join(chunks in some order) + suffix` is the user's turn.
 
-    Attributes: instruction: the system turn. prefix: user text before the evidence; ends with a newline. chunks: the
-    evidence, one quoted line each, ending in exactly one newline. suffix: user text after the evidence; begins with no
-    white space. labels: for each label the strings that count for it; probabilities of those that are single tokens are
-    summed. query: what is judged, for scorers that compare texts; empty where there is nothing.
+    Attributes:
+        instruction: the system turn.
+        prefix: user text before the evidence; ends with a newline.
+        chunks: the evidence, one quoted line each, ending in exactly one newline.
+        suffix: user text after the evidence; begins with no white space.
+        labels: for each label the strings that count for it; probabilities of those that are single tokens are summed.
+        query: what is judged, for scorers that compare texts; empty where there is nothing.
     """
 
     instruction: str

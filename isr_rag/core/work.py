@@ -145,10 +145,14 @@ class _Rows:
 class Work:
     """One item on its way through Algorithm 1.
 
-    Attributes: reading: the part of the evidence that the model reads. orderings: all that will be scored at most.
-    scored: how many of them are scored. requests: what was asked of the scorer and not answered yet. estimate: the
-    reference's; None before it was consulted. alone: the probability of g = 1 for each chunk read alone; empty where
-    that was not asked. decision: None while scores are missing.
+    Attributes:
+        reading: the part of the evidence that the model reads.
+        orderings: all that will be scored at most.
+        scored: how many of them are scored.
+        requests: what was asked of the scorer and not answered yet.
+        estimate: the reference's; None before it was consulted.
+        alone: the probability of g = 1 for each chunk read alone; empty where that was not asked.
+        decision: None while scores are missing.
     """
 
     def __init__(self, settings: Settings, scorer: Scorer, item: CheckedItem) -> None:

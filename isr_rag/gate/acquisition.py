@@ -75,7 +75,8 @@ def require_answerable(gate: ISRGate, predicate: str, rounds: int = 1) -> None:
         predicate: template of what is asked: `SUFFICIENT` before drafting, `SUPPORTED` after it.
         rounds: most rounds of the loop.
 
-    ConfigurationError if its calibration cannot reach what a round needs; names the lowest h* that it can.
+    Raises:
+        ConfigurationError: if its calibration cannot reach what a round needs; names the lowest h* that it can.
     """
     if gate.settings.rule.convention == "safe" or rounds > 1:  # the paper's own rule does not compare p_ref with p*
         share_of_round(gate.reference, predicate, gate.h_star, rounds)

@@ -207,7 +207,8 @@ class ISRGate:
         Args:
             items: mappings with the arguments of `decide`.
 
-        ISRError, as `decide`, for the first item that cannot be decided; a note names its position.
+        Raises:
+            ISRError: as `decide`, for the first item that cannot be decided; a note names its position.
         """
         checked = read_items(items, self.reference)
         with traced(self.settings.scorer) as record:
@@ -289,7 +290,8 @@ class ISRGate:
     def audit_batch(self, items: Sequence[AuditLike], **options: Unpack[AuditOptions]) -> list[AnswerAudit]:
         """Judge many answers (mappings with the arguments of `audit`), scored together; each audit is as alone.
 
-        ISRError, as `audit`, for the first answer that cannot be judged; a note names its position.
+        Raises:
+            ISRError: as `audit`, for the first answer that cannot be judged; a note names its position.
         """
         gate = self._with(scorer=RememberedScores(self.scorer))  # the same thing is asked more than once
         audits = self.begin_audits(items, **options)

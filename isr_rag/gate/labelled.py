@@ -139,7 +139,8 @@ def calibrate(
         training: hashes of what the scorer was trained on, made by `TrainingHashes.of` from ids and from texts as
             `item_key` writes them; None: those that ship with the judge.
 
-    CalibrationError if the records cannot carry a calibration, or were trained on; the message says why.
+    Raises:
+        CalibrationError: if the records cannot carry a calibration, or were trained on; the message says why.
     """
     own = Fingerprint.of(gate.settings)
     if gate.settings.invariant:

@@ -21,9 +21,12 @@ READER, CALIBRATION = "reader.json", "calibration.json"
 class Reader:
     """What `isr-rag calibrate` writes down about a reader.
 
-    Attributes: scorer: arguments of `isr_rag.scorers.load.load_scorer`. orderings: the orderings scored. max_words:
-    words of evidence read at most; None for all of it. calibration: hash of the calibration that belongs to it. scores:
-    SHA-256 of the file of scores that it was fitted on.
+    Attributes:
+        scorer: arguments of `isr_rag.scorers.load.load_scorer`.
+        orderings: the orderings scored.
+        max_words: words of evidence read at most; None for all of it.
+        calibration: hash of the calibration that belongs to it.
+        scores: SHA-256 of the file of scores that it was fitted on.
     """
 
     scorer: Mapping[str, Any]

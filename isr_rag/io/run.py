@@ -43,9 +43,12 @@ _FORMAT = 3
 class Summary:
     """What a run over a file did.
 
-    Attributes: decided: items in the output. bad: lines that could not be decided; the errors file has them. resumed:
-    lines that an earlier, stopped run had finished. answered: items that were answered. abstained: the other decided
-    items, counted by reason (audits: by action).
+    Attributes:
+        decided: items in the output.
+        bad: lines that could not be decided; the errors file has them.
+        resumed: lines that an earlier, stopped run had finished.
+        answered: items that were answered.
+        abstained: the other decided items, counted by reason (audits: by action).
     """
 
     decided: int

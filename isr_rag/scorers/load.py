@@ -39,7 +39,8 @@ def load_scorer(
     `tokenizer` and `extra` are for `isr_rag.scorers.remote.remote_scorer`, `adapter` and `keep_states` for
     `isr_rag.scorers.embedded.embedded_scorer`. `cache` is a directory that remembers every score.
 
-    ConfigurationError if `dtype` or `quantization` is given for the judge; all else as the scorers named above.
+    Raises:
+        ConfigurationError: if `dtype` or `quantization` is given for the judge; all else as the scorers named above.
     """
     scorer: Scorer
     if server is not None:

@@ -31,9 +31,12 @@ _PREFIX = "base_model.model."
 class Adapter:
     """An adapter on disk, its weights checked against the hash it was shipped with.
 
-    Attributes: directory: where it lies. layout: how the model it was trained as sees the evidence. base_sha256: hash
-    of the base model's weights file. scale: factor of the low-rank product, alpha / r (or alpha / sqrt(r)). sha256:
-    hash of its weights file.
+    Attributes:
+        directory: where it lies.
+        layout: how the model it was trained as sees the evidence.
+        base_sha256: hash of the base model's weights file.
+        scale: factor of the low-rank product, alpha / r (or alpha / sqrt(r)).
+        sha256: hash of its weights file.
     """
 
     directory: Path

@@ -56,9 +56,11 @@ _LONGEST_KEPT = 2**16  # characters of the longest text that is kept
 class EncodedPrompt:
     """Token ids of a prompt's segments, at least one in head, tail and every chunk.
 
-    Attributes: head: role markers, instruction and the text before the evidence. chunks: the evidence, one tuple per
-    chunk. tail: the text after the evidence, and the role markers up to where the label comes. labels: for each label
-    the ids of its single-token strings; empty where only the states are asked for.
+    Attributes:
+        head: role markers, instruction and the text before the evidence.
+        chunks: the evidence, one tuple per chunk.
+        tail: the text after the evidence, and the role markers up to where the label comes.
+        labels: for each label the ids of its single-token strings; empty where only the states are asked for.
     """
 
     head: tuple[int, ...]

@@ -19,12 +19,17 @@ _SAME = 1e-4  # largest difference of a float32 probe's hidden states that count
 class Network(Protocol):
     """A causal language model up to its final norm.
 
-    Attributes: device: where it is. dtype: what it computes in. states_dtype: of the keys and values it leaves and
-    takes. vocabulary: how many tokens it knows. rotary: whether only distances between positions count: moving all of
-    them then changes nothing. alone: whether a score depends on what is computed in the same pass: requests then get
-    one each. state_bytes_per_token: of a token's keys and values in all layers. bytes_per_token: upper estimate of the
-    memory that a token of a forward pass takes. bytes_per_pair: what two tokens of a prompt take in a plain pass, whose
-    attention may write all scores out. workspace: bytes that a forward pass takes beside them.
+    Attributes:
+        device: where it is.
+        dtype: what it computes in.
+        states_dtype: of the keys and values it leaves and takes.
+        vocabulary: how many tokens it knows.
+        rotary: whether only distances between positions count: moving all of them then changes nothing.
+        alone: whether a score depends on what is computed in the same pass: requests then get one each.
+        state_bytes_per_token: of a token's keys and values in all layers.
+        bytes_per_token: upper estimate of the memory that a token of a forward pass takes.
+        bytes_per_pair: what two tokens of a prompt take in a plain pass, whose attention may write all scores out.
+        workspace: bytes that a forward pass takes beside them.
     """
 
     device: torch.device
@@ -56,9 +61,11 @@ class Engine:
 
     What this machine and network can do is measured once, on a short probe.
 
-    Attributes: medium: whether float32 products go through oneDNN, which is exact here. packs: whether the packed path
-    reproduces the plain one; else prompts of one length are a batch. unpacked_because: why it does not; None where it
-    does. computed_tokens: tokens computed so far.
+    Attributes:
+        medium: whether float32 products go through oneDNN, which is exact here.
+        packs: whether the packed path reproduces the plain one; else prompts of one length are a batch.
+        unpacked_because: why it does not; None where it does.
+        computed_tokens: tokens computed so far.
     """
 
     def __init__(self, network: Network) -> None:

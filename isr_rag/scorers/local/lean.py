@@ -119,9 +119,11 @@ class LeanNetwork:
     The residual stream and attention are float32 always, keys and values included: in bfloat16 they would be no faster
     and make a score twice as noisy.
 
-    Args: config: the model's configuration, as in `config.json`, for which `is_written_out` holds. state: its weights
-    by the names of transformers. They are read one at a time and laid out in a copy: a mapping that makes them on
-    demand never needs memory for the whole model twice. dtype: what the linear layers compute in.
+    Args:
+        config: the model's configuration, as in `config.json`, for which `is_written_out` holds.
+        state: its weights by the names of transformers. They are read one at a time and laid out in a copy:
+            a mapping that makes them on demand never needs memory for the whole model twice.
+        dtype: what the linear layers compute in.
     """
 
     device = torch.device("cpu")

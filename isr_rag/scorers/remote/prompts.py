@@ -31,9 +31,11 @@ API = Literal["completions", "chat", "responses"]
 class Rendering:
     """How prompts are written for one server.
 
-    Attributes: api: where they are sent. local: encodes prompts with the model's tokenizer; None where that is not
-    known. system: whether the server's chat template takes a system turn; otherwise its text joins the user's turn.
-    limit: the parameter that limits the reply's length.
+    Attributes:
+        api: where they are sent.
+        local: encodes prompts with the model's tokenizer; None where that is not known.
+        system: whether the server's chat template takes a system turn; otherwise its text joins the user's turn.
+        limit: the parameter that limits the reply's length.
     """
 
     api: API

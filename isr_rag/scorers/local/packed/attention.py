@@ -88,9 +88,11 @@ class _Part:
 class AttentionPlan:
     """How to compute attention over one `Pack`; made once, used by each layer.
 
-    Args: pack: the sequence. device: where it is computed, or where most of it is: tensors are taken and masks made on
-    each layer's own. given: keys (rotated) and values of the given tokens, each of shape (layers, key-value heads, G,
-    D). keep: keep every layer's keys and values of the sequence in `kept`.
+    Args:
+        pack: the sequence.
+        device: where it is computed, or where most of it is: tensors are taken and masks made on each layer's own.
+        given: keys (rotated) and values of the given tokens, each of shape (layers, key-value heads, G, D).
+        keep: keep every layer's keys and values of the sequence in `kept`.
 
     Attributes:
         kept: layer -> keys (rotated) and values, each of shape (key-value heads, T, D).

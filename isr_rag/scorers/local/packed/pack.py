@@ -52,11 +52,15 @@ class Node:
 class Pack:
     """A packed sequence.
 
-    Attributes: input_ids: int64, shape (T,). position_ids: int64, shape (T,). nodes: every token belongs to exactly
-    one. reads: for each prompt the indices in `input_ids` of the tokens whose next-token distribution is asked for,
-    int64, shape (orderings,) in the full layout and (1,) in the invariant ones. given_positions: positions of the given
-    tokens, int64, shape (G,); they take the key indices 0 to G - 1, the sequence the next T. evidence: for heads and
-    chunks of the invariant layouts the spans that hold them, given or computed.
+    Attributes:
+        input_ids: int64, shape (T,).
+        position_ids: int64, shape (T,).
+        nodes: every token belongs to exactly one.
+        reads: for each prompt the indices in `input_ids` of the tokens whose next-token distribution is asked for,
+            int64, shape (orderings,) in the full layout and (1,) in the invariant ones.
+        given_positions: positions of the given tokens, int64, shape (G,); they take the key indices 0 to G - 1, the
+            sequence the next T.
+        evidence: for heads and chunks of the invariant layouts the spans that hold them, given or computed.
     """
 
     input_ids: NDArray[np.int64]
