@@ -90,23 +90,15 @@ _LATIN = re.compile(r"[A-Za-zÀ-ɏḀ-ỿ]")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of an answer: its kind, and its characters in the answer.
-
-    Attributes:
-        plain: its words without markdown and markers.
-        markers: the citation markers in it.
-        lead: the words that introduce the list it is an item of; empty elsewhere.
-        heading: the headings it is under, joined by colons; empty where there is none.
-        item: whether it is the first sentence of a list item.
-    """
+    """One part of an answer: its kind, and its characters in the answer."""
 
     kind: Kind
     span: Span
-    plain: str = ""
-    markers: tuple[Found, ...] = ()
-    lead: str = ""
-    heading: str = ""
-    item: bool = False
+    plain: str = ""  # its words without markdown and markers
+    markers: tuple[Found, ...] = ()  # the citation markers in it
+    lead: str = ""  # the words that introduce the list it is an item of; empty elsewhere
+    heading: str = ""  # the headings it is under, joined by colons; empty where there is none
+    item: bool = False  # whether it is the first sentence of a list item
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,18 +51,12 @@ Place = tuple[int, Span]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether a part of the evidence supports or refutes the statement, as `target` says.
-
-    Attributes:
-        chunks: only these chunks are read; empty for all that are read for the statement.
-        sentence: only this sentence is read; None for whole chunks.
-        without: these sentences are taken out.
-    """
+    """Whether a part of the evidence supports or refutes the statement, as `target` says."""
 
     target: Verdict = Verdict.SUPPORTED
-    chunks: tuple[int, ...] = ()
-    sentence: Place | None = None
-    without: tuple[Place, ...] = ()
+    chunks: tuple[int, ...] = ()  # only these chunks are read; empty for all that are read for the statement
+    sentence: Place | None = None  # only this sentence is read; None for whole chunks
+    without: tuple[Place, ...] = ()  # these sentences are taken out
 
 
 _SUPPORTED, _REFUTED = Question(), Question(Verdict.REFUTED)

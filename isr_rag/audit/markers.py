@@ -38,19 +38,12 @@ _MOST_NAMED = 10_000  # chunks that the markers of an answer name, one by one, b
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A marker in the answer.
+    """A marker in the answer."""
 
-    Attributes:
-        start: first character in the answer.
-        end: the character after the last.
-        chunks: the chunks that it names; empty if it names no chunk of the evidence.
-        apart: False if it is judged as a part of its sentence, as in `Smith (2020) showed`.
-    """
-
-    start: int
-    end: int
-    chunks: tuple[int, ...]
-    apart: bool = True
+    start: int  # first character in the answer
+    end: int  # the character after the last
+    chunks: tuple[int, ...]  # the chunks that it names; empty if it names no chunk of the evidence
+    apart: bool = True  # False if it is judged as a part of its sentence, as in `Smith (2020) showed`
 
 
 class Markers:

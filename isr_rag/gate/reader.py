@@ -19,21 +19,13 @@ READER, CALIBRATION = "reader.json", "calibration.json"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What `isr-rag calibrate` writes down about a reader.
+    """What `isr-rag calibrate` writes down about a reader."""
 
-    Attributes:
-        scorer: arguments of `isr_rag.scorers.load.load_scorer`.
-        orderings: the orderings scored.
-        max_words: words of evidence read at most; None for all of it.
-        calibration: hash of the calibration that belongs to it.
-        scores: SHA-256 of the file of scores that it was fitted on.
-    """
-
-    scorer: Mapping[str, Any]
-    orderings: Orderings
-    max_words: int | None
-    calibration: str
-    scores: str
+    scorer: Mapping[str, Any]  # arguments of `isr_rag.scorers.load.load_scorer`
+    orderings: Orderings  # the orderings scored
+    max_words: int | None  # words of evidence read at most; None for all of it
+    calibration: str  # hash of the calibration that belongs to it
+    scores: str  # SHA-256 of the file of scores that it was fitted on
 
     def save(self, folder: Path) -> None:
         """Write `reader.json`."""

@@ -29,21 +29,13 @@ _PREFIX = "base_model.model."
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter on disk, its weights checked against the hash it was shipped with.
+    """An adapter on disk, its weights checked against the hash it was shipped with."""
 
-    Attributes:
-        directory: where it lies.
-        layout: how the model it was trained as sees the evidence.
-        base_sha256: hash of the base model's weights file.
-        scale: factor of the low-rank product, alpha / r (or alpha / sqrt(r)).
-        sha256: hash of its weights file.
-    """
-
-    directory: Path
-    layout: Layout
-    base_sha256: str
-    scale: float
-    sha256: str
+    directory: Path  # where it lies
+    layout: Layout  # how the model it was trained as sees the evidence
+    base_sha256: str  # hash of the base model's weights file
+    scale: float  # factor of the low-rank product, alpha / r (or alpha / sqrt(r))
+    sha256: str  # hash of its weights file
 
     @property
     def fingerprint(self) -> str:

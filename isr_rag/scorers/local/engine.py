@@ -17,31 +17,18 @@ _SAME = 1e-4  # largest difference of a float32 probe's hidden states that count
 
 
 class Network(Protocol):
-    """A causal language model up to its final norm.
+    """A causal language model up to its final norm."""
 
-    Attributes:
-        device: where it is.
-        dtype: what it computes in.
-        states_dtype: of the keys and values it leaves and takes.
-        vocabulary: how many tokens it knows.
-        rotary: whether only distances between positions count: moving all of them then changes nothing.
-        alone: whether a score depends on what is computed in the same pass: requests then get one each.
-        state_bytes_per_token: of a token's keys and values in all layers.
-        bytes_per_token: upper estimate of the memory that a token of a forward pass takes.
-        bytes_per_pair: what two tokens of a prompt take in a plain pass, whose attention may write all scores out.
-        workspace: bytes that a forward pass takes beside them.
-    """
-
-    device: torch.device
-    dtype: torch.dtype
-    states_dtype: torch.dtype
-    vocabulary: int
-    rotary: bool
-    alone: bool
-    state_bytes_per_token: int
-    bytes_per_token: int
-    bytes_per_pair: int
-    workspace: int
+    device: torch.device  # where it is
+    dtype: torch.dtype  # what it computes in
+    states_dtype: torch.dtype  # of the keys and values it leaves and takes
+    vocabulary: int  # how many tokens it knows
+    rotary: bool  # whether only distances between positions count: moving all of them then changes nothing
+    alone: bool  # whether a score depends on what is computed in the same pass: requests then get one each
+    state_bytes_per_token: int  # of a token's keys and values in all layers
+    bytes_per_token: int  # upper estimate of the memory that a token of a forward pass takes
+    bytes_per_pair: int  # what two tokens of a prompt take in a plain pass, whose attention may write all scores out
+    workspace: int  # bytes that a forward pass takes beside them
 
     def packed(self, pack: Pack, plan: AttentionPlan) -> torch.Tensor:
         """Hidden states at the reads of a packed sequence, shape (reads, hidden)."""
