@@ -181,17 +181,11 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The part of the evidence that the model reads.
+    """The part of the evidence that the model reads."""
 
-    Attributes:
-        chunks: what is read of each chunk that is read at all, in the caller's order.
-        places: the index of each of them in the caller's evidence.
-        focus: how much was read; None where nothing was cut for a budget.
-    """
-
-    chunks: tuple[Chunk, ...]
-    places: tuple[int, ...]
-    focus: Focus | None = None
+    chunks: tuple[Chunk, ...]  # what is read of each chunk that is read at all, in the caller's order
+    places: tuple[int, ...]  # the index of each of them in the caller's evidence
+    focus: Focus | None = None  # how much was read; None where nothing was cut for a budget
 
     def without(self, chunks: Collection[int]) -> Reading:
         """The same without some of its chunks, by their index in `chunks`."""

@@ -41,15 +41,10 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """What a reply says about the first generated token.
+    """What a reply says about the first generated token."""
 
-    Attributes:
-        top: the listed candidates, or the generated token where the server lists none.
-        prompt_tokens: length of the prompt as the server counts it; None where it does not say.
-    """
-
-    top: tuple[Candidate, ...]
-    prompt_tokens: int | None = None
+    top: tuple[Candidate, ...]  # the listed candidates, or the generated token where the server lists none
+    prompt_tokens: int | None = None  # length of the prompt as the server counts it; None where it does not say
 
 
 def read_reply(reply: object) -> FirstToken:
