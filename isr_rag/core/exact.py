@@ -39,7 +39,7 @@ _QUOTED = re.compile(rf"""(?<![\w"])"[^"]+"(?!\w)|“[^“”]+”|„[^„“�
 _OMITTED = re.compile(r"\[[^\[\]]*\]|\(?(?:\.\.\.|…|\. \. \.)\)?")
 _MONTHS = {name: i for i in range(1, 13) for name in (calendar.month_name[i], calendar.month_abbr[i])} | {"Sept": 9}
 _MONTH = rf"(?:{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
-_MONTH_SAID = re.compile(r"[A-Z]\w+|(?:(?<=\d )|(?<=\dth ))[a-z]+|[a-z]+(?= \d)")
+_MONTH_SAID = re.compile(r"[A-Z]\w+|(?:(?<=\d )|(?<=\dth ))[a-z]+|\b[a-z]{3,9}(?= \d)")
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?\b"
 _DATE = re.compile(
     rf"(?=[\dA-Z])(?:\b(?P<d1>{_DAY})(?: day)? (?:of )?(?P<m1>{_MONTH})(?:,? (?P<y1>\d{{4}})\b)?"
@@ -126,7 +126,7 @@ _ALSO = {  # what else the numbers of the evidence may be written as, besides wh
 }
 _HOURS = re.compile(r"\b(?:(\d{1,4})|an?) ?(?:h|hrs?|hours?),? (?:and )?([1-9]\d?) ?(?:m|mins?|minutes?)\b")
 _UNITS = {"decade": "decennium", "decades": "decennium", "mph": "mile", "kph": "km", "kmh": "km"}  # as pint knows them
-_RUN = re.compile(r"\d(?:[ ().,/-]{0,3}\d){6,}")  # of a telephone or an account
+_RUN = re.compile(r"\d(?:[ ().,/-]{0,3}\d){6,33}")  # of a telephone or an account
 _DECIMAL_SCALED = re.compile(r"\b(\d+\.\d+) (1(?:000){1,4})\b")
 
 
