@@ -185,7 +185,7 @@ def test_text_and_json_documents_are_read_in_proportion_to_their_length(pattern:
     ("pattern", "size"),
     [
         *(("1,", 10_000), ("one ", 100_000), ("【", 60_000), ("Jan 1 ", 60_000), ("1 abc ", 60_000)),
-        *(("1,,", 15_000), ("\u0301\u0327", 60_000)),
+        *(("1,,", 15_000), ("\u0301\u0327", 60_000), ("ab-\n", 20_000)),
     ],
 )
 def test_numbers_and_quotations_are_looked_for_in_proportion_to_the_text(pattern: str, size: int) -> None:
