@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
+import pytest
 from hypothesis import given, strategies as st
 
+from isr_lab.documents.drafting import asked, kept, write
 from isr_lab.documents.drafts import FILE, drafted, joined, parted
 from isr_lab.documents.records import read_lines
 from isr_lab.slice.schema import SliceItem
+from isr_rag.scorers.embedded import model_directory
 
 TEXTS = [
     "The ferry to Ostra leaves at six from the old pier, and in winter at eight.",
@@ -68,10 +72,37 @@ def test_a_searched_draft_keeps_its_evidence() -> None:
 
 def test_each_question_has_one_draft_with_a_label_and_its_error() -> None:
     lines = list(read_lines(FILE))
-    assert len({line["item"] for line in lines}) == len(lines) >= 1100
+    assert len({line["item"] for line in lines}) == len(lines) >= 2500
     shares = Counter(line["label"] for line in lines)
     assert set(shares) == {0, 1} and min(shares.values()) > 0.2 * len(lines)
     assert all(line["kind"] in _ERRORS if not line["label"] else not line["kind"] for line in lines)
+
+
+def test_each_group_is_asked_one_question_that_has_no_draft_yet() -> None:
+    changed = QUESTION | {"id": "c", "group": "c", "provenance": {"construction": "detail changed (six), 1"}}
+    judged = QUESTION | {"id": "j", "group": "j", "claim": "The ferry leaves."}
+    items = [QUESTION, QUESTION | {"id": "ferry-1/13"}, changed, judged, QUESTION | {"id": "d", "group": "d"}]
+    (line,) = asked(items, ["d"], 9)
+    assert line["item"].startswith("ferry-1/") and 0 in line["shown"] and set(line["shown"]) <= {0, 1, 2}
+    assert asked(items, ["d"], 9) == [line] and not asked(items, ["d", "ferry-1/9", "ferry-1/13"], 9)
+
+
+def test_only_drafts_with_a_label_are_kept() -> None:
+    drafts = [{"item": "ferry-1/9", "shown": [1], "draft": TEXTS[1][:60], "prompt": 0, "sampled": 1}]
+    for label, kind, expected in ((1, "detail", ""), (0, "detail", "detail")):
+        (line,) = kept([QUESTION], drafts, [{"item": "ferry-1/9", "label": label, "kind": kind}])
+        assert (line["draft"], line["label"], line["kind"]) == ([[0, 0, 60]], label, expected)
+    for unclear in ([{"item": "ferry-1/9", "label": "u"}], []):
+        assert not list(kept([QUESTION], drafts, unclear))
+
+
+@pytest.mark.model
+def test_a_real_model_drafts_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    model, out = str(model_directory()), tmp_path / "drafts.jsonl"
+    assert list(write(model, [QUESTION], 9, out)) == [1]
+    (line,) = read_lines(out)
+    assert line["draft"] and line["item"] == "ferry-1/9"
+    assert not list(write(model, [QUESTION], 9, out)) and list(read_lines(out)) == [line]
 
 
 _ERRORS = {"detail", "elsewhere", "echo", "unanswered", "added", "other"}
