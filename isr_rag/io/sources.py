@@ -239,7 +239,7 @@ def chunk_text(text: str, title: str | None = None) -> Iterator[Chunk]:
                 size = sum(map(words, gathered))
             gathered.append(part)
             size += more
-            headings = headings + 1 if _HEADING.fullmatch(paragraph.strip()) else 0
+            headings = headings + 1 if len(paragraph) < 200 and _HEADING.fullmatch(paragraph.strip()) else 0
     if gathered:
         yield Chunk(" ".join(gathered), title)
 
