@@ -24,7 +24,12 @@ _PRONOUN = re.compile(
 )
 _POSSESSIVE = {"his": "he", "her": "she", "its": "it", "their": "they"}
 _SIGN = re.compile(r"^[^\w\s]+\s+")  # such as an emoji
-_EXPLETIVE = re.compile(rf"(?i)\bit\s+(?:{english('expletives')})\b")
+_EXPLETIVE = re.compile(
+    r"(?i)\bit\s+(?:is|was|has been|may be|might be|can be|seems|appears|takes|follows|turns)\s+"
+    r"(?:also\s+|not\s+|\w+ly\s+)?"
+    r"(?:important|worth|possible|impossible|likely|unlikely|clear|known|believed|estimated|said|thought|reported|"
+    r"necessary|essential|common|difficult|hard|easy|true|that|to|out)\b"
+)
 _NAME = r"[A-ZÀ-Ý][\w.'’&-]*(?:\s+\d{1,4}(?:\.\d+)*[A-Za-z]{0,2}\b(?!,\d|%))?"  # "Apollo 11"
 _LINK = r"(?:of|the|de|la|du|von|van|der|den|and|&|for|in|y|al|el|bin|ibn)"
 _SUBJECT = re.compile(rf"^(?:(?:The|A|An|Sir|Dr\.?|Mr\.?|Mrs\.?|Ms\.?)\s+)?{_NAME}(?:\s+(?:{_LINK}\s+){{0,2}}{_NAME})*")

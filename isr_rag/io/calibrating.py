@@ -112,8 +112,8 @@ def calibrate_reader(
         lines.append(line | {"score": scores[record.id], "seconds": row["seconds"]})
     write_atomically(out / SCORES, (json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     artefact.save(out / CALIBRATION)
-    own_settings = gate.settings.orderings, gate.settings.max_words
-    Reader(scorer, *own_settings, artefact.sha256, sha256_of(out / SCORES)).save(out)
+    settings = gate.settings
+    Reader(scorer, settings.orderings, settings.max_words, artefact.sha256, sha256_of(out / SCORES)).save(out)
     head = _head(rows, out, artefact)
     left = "".join(f"\nLeft out, with too few items of a class: {name}." for name in fewest if name not in enough)
     if thin:

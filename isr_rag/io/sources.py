@@ -201,7 +201,7 @@ def _json_lines(text: str, name: str) -> Iterator[Chunk]:
             try:
                 yield as_chunks([strict_json.loads(line[0])])[0]
             except (ValueError, TypeError) as error:
-                wanted = "JSON evidence is a list of chunks, or one on each line; name other JSON .txt to have it read"
+                wanted = "JSON evidence is a list of chunks, or one on each line; rename other JSON to .txt"
                 raise InvalidInputError(f"{name}, line {number}: {error} ({wanted})") from error
 
 

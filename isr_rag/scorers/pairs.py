@@ -245,7 +245,8 @@ def _supporting(config: Any, label: str | int | None) -> int:
         return 0
     second = ("label_1", "1") if config.num_labels == 2 else ()  # as transformers and MiniCheck call it
     wanted = (label.lower(),) if isinstance(label, str) else (*_SUPPORTING, *second)
-    for index in (index for candidate in wanted for index, name in names.items() if name == candidate):
-        return index
+    found = [index for candidate in wanted for index, name in names.items() if name == candidate]
+    if found:
+        return found[0]
     give = "call it 'entailment' there (id2label in config.json), or give CrossEncoder(label=<name or index>)"
     raise ConfigurationError(f"which label supports a claim? This model has {names}: {give}")
