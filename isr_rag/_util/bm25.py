@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import chain, islice
 from typing import Any, cast
 
@@ -12,16 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 _OTHER = " "  # stands for all words that no query has
+_WORDS = r"\b\w\w+\b"
 
 
 class Bm25:
-    """An index over one text or more; where `queries` are given, of the words of these alone: others score zero."""
+    """An index over one text or more; where `queries` are given, of the words of these alone: others score zero.
 
-    def __init__(self, texts: Iterable[str], queries: Sequence[str] | None = None) -> None:
+    With `digits` single digits count, too: "7" may be all that tells two rows apart.
+    """
+
+    def __init__(self, texts: Iterable[str], queries: Sequence[str] | None = None, *, digits: bool = False) -> None:
         left, corpus = iter(texts), list[list[str]]()
-        asked = None if queries is None else {word: word for query in _terms(queries) for word in query}
+        self._pattern = r"\b(?:\w\w+|\d)\b" if digits else _WORDS
+        asked = None if queries is None else {word: word for query in tokens(queries, self._pattern) for word in query}
         alike: dict[tuple[str, ...], list[str]] = {}  # of the words of a few queries many texts have the same
-        while found := _terms(list(islice(left, 1000))):
+        while found := tokens(list(islice(left, 1000)), self._pattern):
             if asked is not None:
                 told = ([asked.get(word, _OTHER) for word in words] for words in found)
                 found = [alike.setdefault(tuple(row), row) for row in told]
@@ -34,7 +38,7 @@ class Bm25:
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """Score of each text for a query, shape (texts,), float64; zeros where they share no word."""
-        known = [token for token in _terms([query])[0] if token in self._vocabulary]
+        known = [token for token in tokens([query], self._pattern)[0] if token in self._vocabulary]
         found = self._index.get_scores(known) if known else np.zeros(self._size)
         return np.asarray(found, dtype=np.float64)
 
@@ -43,13 +47,10 @@ class Bm25:
         return [int(i) for i in np.argsort(-self.scores(query), kind="stable")[:k]]
 
 
-def tokens(texts: Sequence[str], pattern: str = r"\b\w\w+\b", *, stopwords: str = "en") -> list[list[str]]:
+def tokens(texts: Sequence[str], pattern: str = _WORDS, *, stopwords: str = "en") -> list[list[str]]:
     """The words of each text, by default those of two letters or more, without a list of stop words of bm25s."""
     found = _library().tokenize(list(texts), True, pattern, stopwords, return_ids=False, show_progress=False)
     return cast(list[list[str]], found)
-
-
-_terms = partial(tokens, pattern=r"\b(?:\w\w+|\d)\b")  # also "7", which may be all that tells two rows apart
 
 
 def _library() -> Any:

@@ -270,7 +270,8 @@ class Inquiry:
         spans = [span for piece in self.read if piece.chunk == chunk for span in self.pieces.sentences(piece)]
         if len(spans) > _FIRST_SENTENCES:
             text = self.pieces.chunks[chunk].text
-            spans = [spans[i] for i in Bm25((text[a:b] for a, b in spans), [self.claim]).best(self.claim, _SENTENCES)]
+            index = Bm25((text[a:b] for a, b in spans), [self.claim], digits=True)
+            spans = [spans[i] for i in index.best(self.claim, _SENTENCES)]
         return [(chunk, span) for span in spans]
 
     @property

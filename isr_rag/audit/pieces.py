@@ -52,7 +52,8 @@ class Pieces:
 
     @cached_property
     def _index(self) -> Bm25:
-        return Bm25((f"{piece.text.title or ''} {piece.text.text}" for piece in self.pieces), self._queries)
+        texts = (f"{piece.text.title or ''} {piece.text.text}" for piece in self.pieces)
+        return Bm25(texts, self._queries, digits=True)
 
     def ranked(self, query: str) -> list[int]:
         """All pieces, the nearest to a query first."""

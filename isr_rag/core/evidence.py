@@ -212,7 +212,7 @@ def choose(chunks: Sequence[Chunk], query: str, budget: int | None) -> Reading:
     sizes = [[words(sentence) for sentence in row] for row in sentences]
     places = [(c, s) for c, row in enumerate(sentences) for s in range(len(row))]
     query = one_line(query)
-    scores = Bm25((f"{titles[c]} {sentences[c][s]}" for c, s in places), [query]).scores(query)
+    scores = Bm25((f"{titles[c]} {sentences[c][s]}" for c, s in places), [query], digits=True).scores(query)
     of, best_of = np.array([c for c, _ in places]), np.zeros(len(chunks))
     np.maximum.at(best_of, of, scores)
     alike = sorted(range(len(chunks)), key=lambda c: (-best_of[c], titles[c], chunks[c].text))  # whatever their order
