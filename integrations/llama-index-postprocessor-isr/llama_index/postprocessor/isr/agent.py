@@ -116,13 +116,13 @@ async def kept_nodes(context: Context) -> Nodes | None:
     return [_restored(node) for node in seen["nodes"]] if seen["sought"] else None
 
 
-async def failed_search(context: Context) -> tuple[str, bool] | None:
-    """What kind of error the tool's retriever had in the present run, and whether the tool raised it; None if none."""
+async def failed_search(context: Context) -> str | None:
+    """What kind of error the tool's retriever had in the present run; None if it had none."""
     async with context.store.edit_state() as state:
         seen = _this_run(state, str(state.get("user_msg_str") or ""))
     stated = [plain["detail"] for plain in seen["decisions"] if plain["reason"] == Reason.RETRIEVER_FAILED.value]
     failed: str | None = seen.get("failed", stated[-1] if stated else None)
-    return None if failed is None else (failed.split(": ", 1)[0], "failed" in seen)  # the rest may quote the LLM
+    return None if failed is None else failed.split(": ", 1)[0]  # the rest may quote the LLM
 
 
 def _plain(node: NodeWithScore) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from llama_index.core.workflow import Context, InputRequiredEvent
 from pydantic import BaseModel
 
 from isr_rag import ISRGate, Reason
-from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError, RetrieverFailedError
+from isr_rag.errors import ConfigurationError, InvalidInputError, InvalidTypeError
 from isr_rag.gate.acquisition import abstain
 from isr_rag.gate.adapters import MESSAGE, gate_for, stands_alone
 from llama_index.postprocessor.isr.agent import QUESTION, failed_search, kept_nodes
@@ -129,7 +129,6 @@ class GatedAgent:
         Raises:
             InvalidInputError: where a tool asks a human, whom it cannot reach, since its question may quote the draft;
                 for a `start_event` in `settings`, or an empty message.
-            RetrieverFailedError: if nothing was found because the retriever failed, unless `on_error` is to abstain.
             ISRError: as `isr_rag.ISRGate.decide`.
         """
         if not isinstance(cast(object, user_msg), str):
@@ -193,10 +192,7 @@ class GatedAgent:
             detail = "the agent called no evidence_tool, and what other tools return is no evidence"
             stated = abstain(self._gate, Reason.NO_EVIDENCE, detail, question=question, answer=draft)
             gathered = decided((stated,), [], question, draft)
-        elif not nodes and (failed := await failed_search(private)) is not None:
-            kind, raised = failed
-            if raised and self._gate.on_error == "raise":
-                raise RetrieverFailedError(kind)
+        elif not nodes and (kind := await failed_search(private)) is not None:
             stated = abstain(self._gate, Reason.RETRIEVER_FAILED, kind, question=question, answer=draft)
             gathered = decided((stated,), [], question, draft)
         else:
